@@ -1,0 +1,11 @@
+//! Making room: how much, which pages, and whereto.
+
+pub mod idle;
+pub mod targets;
+pub mod victims;
+pub mod watermarks;
+
+pub use idle::IdleStore;
+pub use targets::{Chosen, choose_target};
+pub use victims::{Cursor, Evidence, Limits, Victim, Victims};
+pub use watermarks::Watermarks;

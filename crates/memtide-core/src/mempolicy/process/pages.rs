@@ -1,0 +1,142 @@
+//! Which page lies on which node, in the shape of the page tables.
+//!
+//! A table of the lowest level holds one entry a page; three levels above it
+//! matter only because each table is itself a page that the kernel takes
+//! through the task's policy, which advances the interleave counter. Tables
+//! come with the first fault in their span and go when the last mapping does.
+
+use crate::units::{NodeId, PageSize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// What lies at a virtual page. Small, since there is one a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry(u16);
+
+impl Entry {
+    /// Nothing was ever touched here.
+    pub(super) const NONE: Entry = Entry(u16::MAX);
+    /// It was read only: the kernel's page of zeros is mapped.
+    pub(super) const ZERO_PAGE: Entry = Entry(u16::MAX - 1);
+
+    pub(super) fn on(node: NodeId) -> Entry {
+        Entry(node.0)
+    }
+
+    /// The node of a page of the process's own.
+    pub(super) fn node(self) -> Option<NodeId> {
+        (self.0 < NodeId::LIMIT).then_some(NodeId(self.0))
+    }
+}
+
+/// All entries of a process.
+#[derive(Clone, Debug)]
+pub(super) struct Pages {
+    /// Base-two logarithm of the entries in a table.
+    bits: u32,
+    /// The lowest tables, by page number over entries.
+    tables: BTreeMap<u64, Box<[Entry]>>,
+    /// The two levels above (PMD and PUD), by their span's number.
+    upper: [BTreeSet<u64>; 2],
+}
+
+impl Pages {
+    pub(super) fn new(page: PageSize) -> Pages {
+        Pages {
+            // An entry is eight bytes.
+            bits: page.shift() - 3,
+            tables: BTreeMap::new(),
+            upper: Default::default(),
+        }
+    }
+
+    pub(super) fn get(&self, page: u64) -> Entry {
+        let slot = (page & self.slot_mask()) as usize;
+        let table = self.tables.get(&(page >> self.bits));
+        table.map_or(Entry::NONE, |t| t[slot])
+    }
+
+    fn slot_mask(&self) -> u64 {
+        (1 << self.bits) - 1
+    }
+
+    /// Cuts `pages` at the borders of tables.
+    pub(super) fn pieces(&self, pages: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let bits = self.bits;
+        let mut at = pages.start;
+        std::iter::from_fn(move || {
+            let end = (((at >> bits) + 1) << bits).min(pages.end);
+            (at < end).then(|| std::mem::replace(&mut at, end)..end)
+        })
+    }
+
+    /// The entries of a piece, its tables made where missing, and how many
+    /// had to be made.
+    pub(super) fn populate(&mut self, piece: Range<u64>) -> (&mut [Entry], u32) {
+        let number = piece.start >> self.bits;
+        let mut made = 0;
+        let entries = self.tables.entry(number).or_insert_with(|| {
+            made = 1;
+            vec![Entry::NONE; 1 << self.bits].into()
+        });
+        if made == 1 {
+            for (level, spans) in self.upper.iter_mut().enumerate() {
+                made += u32::from(spans.insert(number >> (self.bits * (level as u32 + 1))));
+            }
+        }
+        let slots = piece.end - piece.start;
+        let first = piece.start & ((1 << self.bits) - 1);
+        (&mut entries[first as usize..(first + slots) as usize], made)
+    }
+
+    /// The entries in `pages` that have a table, ascending, each with its page.
+    pub(super) fn present(&self, pages: Range<u64>) -> impl Iterator<Item = (u64, Entry)> {
+        let tables = self.tables.range(self.spans(&pages, 1));
+        tables
+            .flat_map(|(&n, t)| (n << self.bits..).zip(t.iter().copied()))
+            .filter(move |(page, entry)| pages.contains(page) && *entry != Entry::NONE)
+    }
+
+    /// Changes the entries in `pages` that have a table.
+    pub(super) fn change(&mut self, pages: Range<u64>, mut f: impl FnMut(u64, &mut Entry)) {
+        let spans = self.spans(&pages, 1);
+        let bits = self.bits;
+        for (&n, table) in self.tables.range_mut(spans) {
+            for (page, entry) in (n << bits..).zip(table.iter_mut()) {
+                if pages.contains(&page) {
+                    f(page, entry);
+                }
+            }
+        }
+    }
+
+    /// Forgets `pages`, and the tables whose span `mapped` says holds no
+    /// mapping any more.
+    pub(super) fn unmap(&mut self, pages: Range<u64>, mapped: impl Fn(Range<u64>) -> bool) {
+        self.change(pages.clone(), |_, entry| *entry = Entry::NONE);
+        let span = |n: u64, bits: u32| n << bits..(n + 1) << bits;
+        let bits = self.bits;
+        let inside = self.spans(&pages, 1);
+        let gone: Vec<u64> = self.tables.range(inside).map(|(&n, _)| n).collect();
+        for n in gone.into_iter().filter(|&n| !mapped(span(n, bits))) {
+            self.tables.remove(&n);
+        }
+        for level in [2, 3] {
+            let inside = self.spans(&pages, level);
+            let spans = &mut self.upper[level as usize - 2];
+            let gone: Vec<u64> = spans.range(inside).copied().collect();
+            for n in gone.into_iter().filter(|&n| !mapped(span(n, bits * level))) {
+                spans.remove(&n);
+            }
+        }
+    }
+
+    /// The numbers of the tables of a level, from 1, that cover `pages`.
+    fn spans(&self, pages: &Range<u64>, level: u32) -> Range<u64> {
+        let shift = self.bits * level;
+        match pages.is_empty() {
+            true => 0..0,
+            false => pages.start >> shift..((pages.end - 1) >> shift) + 1,
+        }
+    }
+}

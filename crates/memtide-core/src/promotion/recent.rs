@@ -1,0 +1,95 @@
+//! Which pages moved lately, and which way.
+//!
+//! Two levels of memory can pass a page to and fro for ever, each move paid and
+//! none earned. Whoever is about to move a page asks here whether it just came
+//! from there. A fixed table of recent moves is enough: migration is rate
+//! limited, and a move that the table has forgotten only loses its damping.
+
+use crate::units::{Millis, PageNumber};
+use serde::Serialize;
+
+/// The way that a page moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moved {
+    /// To a faster tier.
+    Up,
+    /// To a slower tier.
+    Down,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    page: u64,
+    at: Millis,
+    way: Moved,
+}
+
+/// The last move of pages that moved lately. Of two pages that share a slot
+/// the later one stays.
+#[derive(Clone, Debug)]
+pub struct RecentMoves {
+    slots: Box<[Option<Entry>]>,
+    shift: u32,
+}
+
+impl RecentMoves {
+    /// A table with `slots` places, rounded up to a power of two.
+    pub fn new(slots: usize) -> RecentMoves {
+        let slots = slots.max(2).next_power_of_two();
+        RecentMoves {
+            slots: vec![None; slots].into_boxed_slice(),
+            shift: 64 - slots.trailing_zeros(),
+        }
+    }
+
+    /// Notes that `page` moved at `now`.
+    pub fn note(&mut self, page: PageNumber, way: Moved, now: Millis) {
+        let slot = self.slot(page);
+        self.slots[slot] = Some(Entry {
+            page: page.0,
+            at: now,
+            way,
+        });
+    }
+
+    /// The page's last move and how many ms ago it was.
+    pub fn last(&self, page: PageNumber, now: Millis) -> Option<(Moved, u64)> {
+        let entry = self.slots[self.slot(page)]?;
+        (entry.page == page.0).then(|| (entry.way, now.since(entry.at)))
+    }
+
+    /// Whether the page moved that way within the last `within_ms`.
+    pub fn moved_within(&self, page: PageNumber, way: Moved, within_ms: u64, now: Millis) -> bool {
+        self.last(page, now)
+            .is_some_and(|(w, ago)| w == way && ago <= within_ms)
+    }
+
+    /// Spreads neighbouring pages over the table (Fibonacci hashing).
+    fn slot(&self, page: PageNumber) -> usize {
+        (page.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_is_remembered_until_another_page_needs_its_place() {
+        let mut moves = RecentMoves::new(2);
+        moves.note(PageNumber(1), Moved::Up, Millis(100));
+        assert_eq!(
+            moves.last(PageNumber(1), Millis(150)),
+            Some((Moved::Up, 50))
+        );
+        assert!(moves.moved_within(PageNumber(1), Moved::Up, 50, Millis(150)));
+        assert!(!moves.moved_within(PageNumber(1), Moved::Up, 49, Millis(150)));
+        assert!(!moves.moved_within(PageNumber(1), Moved::Down, 50, Millis(150)));
+        let rival = (2..)
+            .map(PageNumber)
+            .find(|&p| moves.slot(p) == moves.slot(PageNumber(1)));
+        moves.note(rival.unwrap(), Moved::Down, Millis(200));
+        assert_eq!(moves.last(PageNumber(1), Millis(200)), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! A gate without thresholds: the hottest pages that the fast tier can hold.
+//!
+//! Three questions in place of a tuned number:
+//!
+//! 1. **Does it belong to the hot set?** The histogram says how hot a page must
+//!    be so that the pages at least as hot just fill the fast tier. That is the
+//!    *cut*; colder pages stay where they are.
+//! 2. **Is it being tossed to and fro?** A page that moved within the damping
+//!    time must beat the cut by a margin. Without it the pages near the cut
+//!    change places at every pass.
+//! 3. **Does the move pay?** Over the horizon the page saves (accesses) times
+//!    (difference in latency); the move costs its copy, twice if another page
+//!    has to leave for it. Saving below cost: it stays.
+//!
+//! The store's own threshold is no part of this: set it to 1, so that every page
+//! that was seen asks. A folio counts as one page of the hot set, since it has
+//! one record; the loop's room test keeps large folios from overfilling a node.
+
+use super::recent::RecentMoves;
+use super::verdict::{Admit, Candidate, Verdict};
+use crate::hotness::{Heat, Histogram, Hotness};
+use crate::pages::NodeSpace;
+use crate::units::Millis;
+use serde::{Deserialize, Serialize};
+
+/// What a move costs and what it saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Benefit {
+    /// Latency of an access where the page is, in nanoseconds.
+    pub slow_ns: u64,
+    /// Latency of an access where it would go, in nanoseconds.
+    pub fast_ns: u64,
+    /// Time to move one base page, in nanoseconds.
+    pub move_ns: u64,
+    /// Accesses that stand behind one counted access: the sample period of a
+    /// sampler, at least 1 for a scan.
+    pub accesses_per_record: u64,
+    /// How long the page is expected to stay as hot as it is, in ms.
+    pub horizon_ms: u64,
+}
+
+impl Benefit {
+    /// Nanoseconds that a page of this hotness saves over the horizon.
+    pub fn saving_ns(&self, hotness: &Hotness, window_ms: u32) -> u64 {
+        let faster = self.slow_ns.saturating_sub(self.fast_ns);
+        let counted = u128::from(hotness.frequency) * u128::from(self.accesses_per_record);
+        let expected = counted * u128::from(self.horizon_ms) / u128::from(window_ms.max(1));
+        u64::try_from(expected * u128::from(faster)).unwrap_or(u64::MAX)
+    }
+
+    /// Nanoseconds that the move of `pages` costs; a full destination makes
+    /// somebody else move too.
+    pub fn cost_ns(&self, pages: u64, destination_full: bool) -> u64 {
+        let moves = if destination_full { 2 } else { 1 };
+        self.move_ns.saturating_mul(pages).saturating_mul(moves)
+    }
+}
+
+/// Settings of the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThresholdFree {
+    /// What moves cost and save.
+    pub benefit: Benefit,
+    /// A page that moved within this many ms needs the margin.
+    pub damping_ms: u64,
+    /// The margin in age bins of the histogram; 32 bins are one access.
+    pub margin: u16,
+}
+
+impl ThresholdFree {
+    /// The gate for one pass. `histogram` holds the pages that compete, which is
+    /// those of the slow tier, as top-tier pages are not recorded; `room` is how
+    /// many of them the fast tier can take, see [`room`].
+    pub fn pass<'a>(
+        &self,
+        histogram: &'a Histogram,
+        room: u64,
+        recent: &'a RecentMoves,
+    ) -> HotSet<'a> {
+        HotSet {
+            rules: *self,
+            histogram,
+            cut: histogram.cut(room),
+            recent,
+        }
+    }
+}
+
+/// How many pages a destination can take: what is free beyond its promotion
+/// watermark, and its `idle` pages, which demotion can send away.
+pub fn room(space: &NodeSpace, idle: u64) -> u64 {
+    space.free.saturating_sub(space.promo).saturating_add(idle)
+}
+
+/// The gate for one pass: the hot set is fixed while it lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct HotSet<'a> {
+    rules: ThresholdFree,
+    histogram: &'a Histogram,
+    cut: Heat,
+    recent: &'a RecentMoves,
+}
+
+impl HotSet<'_> {
+    /// How hot a page must be.
+    pub fn cut(&self) -> Heat {
+        self.cut
+    }
+}
+
+impl Admit for HotSet<'_> {
+    fn admit(&self, candidate: &Candidate, now: Millis) -> Verdict {
+        let (cut, folio) = (self.cut, candidate.folio);
+        let heat = self.histogram.heat(&candidate.hotness);
+        if heat < cut {
+            return Verdict::BelowCut { heat, cut };
+        }
+        if let Some((_, moved_ms_ago)) = self.recent.last(folio.first, now)
+            && moved_ms_ago <= self.rules.damping_ms
+            && heat < cut.raised(self.rules.margin)
+        {
+            return Verdict::Damped { moved_ms_ago };
+        }
+        let pages = u64::from(folio.pages);
+        // A target without room above its promotion watermark makes another
+        // page leave for this one.
+        let full = candidate
+            .space
+            .is_none_or(|s| s.free <= s.promo.saturating_add(pages));
+        let window_ms = self.histogram.window_ms();
+        let saving_ns = self.rules.benefit.saving_ns(&candidate.hotness, window_ms);
+        let cost_ns = self.rules.benefit.cost_ns(pages, full);
+        if saving_ns < cost_ns {
+            return Verdict::NoBenefit { saving_ns, cost_ns };
+        }
+        Verdict::HotSet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hotness::{Config, Layout, Store};
+    use crate::pages::Folio;
+    use crate::promotion::Moved;
+    use crate::units::{NodeId, PageNumber};
+
+    const BENEFIT: Benefit = Benefit {
+        slow_ns: 250,
+        fast_ns: 100,
+        move_ns: 3000,
+        accesses_per_record: 10,
+        horizon_ms: 10_000,
+    };
+    const RULES: ThresholdFree = ThresholdFree {
+        benefit: BENEFIT,
+        damping_ms: 1000,
+        margin: 32,
+    };
+
+    /// Pages 0..4 with 1 to 4 accesses, all at 1 s.
+    fn store() -> Store {
+        let store = Store::new(Config::new(Layout::Precise), 100);
+        for page in 0..4 {
+            for _ in 0..=page {
+                store.record(PageNumber(page), None, Millis(1000));
+            }
+        }
+        store
+    }
+
+    fn candidate(store: &Store, page: u64) -> Candidate {
+        Candidate {
+            folio: Folio {
+                first: PageNumber(page),
+                pages: 1,
+            },
+            hotness: store.peek(PageNumber(page), Millis(1000)).unwrap(),
+            target: NodeId(0),
+            space: Some(NodeSpace {
+                free: 100,
+                high: 10,
+                promo: 20,
+                present: 1000,
+            }),
+        }
+    }
+
+    #[test]
+    fn the_hottest_that_fit_are_let_in() {
+        let store = store();
+        let histogram = store.histogram(Millis(1000));
+        let recent = RecentMoves::new(16);
+        // Room for two: the pages with 3 and 4 accesses.
+        let gate = RULES.pass(&histogram, 2, &recent);
+        let verdicts: Vec<bool> = (0..4)
+            .map(|p| gate.admit(&candidate(&store, p), Millis(1000)).admitted())
+            .collect();
+        assert_eq!(verdicts, [false, false, true, true]);
+        // Room for all: none is too cold, and the floor on benefit decides.
+        let gate = RULES.pass(&histogram, 4, &recent);
+        assert_eq!(gate.cut(), Heat::COLDEST);
+        // No room: none is hot enough.
+        let gate = RULES.pass(&histogram, 0, &recent);
+        assert!(!gate.admit(&candidate(&store, 3), Millis(1000)).admitted());
+    }
+
+    #[test]
+    fn room_is_what_is_free_and_what_is_idle() {
+        let space = candidate(&store(), 0).space.unwrap();
+        // 100 free, 20 of them the promotion watermark.
+        assert_eq!(room(&space, 7), 87);
+        assert_eq!(room(&space.less(90), 7), 7);
+    }
+
+    #[test]
+    fn a_move_must_pay() {
+        // One access recorded is 10 made; in a window of 5000 ms that is
+        // 10 * 10000 / 5000 = 20 over the horizon, each 150 ns faster: 3000 ns.
+        let store = store();
+        let one = candidate(&store, 0);
+        assert_eq!(BENEFIT.saving_ns(&one.hotness, 5000), 3000);
+        let histogram = store.histogram(Millis(1000));
+        let recent = RecentMoves::new(16);
+        let gate = RULES.pass(&histogram, 4, &recent);
+        assert_eq!(gate.admit(&one, Millis(1000)), Verdict::HotSet);
+        // Into a full node another page must leave: 6000 ns.
+        let full = Candidate { space: None, ..one };
+        let refused = Verdict::NoBenefit {
+            saving_ns: 3000,
+            cost_ns: 6000,
+        };
+        assert_eq!(gate.admit(&full, Millis(1000)), refused);
+        let huge = Candidate {
+            folio: Folio {
+                pages: 2,
+                ..one.folio
+            },
+            ..one
+        };
+        assert_eq!(gate.admit(&huge, Millis(1000)), refused);
+    }
+
+    #[test]
+    fn a_page_that_just_moved_needs_a_margin() {
+        let store = store();
+        let histogram = store.histogram(Millis(1000));
+        let mut recent = RecentMoves::new(16);
+        recent.note(PageNumber(2), Moved::Down, Millis(500));
+        recent.note(PageNumber(3), Moved::Down, Millis(500));
+        let gate = RULES.pass(&histogram, 2, &recent);
+        // The cut lies just above page 1's two accesses; a margin of 32 bins, one
+        // access, lifts it above page 2's three and not above page 3's four.
+        let damped = Verdict::Damped { moved_ms_ago: 500 };
+        assert_eq!(gate.admit(&candidate(&store, 2), Millis(1000)), damped);
+        assert_eq!(
+            gate.admit(&candidate(&store, 3), Millis(1000)),
+            Verdict::HotSet
+        );
+        let later = gate.admit(&candidate(&store, 2), Millis(1501));
+        assert_eq!(later, Verdict::HotSet);
+    }
+}

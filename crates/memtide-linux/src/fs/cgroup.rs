@@ -1,0 +1,296 @@
+//! Control groups, version 2.
+//!
+//! Problem: an operator names a cgroup, memtide needs its processes, the
+//! nodes that they may use and what they cost. Where the hierarchy is
+//! mounted differs (`/sys/fs/cgroup`, or `unified` below it beside version
+//! 1), and a path that is no cgroup must not pass for one without processes.
+//!
+//! Approach: the mount is looked up in `/proc/self/mountinfo` by its type. A
+//! [`Cgroup`] exists only for a directory in which the kernel put
+//! `cgroup.controllers`. A version 1 hierarchy is not read at all.
+
+use super::list::parse_nodes;
+use super::parse::{ParseError, lines, number, quoted, text, unescape, words};
+use super::{FsError, Result, Root};
+use memtide_core::units::NodeId;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+/// A directory of the version 2 hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Absolute path as processes on the machine see it, without the root.
+    directory: PathBuf,
+}
+
+/// CPU time used by a cgroup and all below it, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuUsage {
+    /// All of it.
+    pub total_us: Option<u64>,
+    /// In user space.
+    pub user_us: Option<u64>,
+    /// In the kernel.
+    pub system_us: Option<u64>,
+}
+
+impl Cgroup {
+    /// Opens the cgroup that `path` names: either a path from the
+    /// hierarchy's root, as `/proc/PID/cgroup` prints it, or the full path
+    /// of its directory.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotCgroup`] if there is no such directory, it is not in a
+    /// version 2 hierarchy, or the machine has none mounted.
+    pub fn open(root: &Root, path: impl AsRef<Path>) -> Result<Cgroup> {
+        let path = path.as_ref();
+        let not = |path: PathBuf, why| FsError::NotCgroup { path, why };
+        let Some(mount) = mount(root)? else {
+            let why = "no cgroup2 file system is mounted; mount one or use another selection";
+            return Err(not(root.path(path), why));
+        };
+        if path.components().any(|part| part == Component::ParentDir) {
+            let why = "it leads out of the hierarchy with \"..\"; give a path below its root";
+            return Err(not(path.to_owned(), why));
+        }
+        let directory = if path.starts_with(&mount) {
+            path.to_owned()
+        } else {
+            mount.join(path.strip_prefix("/").unwrap_or(path))
+        };
+        let under = root.path(&directory);
+        if !under.join("cgroup.controllers").is_file() {
+            let why = if under.is_dir() {
+                "it has no file cgroup.controllers"
+            } else {
+                "there is no such directory"
+            };
+            return Err(not(under, why));
+        }
+        Ok(Cgroup { directory })
+    }
+
+    /// The directory, as processes on the machine see it.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The processes in it and in every cgroup below it.
+    ///
+    /// A threaded cgroup lists no processes (the kernel refuses); those are
+    /// listed by the cgroup above it that owns their memory.
+    pub fn processes(&self, root: &Root) -> Result<BTreeSet<u32>> {
+        let mut pids = BTreeSet::new();
+        let mut pending = vec![self.directory.clone()];
+        while let Some(directory) = pending.pop() {
+            match root.parse(directory.join("cgroup.procs"), parse_procs) {
+                Ok(Some(own)) => pids.extend(own),
+                // The cgroup was removed since its parent was listed.
+                Ok(None) => continue,
+                // This one is threaded; those below it are too.
+                Err(error) if error.is_errno(Errno::OPNOTSUPP) => continue,
+                // Removed between opening and reading.
+                Err(error) if error.is_errno(Errno::NODEV) => continue,
+                Err(error) => return Err(error),
+            }
+            for name in root.names(&directory)?.unwrap_or_default() {
+                let below = directory.join(name);
+                // Not through links: a copied tree may hold any.
+                if root
+                    .path(&below)
+                    .symlink_metadata()
+                    .is_ok_and(|m| m.is_dir())
+                {
+                    pending.push(below);
+                }
+            }
+        }
+        Ok(pids)
+    }
+
+    /// The nodes that its processes may use; `None` if no cpuset is in force.
+    pub fn effective_mems(&self, root: &Root) -> Result<Option<BTreeSet<NodeId>>> {
+        root.parse(self.directory.join("cpuset.mems.effective"), parse_nodes)
+    }
+
+    /// Memory charged to it and all below it, in bytes; `None` without the
+    /// memory controller and in the root cgroup.
+    pub fn memory_current(&self, root: &Root) -> Result<Option<u64>> {
+        root.number(self.directory.join("memory.current"))
+    }
+
+    /// CPU time used, `None` if the kernel does not say.
+    pub fn cpu_usage(&self, root: &Root) -> Result<Option<CpuUsage>> {
+        root.parse(self.directory.join("cpu.stat"), parse_cpu_stat)
+    }
+}
+
+/// Where the version 2 hierarchy is mounted, or `None`.
+pub fn mount(root: &Root) -> Result<Option<PathBuf>> {
+    const FILE: &str = "proc/self/mountinfo";
+    root.parse(FILE, parse_mounts)?
+        .ok_or_else(|| FsError::Missing {
+            path: root.path(FILE),
+            needed_for: "where cgroups are mounted; is procfs mounted?",
+        })
+}
+
+/// Finds the first cgroup2 mount in `mountinfo`.
+///
+/// A line is `id parent major:minor root mountpoint options [tags] - type
+/// source options`; the number of tags varies, hence the dash.
+pub fn parse_mounts(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, ParseError> {
+    for (line, content) in lines(bytes) {
+        let mut fields = words(content);
+        let point = fields.nth(4);
+        let kind = fields.skip_while(|word| *word != b"-").nth(1);
+        match (point, kind) {
+            (Some(point), Some(b"cgroup2")) => return Ok(Some(unescape(point))),
+            (Some(_), Some(_)) => {}
+            _ => {
+                let problem = format!("{} has no mount point and type", quoted(content));
+                return Err(ParseError::new(line, "mount", problem));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Parses `/proc/PID/cgroup`: the path on the line of hierarchy 0, which is
+/// version 2, or `None` if there is no such line.
+pub fn parse_membership(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, ParseError> {
+    for (line, content) in lines(bytes) {
+        let mut fields = content.splitn(3, |byte| *byte == b':');
+        let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            let problem = format!("{} is not \"id:controllers:path\"", quoted(content));
+            return Err(ParseError::new(line, "cgroup", problem));
+        };
+        if number(hierarchy, line, "hierarchy")? == 0 {
+            return Ok(Some(unescape(path)));
+        }
+    }
+    Ok(None)
+}
+
+/// Parses `cgroup.procs`. The kernel prints 0 for a process that the
+/// reader's pid namespace cannot see; those are left out.
+pub fn parse_procs(bytes: &[u8]) -> std::result::Result<BTreeSet<u32>, ParseError> {
+    lines(bytes)
+        .map(|(line, content)| super::parse::small(content.trim_ascii(), line, "pid"))
+        .filter(|pid| *pid != Ok(0))
+        .collect()
+}
+
+/// Parses `cpu.stat`.
+pub fn parse_cpu_stat(bytes: &[u8]) -> std::result::Result<CpuUsage, ParseError> {
+    let mut usage = CpuUsage::default();
+    for (line, content) in lines(bytes) {
+        let mut fields = words(content);
+        let slot = match fields.next() {
+            Some(b"usage_usec") => &mut usage.total_us,
+            Some(b"user_usec") => &mut usage.user_us,
+            Some(b"system_usec") => &mut usage.system_us,
+            _ => continue,
+        };
+        let name = text(words(content).next().unwrap_or_default(), line, "field")?;
+        *slot = Some(number(fields.next().unwrap_or_default(), line, name)?);
+    }
+    Ok(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "proc/self/mountinfo",
+            "31 23 0:28 / /sys/fs/cgroup ro shared:4 master:1 - tmpfs tmpfs rw\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw shared:5 - cgroup2 cgroup2 rw\n",
+        );
+        let top = "sys/fs/cgroup/unified";
+        for (group, pids) in [("", "1\n"), ("/a", "20\n10\n0\n"), ("/a/b", "30\n")] {
+            write(
+                &format!("{top}{group}/cgroup.controllers"),
+                "cpuset memory\n",
+            );
+            write(&format!("{top}{group}/cgroup.procs"), pids);
+        }
+        write(&format!("{top}/a/cpuset.mems.effective"), "0,2\n");
+        write(&format!("{top}/a/memory.current"), "4096\n");
+        write(
+            &format!("{top}/a/cpu.stat"),
+            "usage_usec 30\nuser_usec 20\nnr_periods 0\n",
+        );
+        write("sys/fs/cgroup/unified/plain/file", "");
+        let root = Root::new(dir.path());
+        (dir, root)
+    }
+
+    #[test]
+    fn both_ways_to_name_a_cgroup() {
+        let (_dir, root) = machine();
+        let full = Cgroup::open(&root, "/sys/fs/cgroup/unified/a").unwrap();
+        assert_eq!(Cgroup::open(&root, "/a").unwrap(), full);
+        assert_eq!(Cgroup::open(&root, "a").unwrap(), full);
+        assert_eq!(full.processes(&root).unwrap(), BTreeSet::from([10, 20, 30]));
+        let mems = full.effective_mems(&root).unwrap();
+        assert_eq!(mems, Some(BTreeSet::from([NodeId(0), NodeId(2)])));
+        assert_eq!(full.memory_current(&root).unwrap(), Some(4096));
+        let usage = full.cpu_usage(&root).unwrap().unwrap();
+        assert_eq!((usage.total_us, usage.system_us), (Some(30), None));
+        let inner = Cgroup::open(&root, "/a/b").unwrap();
+        assert_eq!(inner.effective_mems(&root).unwrap(), None);
+        assert_eq!(inner.cpu_usage(&root).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_cgroup_is_refused() {
+        let (dir, root) = machine();
+        let says = |path: &str| Cgroup::open(&root, path).unwrap_err().to_string();
+        assert!(says("/gone").ends_with("unified/gone: not a cgroup: there is no such directory"));
+        assert!(says("/plain").ends_with("it has no file cgroup.controllers"));
+        assert!(says("/a/../../x").contains("leads out of the hierarchy"));
+        std::fs::write(dir.path().join("proc/self/mountinfo"), "").unwrap();
+        assert!(says("/a").contains("no cgroup2 file system is mounted"));
+    }
+
+    #[test]
+    fn membership_takes_hierarchy_zero() {
+        let parse = |text: &str| parse_membership(text.as_bytes());
+        assert_eq!(
+            parse("4:memory:/x\n0::/user.slice/a:b\n").unwrap(),
+            Some(PathBuf::from("/user.slice/a:b"))
+        );
+        assert_eq!(parse("4:memory:/x\n").unwrap(), None);
+        assert_eq!(
+            parse("0:/x\n").unwrap_err().to_string(),
+            "1: cgroup: \"0:/x\" is not \"id:controllers:path\""
+        );
+    }
+
+    #[test]
+    fn errors_name_line_and_item() {
+        assert_eq!(
+            parse_procs(b"1\nx\n").unwrap_err().to_string(),
+            "2: pid: \"x\" is not an unsigned number"
+        );
+        assert_eq!(
+            parse_cpu_stat(b"usage_usec\n").unwrap_err().to_string(),
+            "1: usage_usec: \"\" is not an unsigned number"
+        );
+        assert_eq!(
+            parse_mounts(b"1 2 3 4 5 6\n").unwrap_err().to_string(),
+            "1: mount: \"1 2 3 4 5 6\" has no mount point and type"
+        );
+    }
+}

@@ -1,0 +1,17 @@
+//! The running kernel: observes accesses and moves pages.
+//!
+//! Readers take the root of the tree that they read, so that tests can hand
+//! them a copy. `unsafe` stands only in [`sys`].
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod fs;
+pub mod live;
+pub mod measure;
+pub mod mover;
+pub mod perf;
+pub mod probe;
+pub mod respread;
+pub mod source;
+pub mod sys;
+pub mod weight_table;

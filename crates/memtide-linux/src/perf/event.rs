@@ -1,0 +1,203 @@
+//! An open perf event with its ring, and what the kernel's refusals mean.
+
+use super::ring::{self, Record, Scratch, Walk};
+use crate::sys::perf_event::{self, RingMap, Watch};
+use perf_event_open_sys::bindings::perf_event_attr;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// Why an event could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// The caller lacks the right.
+    #[error(
+        "perf event on {watch:?}: not permitted (kernel.perf_event_paranoid = {}); run as root or with CAP_PERFMON",
+        paranoid.map_or("unknown".to_owned(), |level| level.to_string())
+    )]
+    NotPermitted {
+        /// What it was to watch.
+        watch: Watch,
+        /// `kernel.perf_event_paranoid`.
+        paranoid: Option<i32>,
+    },
+    /// The thread ended before the event was there.
+    #[error("perf event on {watch:?}: the thread is gone")]
+    Gone {
+        /// What it was to watch.
+        watch: Watch,
+    },
+    /// The kernel or the hardware has no such event.
+    #[error("perf event on {watch:?}: not supported here: {source}")]
+    Unsupported {
+        /// What it was to watch.
+        watch: Watch,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// The ring could not be mapped.
+    #[error(
+        "perf ring of {pages} pages: {source}; raise kernel.perf_event_mlock_kb, or run with CAP_IPC_LOCK"
+    )]
+    Ring {
+        /// Data pages asked for.
+        pages: usize,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// The kernel refused a filter expression.
+    #[error("perf filter {filter:?}: {source}")]
+    Filter {
+        /// The expression.
+        filter: String,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// Anything else, such as too many open files.
+    #[error("perf event on {watch:?}: {source}")]
+    Other {
+        /// What it was to watch.
+        watch: Watch,
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+impl EventError {
+    fn opening(watch: Watch, source: io::Error) -> EventError {
+        match source.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => EventError::NotPermitted {
+                watch,
+                paranoid: paranoid(Path::new("/")),
+            },
+            Some(libc::ESRCH) => EventError::Gone { watch },
+            Some(libc::ENOENT | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV) => {
+                EventError::Unsupported { watch, source }
+            }
+            _ => EventError::Other { watch, source },
+        }
+    }
+}
+
+/// `kernel.perf_event_paranoid` under `root`, or `None` if it cannot be read.
+pub fn paranoid(root: &Path) -> Option<i32> {
+    let path = root.join("proc/sys/kernel/perf_event_paranoid");
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// What [`wait`] ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// There is something to read.
+    Ready,
+    /// What the event watched has ended. There may still be something to read.
+    HungUp,
+    /// Nothing within the time.
+    TimedOut,
+}
+
+/// An event and its ring.
+#[derive(Debug)]
+pub struct Event {
+    fd: OwnedFd,
+    ring: RingMap,
+    watch: Watch,
+}
+
+impl Event {
+    /// Opens an event with a ring of `ring_pages` data pages (a power of two).
+    ///
+    /// # Errors
+    ///
+    /// See [`EventError`].
+    pub fn open(
+        attr: &perf_event_attr,
+        watch: Watch,
+        ring_pages: usize,
+    ) -> Result<Event, EventError> {
+        let fd =
+            perf_event::open(attr, watch).map_err(|source| EventError::opening(watch, source))?;
+        let ring = RingMap::map(fd.as_fd(), ring_pages).map_err(|source| EventError::Ring {
+            pages: ring_pages,
+            source,
+        })?;
+        Ok(Event { fd, ring, watch })
+    }
+
+    /// Opens a second event on the same thread or CPU that writes into this
+    /// one's ring. It lives as long as the descriptor returned.
+    ///
+    /// # Errors
+    ///
+    /// See [`EventError`].
+    pub fn open_into(&self, attr: &perf_event_attr) -> Result<OwnedFd, EventError> {
+        let watch = self.watch;
+        let fd =
+            perf_event::open(attr, watch).map_err(|source| EventError::opening(watch, source))?;
+        perf_event::set_output(fd.as_fd(), self.fd.as_fd())
+            .map_err(|source| EventError::Other { watch, source })?;
+        Ok(fd)
+    }
+
+    /// What the event watches.
+    pub fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    /// Hands every record that is ready to `each` and frees the room.
+    pub fn drain(&mut self, scratch: &mut Scratch, each: impl FnMut(Record<'_>)) -> Walk {
+        let pending = self.ring.pending();
+        let head = pending.head;
+        let seen = ring::walk(pending.older, pending.newer, scratch, each);
+        self.ring.consume(head);
+        seen
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Sets a tracepoint event's filter.
+///
+/// # Errors
+///
+/// [`EventError::Filter`] with the expression.
+pub fn set_filter(event: BorrowedFd<'_>, filter: &str) -> Result<(), EventError> {
+    CString::new(filter)
+        .map_err(io::Error::from)
+        .and_then(|text| perf_event::set_filter(event, &text))
+        .map_err(|source| EventError::Filter {
+            filter: filter.to_owned(),
+            source,
+        })
+}
+
+/// Waits until one of `events` has something to read.
+///
+/// # Errors
+///
+/// What poll(2) says; an interrupted call counts as [`Wait::TimedOut`].
+pub fn wait<'a>(
+    events: impl Iterator<Item = BorrowedFd<'a>>,
+    timeout: Duration,
+) -> io::Result<Wait> {
+    let mut fds: Vec<PollFd<'_>> = events
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(Wait::TimedOut),
+        Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::IN)) => Ok(Wait::Ready),
+        Ok(_) => Ok(Wait::HungUp),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,107 @@
+//! Why DAMON cannot be had, and what went wrong with it.
+
+use super::Slot;
+use super::knobs::KnobError;
+use super::plan::PlanError;
+use crate::perf::event::EventError;
+use crate::perf::tracepoint::TracepointError;
+use std::io;
+use std::path::PathBuf;
+
+/// Why DAMON cannot be used here or now.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// The kernel has no DAMON or no sysfs interface to it.
+    #[error("{}: absent; the kernel was built without DAMON_SYSFS", path.display())]
+    NoDamon {
+        /// The missing file.
+        path: PathBuf,
+    },
+    /// The kernel's DAMON cannot watch virtual addresses.
+    #[error("{}: does not list {wanted}; the kernel was built without DAMON_VADDR", path.display())]
+    NoOperations {
+        /// The list.
+        path: PathBuf,
+        /// What is missing.
+        wanted: &'static str,
+    },
+    /// Somebody else uses DAMON's sysfs interface.
+    #[error(
+        "{}: {kdamonds} in use by another program; stop it, or write 0 there if nobody needs them",
+        path.display()
+    )]
+    Busy {
+        /// How many kdamonds there are.
+        kdamonds: u64,
+        /// The file that counts them.
+        path: PathBuf,
+    },
+    /// Another memtide holds DAMON.
+    #[error("{}: memtide process {pid} holds DAMON; stop it first", state_file.display())]
+    HeldByMemtide {
+        /// The process.
+        pid: u32,
+        /// The file that says so.
+        state_file: PathBuf,
+    },
+    /// A user of DAMON inside the kernel keeps all others out.
+    #[error("{}: {name} runs and lets nobody else use DAMON; write N there, or allow memtide to pause damon_stat", path.display())]
+    Module {
+        /// The module.
+        name: &'static str,
+        /// Its switch.
+        path: PathBuf,
+    },
+    /// The tracepoint with the results is out of reach.
+    #[error(transparent)]
+    Tracepoint(#[from] TracepointError),
+    /// The tracepoint lacks a field.
+    #[error("damon:damon_aggregated: no field {field}; this kernel's DAMON is unknown to memtide")]
+    NoField {
+        /// The field's name.
+        field: &'static str,
+    },
+    /// The caller may not change DAMON's settings.
+    #[error("{0}; run as root")]
+    NotPermitted(KnobError),
+    /// A setting could not be read or written.
+    #[error(transparent)]
+    Knob(KnobError),
+}
+
+impl From<KnobError> for Unavailable {
+    fn from(error: KnobError) -> Unavailable {
+        match error.errno() {
+            Some(libc::EACCES | libc::EPERM) => Unavailable::NotPermitted(error),
+            _ => Unavailable::Knob(error),
+        }
+    }
+}
+
+/// What went wrong with a look or a watch.
+#[derive(Debug, thiserror::Error)]
+pub enum DamonError {
+    /// The targets cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A setting was refused.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// The results are out of reach.
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// A target is not there.
+    #[error("process {pid}: {source}")]
+    Process {
+        /// The process.
+        pid: u32,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is one session of each kind at a time.
+    #[error("a {0:?} is at work already; stop it first")]
+    InUse(Slot),
+    /// Waiting failed.
+    #[error("waiting for DAMON: {0}")]
+    Wait(io::Error),
+}

@@ -1,0 +1,430 @@
+//! One kdamond at work: reading what it found, pass by pass.
+
+use super::plan::{Marker, PAGE, Plan};
+use super::trace::{self, Aggregated, Layout};
+use super::{Damon, DamonError, LookBy, Slot};
+use crate::perf::event::{self, Event as PerfEvent, EventError, Wait};
+use crate::perf::tracepoint::Tracepoint;
+use crate::perf::{SampleLayout, Scratch};
+use crate::sys::perf_event::{self, Watch};
+use perf_event_open_sys::bindings as b;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A record in the ring: header, time, the payload's length and 48 bytes of
+/// payload, padded.
+const RECORD_BYTES: u64 = 72;
+
+/// Largest ring: 4 MiB.
+const MAX_RING_PAGES: u64 = 1024;
+
+/// A region in which accesses were seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Index of the caller's target.
+    pub target: usize,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// In how many samples of the pass it was accessed; at least 1.
+    pub nr_accesses: u32,
+    /// Aggregations since its access count last changed much.
+    pub age: u32,
+    /// The pass, counted from 0.
+    pub pass: u64,
+}
+
+/// Why a session brings nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The kdamond has ended: every target's process is gone, or somebody
+    /// turned it off.
+    KdamondGone,
+    /// The kernel's regions are not the ones that were planned, so the events
+    /// mean nothing. The next look on this [`Damon`] goes about it differently.
+    RegionsDiffer {
+        /// Fewest regions planned for the last target.
+        planned: u64,
+        /// Regions of the target that differs.
+        found: u64,
+    },
+}
+
+/// What a poll brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// Passes completed since the session began.
+    pub passes_completed: u64,
+    /// Events handed to the sink by this poll.
+    pub events: u64,
+    /// Records lost since the last poll because the ring was full. A pass
+    /// with losses has missing pages, and may have lost its end.
+    pub lost: u64,
+    /// Set once the session is over.
+    pub ended: Option<Ended>,
+}
+
+/// A kdamond at work. Dropping it turns the kdamond off.
+#[derive(Debug)]
+pub struct Session {
+    damon: Damon,
+    slot: Slot,
+    by: Option<LookBy>,
+    kdamond: u32,
+    owners: Vec<usize>,
+    wanted: Option<Vec<Vec<Range<u64>>>>,
+    marker: Marker,
+    regions: u64,
+    layout: Layout,
+    sample: SampleLayout,
+    event: PerfEvent,
+    _marker_event: OwnedFd,
+    scratch: Scratch,
+    /// One for each of the caller's targets.
+    processes: Vec<Option<OwnedFd>>,
+    pass: u64,
+    /// The session came in the middle of a pass that must not be reported.
+    skip: bool,
+    ended: Option<Ended>,
+    stopped: bool,
+}
+
+impl Session {
+    pub(super) fn start(
+        damon: &Damon,
+        slot: Slot,
+        by: Option<LookBy>,
+        plan: Plan,
+        pids: &[u32],
+    ) -> Result<Session, DamonError> {
+        let Plan {
+            config,
+            owners,
+            wanted,
+            marker,
+            regions,
+        } = plan;
+        let aggregation = Duration::from_micros(config.aggregate_us);
+        let processes = pids
+            .iter()
+            .map(|&pid| open_process(pid))
+            .collect::<Result<_, _>>()?;
+        let (kdamond, before) = damon.turn_on(slot, config)?;
+        let built = (|| {
+            let tracepoint = damon.tracepoint();
+            let (event, marker_event, sample) =
+                open_events(kdamond, tracepoint, &marker, wanted.as_deref(), regions)?;
+            Ok((event, marker_event, sample))
+        })();
+        let (event, marker_event, sample) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                damon.turn_off(slot)?;
+                return Err(error);
+            }
+        };
+        Ok(Session {
+            damon: damon.clone(),
+            slot,
+            by,
+            kdamond,
+            owners,
+            wanted,
+            marker,
+            regions,
+            layout: damon.layout(),
+            sample,
+            event,
+            _marker_event: marker_event,
+            scratch: Scratch::new(),
+            processes,
+            pass: 0,
+            // The first pass cannot end before one aggregation has gone by.
+            skip: before.elapsed() >= aggregation,
+            ended: None,
+            stopped: false,
+        })
+    }
+
+    /// Hands every accessed region since the last poll to `sink`. An event
+    /// belongs to a finished pass if its number is below the result's
+    /// `passes_completed`. Nothing is allocated.
+    ///
+    /// # Errors
+    ///
+    /// poll(2) failed on the event.
+    pub fn poll(&mut self, sink: &mut impl FnMut(Event)) -> Result<Polled, DamonError> {
+        let hung_up = event::wait(std::iter::once(self.event.as_fd()), Duration::ZERO)
+            .map_err(DamonError::Wait)?
+            == Wait::HungUp;
+        let Session {
+            event,
+            scratch,
+            sample,
+            layout,
+            owners,
+            wanted,
+            marker,
+            pass,
+            skip,
+            ended,
+            by,
+            ..
+        } = self;
+        let mut events = 0;
+        let walk = event.drain(scratch, |record| {
+            if !record.is_sample() || matches!(ended, Some(Ended::RegionsDiffer { .. })) {
+                return;
+            }
+            let payload = sample.decode(record.body).and_then(|sample| sample.raw);
+            let Some(found) = payload.and_then(|payload| layout.read(payload)) else {
+                return;
+            };
+            let last = found.target == marker.target && found.end == marker.end;
+            // A look's regions are pages; a larger one is a remainder that the
+            // kernel left uncut.
+            let uncut = by.is_some() && found.end.wrapping_sub(found.start) != PAGE;
+            let count_differs = last && !(marker.fewest..=marker.most).contains(&found.regions);
+            if uncut || count_differs {
+                *ended = Some(Ended::RegionsDiffer {
+                    planned: marker.fewest,
+                    found: found.regions,
+                });
+                return;
+            }
+            if !*skip
+                && found.nr_accesses > 0
+                && let Some(event) = owned(&found, owners, wanted.as_deref(), *pass)
+            {
+                events += 1;
+                sink(event);
+            }
+            if last {
+                *pass += u64::from(!*skip);
+                *skip = false;
+            }
+        });
+        if let (Some(Ended::RegionsDiffer { .. }), Some(by)) = (self.ended, self.by) {
+            self.damon.distrust(by);
+        }
+        if self.ended.is_none() && hung_up && walk.records == 0 {
+            self.ended = Some(Ended::KdamondGone);
+        }
+        Ok(Polled {
+            passes_completed: self.pass,
+            events,
+            lost: walk.lost,
+            ended: self.ended,
+        })
+    }
+
+    /// Waits for the end of a pass, for a half-full ring, or for the kdamond's
+    /// end.
+    ///
+    /// # Errors
+    ///
+    /// poll(2) failed.
+    pub fn wait(&self, timeout: Duration) -> Result<Wait, DamonError> {
+        event::wait(std::iter::once(self.event.as_fd()), timeout).map_err(DamonError::Wait)
+    }
+
+    /// Which of the caller's targets are gone, by index.
+    pub fn targets_gone(&self) -> impl Iterator<Item = usize> + '_ {
+        self.processes
+            .iter()
+            .enumerate()
+            .filter(|(_, fd)| fd.as_ref().is_none_or(has_ended))
+            .map(|(n, _)| n)
+    }
+
+    /// The kdamond's thread id.
+    pub fn kdamond_pid(&self) -> u32 {
+        self.kdamond
+    }
+
+    /// How many regions a pass visits.
+    pub fn regions(&self) -> u64 {
+        self.regions
+    }
+
+    /// How the look is done; `None` for a watch.
+    pub fn look_by(&self) -> Option<LookBy> {
+        self.by
+    }
+
+    /// The CPU time that the kdamond has used, or `None` if it is gone.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let path = self
+            .damon
+            .root()
+            .join(format!("proc/{}/schedstat", self.kdamond));
+        let text = std::fs::read_to_string(path).ok()?;
+        let nanoseconds = text.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(Duration::from_nanos(nanoseconds))
+    }
+
+    /// Turns the kdamond off. It finishes its current sample first, so this
+    /// takes up to one sampling interval.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refused.
+    pub fn stop(mut self) -> Result<(), DamonError> {
+        self.turn_off()
+    }
+
+    fn turn_off(&mut self) -> Result<(), DamonError> {
+        if std::mem::replace(&mut self.stopped, true) {
+            return Ok(());
+        }
+        self.damon.release(self.slot)
+    }
+}
+
+impl AsFd for Session {
+    /// Readable at the end of a pass and when the ring is half full.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Nobody is left to tell; `Damon` tries again when it goes.
+        let _ = self.turn_off();
+    }
+}
+
+/// The caller's event, or `None` if the kernel looked where nobody asked.
+fn owned(
+    found: &Aggregated,
+    owners: &[usize],
+    wanted: Option<&[Vec<Range<u64>>]>,
+    pass: u64,
+) -> Option<Event> {
+    let kernel_target = usize::try_from(found.target).ok()?;
+    let target = *owners.get(kernel_target)?;
+    if let Some(wanted) = wanted
+        && !trace::within(&wanted[target], found.start)
+    {
+        return None;
+    }
+    Some(Event {
+        target,
+        start: found.start,
+        end: found.end,
+        nr_accesses: found.nr_accesses,
+        age: found.age,
+        pass,
+    })
+}
+
+/// The access event with the ring, and the marker event that writes into it.
+fn open_events(
+    kdamond: u32,
+    tracepoint: &Tracepoint,
+    marker: &Marker,
+    wanted: Option<&[Vec<Range<u64>>]>,
+    regions: u64,
+) -> Result<(PerfEvent, OwnedFd, SampleLayout), DamonError> {
+    let sample = SampleLayout::new((b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_RAW).into())
+        .expect("both fields are known");
+    let page = rustix::param::page_size() as u64;
+    // A pass in which a quarter of the regions is accessed; whoever listens is
+    // woken when it is half full, and what is lost is counted.
+    let ring_pages = (regions / 4 * RECORD_BYTES / page + 1)
+        .next_power_of_two()
+        .clamp(16, MAX_RING_PAGES);
+    let mut attr = b::perf_event_attr::default();
+    attr.type_ = b::PERF_TYPE_TRACEPOINT;
+    attr.config = tracepoint.id;
+    attr.sample_type = sample.sample_type();
+    attr.sample_period = 1;
+    attr.set_disabled(1);
+    let mut access = attr;
+    access.set_watermark(1);
+    access.wakeup_watermark = (ring_pages * page / 2) as u32;
+    attr.wakeup_events = 1;
+
+    let event = PerfEvent::open(&access, Watch::Thread(kdamond), ring_pages as usize)?;
+    let marker_event = event.open_into(&attr)?;
+    let bounds = wanted.and_then(|wanted| {
+        let all = || wanted.iter().flatten();
+        Some(all().map(|range| range.start).min()?..all().map(|range| range.end).max()?)
+    });
+    event::set_filter(
+        event.as_fd(),
+        &trace::access_filter(marker, bounds.as_ref()),
+    )?;
+    event::set_filter(marker_event.as_fd(), &trace::marker_filter(marker))?;
+    let enable = |fd| {
+        perf_event::enable(fd).map_err(|source| EventError::Other {
+            watch: Watch::Thread(kdamond),
+            source,
+        })
+    };
+    enable(event.as_fd())?;
+    enable(marker_event.as_fd())?;
+    Ok((event, marker_event, sample))
+}
+
+/// A descriptor that becomes readable when the process ends; `None` on a
+/// process that has just ended.
+fn open_process(pid: u32) -> Result<Option<OwnedFd>, DamonError> {
+    let failed = |source: io::Error| DamonError::Process { pid, source };
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let pid = raw.ok_or_else(|| failed(io::Error::from_raw_os_error(libc::ESRCH)))?;
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    matches!(poll(&mut fds, Some(&now)), Ok(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUND: Aggregated = Aggregated {
+        target: 1,
+        regions: 4,
+        start: 0x3000,
+        end: 0x4000,
+        nr_accesses: 2,
+        age: 5,
+    };
+
+    #[test]
+    fn the_kernels_second_target_may_be_the_callers_first() {
+        let event = owned(&FOUND, &[0, 0, 1], None, 7).unwrap();
+        assert_eq!((event.target, event.start, event.pass), (0, 0x3000, 7));
+        assert_eq!(owned(&FOUND, &[0], None, 7), None);
+    }
+
+    #[test]
+    fn what_nobody_asked_for_is_dropped() {
+        let at = |first: u64| {
+            Vec::from([Range {
+                start: first,
+                end: first + 0x1000,
+            }])
+        };
+        let wanted = [at(0x9000), at(0x3000)];
+        assert!(owned(&FOUND, &[0, 1], Some(&wanted), 0).is_some());
+        let wanted = [at(0x3000), at(0x4000)];
+        assert_eq!(owned(&FOUND, &[0, 1], Some(&wanted), 0), None);
+    }
+}

@@ -1,0 +1,434 @@
+//! What `memtide tier` shows: lines of text with a status line below them on a
+//! terminal, or one JSON object a line.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use memtide_core::units::{Millis, PageSize};
+use memtide_linux::live::report::{Direction, Event, MovedPages, Reporter, Status};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+/// Prints events, status and summary.
+pub struct Printer {
+    json: bool,
+    page: PageSize,
+    bar: ProgressBar,
+    /// Moves since the last status: one line a second for each kind.
+    moved: Vec<MovedPages>,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T: Serialize> {
+    at_ms: u64,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+#[derive(Serialize)]
+struct Named<'a, T: Serialize> {
+    event: &'static str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    why: &'a str,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+impl Printer {
+    /// A printer to standard output; the status line goes to standard error,
+    /// if that is a terminal.
+    pub fn new(json: bool, page: PageSize) -> Printer {
+        let bar = ProgressBar::new_spinner();
+        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a valid template"));
+        if json || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Printer {
+            json,
+            page,
+            bar,
+            moved: Vec::new(),
+        }
+    }
+
+    /// Something to know before the start.
+    pub fn notice(&mut self, text: &str) {
+        self.event(
+            Millis(0),
+            Event::Notice {
+                text: text.to_owned(),
+            },
+        );
+    }
+
+    /// Where things stand, once a second.
+    pub fn status(&mut self, status: &Status) {
+        for moved in std::mem::take(&mut self.moved) {
+            self.moved_pages(Millis(status.at_ms), moved);
+        }
+        if self.json {
+            self.json_line(&Named {
+                event: "status",
+                content: status,
+            });
+            return;
+        }
+        self.bar.set_message(self.sentence(status));
+        self.bar.tick();
+    }
+
+    /// The end.
+    pub fn summary(&mut self, status: &Status, why: &str) {
+        if self.json {
+            self.status(status);
+            self.json_line(&Named {
+                event: "summary",
+                content: &Summary { why, status },
+            });
+            return;
+        }
+        self.status(status);
+        self.bar.finish_and_clear();
+        let seconds = |time: Duration| time.as_secs_f64();
+        let elapsed = status.at_ms as f64 / 1000.0;
+        let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
+        self.write(&format!(
+            "{why} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
+             (pgdemote_proactive {}), not movable {}\n\
+             managed processes hold {} on fast nodes and {} on slow ones\n\
+             CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
+             {} looks, {} reports lost",
+            self.size(status.pgpromote_success),
+            status.pgpromote_success,
+            self.size(status.pgdemote_proactive),
+            status.pgdemote_proactive,
+            self.size(status.failed_pages),
+            self.size(status.top_pages),
+            self.size(status.lower_pages),
+            seconds(status.cpu),
+            share(status.cpu),
+            seconds(status.kernel_cpu),
+            share(status.kernel_cpu),
+            status.passes,
+            status.lost,
+        ));
+    }
+
+    fn sentence(&self, status: &Status) -> String {
+        let free: Vec<String> = status
+            .free_pages
+            .iter()
+            .map(|(node, pages)| format!("n{node} {}", self.size(*pages)))
+            .collect();
+        format!(
+            "{:.0} s  {} processes  fast {}  slow {}  promoted {}  demoted {}  free {}  {}  cpu {:.2} + {:.2} s",
+            status.at_ms as f64 / 1000.0,
+            status.processes,
+            self.size(status.top_pages),
+            self.size(status.lower_pages),
+            self.size(status.pgpromote_success),
+            self.size(status.pgdemote_proactive),
+            free.join(" "),
+            status.observing,
+            status.cpu.as_secs_f64(),
+            status.kernel_cpu.as_secs_f64(),
+        )
+    }
+
+    fn text(&mut self, at: Millis, event: &Event) {
+        let line = match event {
+            Event::Process {
+                pid,
+                name,
+                top_pages,
+                lower_pages,
+            } => format!(
+                "process {pid} ({name}): {} on fast nodes, {} on slow ones",
+                self.size(*top_pages),
+                self.size(*lower_pages)
+            ),
+            Event::ProcessGone { pid } => format!("process {pid} has ended"),
+            Event::Moved {
+                direction,
+                dry_run,
+                range,
+                from,
+                to,
+                why,
+            } => {
+                let what = match dry_run {
+                    false => done(*direction),
+                    true => planned(*direction),
+                };
+                format!(
+                    "{} {what}, node {from} to {to}: {why}",
+                    self.range(range.pid, range.address, range.pages)
+                )
+            }
+            Event::Stayed { range, node, why } => format!(
+                "{} stays on node {node}: {why}",
+                self.range(range.pid, range.address, range.pages)
+            ),
+            Event::MovedPages(moved) => return self.moved_pages(at, *moved),
+            Event::Notice { text } => text.clone(),
+        };
+        self.text_line(at, &line);
+    }
+
+    fn moved_pages(&self, at: Millis, moved: MovedPages) {
+        if self.json {
+            let content = Event::MovedPages(moved);
+            return self.json_line(&Line {
+                at_ms: at.0,
+                content: &content,
+            });
+        }
+        let MovedPages {
+            direction,
+            pid,
+            from,
+            to,
+            pages,
+        } = moved;
+        let (size, done) = (self.size(pages), done(direction));
+        self.text_line(
+            at,
+            &format!("{size} {done}, node {from} to {to}, process {pid}"),
+        );
+    }
+
+    fn range(&self, pid: u32, address: u64, pages: u64) -> String {
+        format!("process {pid} {address:#x} {}", self.size(pages))
+    }
+
+    fn size(&self, pages: u64) -> String {
+        let bytes = pages * self.page.bytes();
+        match bytes {
+            0..0x10_0000 => format!("{} KiB", bytes >> 10),
+            _ => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
+        }
+    }
+
+    fn text_line(&self, at: Millis, text: &str) {
+        self.write(&format!("{:8.3} s  {text}", at.0 as f64 / 1000.0));
+    }
+
+    fn json_line(&self, content: &impl Serialize) {
+        self.write(&serde_json::to_string(content).expect("plain data"));
+    }
+
+    /// A reader that went away (a closed pipe) is no reason to stop managing
+    /// memory; the signal handling ends the run if it should end.
+    fn write(&self, text: &str) {
+        self.bar.suspend(|| {
+            let mut out = std::io::stdout().lock();
+            let _ = writeln!(out, "{text}");
+            let _ = out.flush();
+        });
+    }
+}
+
+fn done(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Promotion => "promoted",
+        Direction::Demotion => "demoted",
+    }
+}
+
+fn planned(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Promotion => "to promote",
+        Direction::Demotion => "to demote",
+    }
+}
+
+impl Reporter for Printer {
+    fn event(&mut self, at: Millis, event: Event) {
+        if let Event::MovedPages(moved) = event {
+            let same = |known: &&mut MovedPages| {
+                MovedPages {
+                    pages: moved.pages,
+                    ..**known
+                } == moved
+            };
+            match self.moved.iter_mut().find(same) {
+                Some(known) => known.pages += moved.pages,
+                None => self.moved.push(moved),
+            }
+            return;
+        }
+        if self.json {
+            self.json_line(&Line {
+                at_ms: at.0,
+                content: &event,
+            });
+        } else {
+            self.text(at, &event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::pages::Immovable;
+    use memtide_core::units::NodeId;
+    use memtide_linux::live::report::{Range, Stay};
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Every reason. A new one does not compile until it is listed here.
+    fn stays() -> Vec<Stay> {
+        let all = vec![
+            Stay::Untouched,
+            Stay::TooRarely {
+                touches: 1,
+                threshold: 2,
+            },
+            Stay::TooLongAgo {
+                ms: 9,
+                threshold_ms: 5,
+            },
+            Stay::RateLimit,
+            Stay::NoRoom { target: NodeId(0) },
+            Stay::Forbidden {
+                by: Immovable::Mempolicy,
+            },
+            Stay::Refused { why: "busy" },
+            Stay::Colder,
+            Stay::JustMoved { ms: 9 },
+            Stay::NotWorthIt,
+        ];
+        for stay in &all {
+            match stay {
+                Stay::Untouched
+                | Stay::TooRarely { .. }
+                | Stay::TooLongAgo { .. }
+                | Stay::RateLimit
+                | Stay::NoRoom { .. }
+                | Stay::Forbidden { .. }
+                | Stay::Refused { .. }
+                | Stay::Colder
+                | Stay::JustMoved { .. }
+                | Stay::NotWorthIt => {}
+            }
+        }
+        all
+    }
+
+    /// Every kind of event, with the same care.
+    fn events() -> Vec<Event> {
+        let range = Range {
+            pid: 7,
+            address: 0x1000,
+            pages: 3,
+        };
+        let mut all = vec![
+            Event::Process {
+                pid: 7,
+                name: "x".into(),
+                top_pages: 1,
+                lower_pages: 2,
+            },
+            Event::ProcessGone { pid: 7 },
+            Event::Moved {
+                direction: Direction::Promotion,
+                dry_run: false,
+                range,
+                from: NodeId(2),
+                to: NodeId(0),
+                why: "hot".into(),
+            },
+            Event::MovedPages(MovedPages {
+                direction: Direction::Demotion,
+                pid: 7,
+                from: NodeId(0),
+                to: NodeId(2),
+                pages: 3,
+            }),
+            Event::Notice { text: "x".into() },
+        ];
+        all.extend(stays().into_iter().map(|why| Event::Stayed {
+            range,
+            node: NodeId(2),
+            why,
+        }));
+        for event in &all {
+            match event {
+                Event::Process { .. }
+                | Event::ProcessGone { .. }
+                | Event::MovedPages(_)
+                | Event::Moved { .. }
+                | Event::Stayed { .. }
+                | Event::Notice { .. } => {}
+            }
+        }
+        all
+    }
+
+    fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+        let Value::Object(fields) = value else {
+            return;
+        };
+        for (name, value) in fields {
+            let path = format!("{path}.{name}");
+            keys(value, &path, into);
+            into.insert(path);
+        }
+    }
+
+    /// As docs/json.md writes them: `event` and `at_ms` once, others behind
+    /// the name of their event.
+    fn printed(line: &impl Serialize, into: &mut BTreeSet<String>) -> String {
+        let mut line = serde_json::to_value(line).unwrap();
+        let fields = line.as_object_mut().unwrap();
+        let event = fields.remove("event").unwrap();
+        assert!(fields.remove("at_ms").is_some_and(|at| at.is_u64()));
+        let event = event.as_str().unwrap().to_owned();
+        keys(&line, &event, into);
+        event
+    }
+
+    #[test]
+    fn the_schema_is_documented() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let section = guide.split("\n## ").find(|s| s.starts_with("tier\n"));
+        let section = section.expect("docs/json.md has a section tier");
+        let documented: BTreeSet<String> = section
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .map(str::to_owned)
+            .collect();
+        let mut used = BTreeSet::from(["event".to_owned(), "at_ms".to_owned()]);
+        let mut names = BTreeSet::from(["summary".to_owned()]);
+        for event in events() {
+            let line = Line {
+                at_ms: 1,
+                content: &event,
+            };
+            names.insert(printed(&line, &mut used));
+        }
+        let status = Status::default();
+        let line = Named {
+            event: "status",
+            content: &status,
+        };
+        names.insert(printed(&line, &mut used));
+        assert_eq!(
+            documented, used,
+            "documented on the left, printed on the right"
+        );
+        for why in stays() {
+            let reason = serde_json::to_value(why).unwrap()["reason"].clone();
+            names.insert(reason.as_str().unwrap().to_owned());
+        }
+        for name in names {
+            assert!(section.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which of our crates may depend on which.
+//!
+//! The core decides and knows nobody; what touches a kernel or simulates one
+//! knows the core; the command knows all; nothing knows the command. A new
+//! crate says here what it may know.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const COMMAND: &str = "memtide";
+
+/// A crate and what it may depend on. [`None`] is anything but the command.
+const ALLOWED: &[(&str, Option<&[&str]>)] = &[
+    ("memtide-core", Some(&[])),
+    ("memtide-linux", Some(&["memtide-core"])),
+    ("memtide-trace", Some(&["memtide-core"])),
+    ("memtide-sim", Some(&["memtide-core", "memtide-trace"])),
+    ("memtide-pager", Some(&["memtide-core", "memtide-linux"])),
+    (COMMAND, None),
+    ("testbed", None),
+    ("xtask", None),
+];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn manifest(path: &Path) -> toml::Table {
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.parse()
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The manifests of the workspace's members, with `crates/*` spelled out.
+fn members() -> Vec<PathBuf> {
+    let root = manifest(&workspace().join("Cargo.toml"));
+    let mut members = Vec::new();
+    for pattern in root["workspace"]["members"].as_array().unwrap() {
+        let pattern = pattern.as_str().unwrap();
+        match pattern.strip_suffix("/*") {
+            None => members.push(workspace().join(pattern).join("Cargo.toml")),
+            Some(folder) => members.extend(
+                std::fs::read_dir(workspace().join(folder))
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path().join("Cargo.toml"))
+                    .filter(|path| path.is_file()),
+            ),
+        }
+    }
+    members
+}
+
+/// The packages that a manifest depends on in any way: ordinary, build and
+/// development dependencies, also those of one target only.
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let targets = manifest
+        .get("target")
+        .and_then(|targets| targets.as_table());
+    let targets = targets.into_iter().flat_map(|targets| targets.values());
+    let places = targets.filter_map(|target| target.as_table());
+    std::iter::once(manifest)
+        .chain(places)
+        .flat_map(|place| {
+            TABLES
+                .iter()
+                .filter_map(|table| place.get(*table)?.as_table())
+        })
+        .flatten()
+        .map(|(key, value)| {
+            let renamed = value.get("package").and_then(|name| name.as_str());
+            renamed.unwrap_or(key).to_owned()
+        })
+        .collect()
+}
+
+/// The sentences about what is wrong.
+fn wrong_arrows(crates: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (name, dependencies) in crates {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| known == name) else {
+            wrong.push(format!(
+                "{name}: not in the table; say in tests/arrows.rs what it may depend on"
+            ));
+            continue;
+        };
+        for dependency in dependencies.iter().filter(|d| crates.contains_key(*d)) {
+            let fine = match allowed {
+                Some(allowed) => allowed.contains(&dependency.as_str()),
+                None => dependency != COMMAND,
+            };
+            if !fine {
+                wrong.push(format!("{name} -> {dependency}: this arrow is not allowed"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn the_arrows_between_our_crates() {
+    let crates: BTreeMap<String, Vec<String>> = members()
+        .iter()
+        .map(|path| manifest(path))
+        .map(|manifest| {
+            let name = manifest["package"]["name"].as_str().unwrap().to_owned();
+            (name, dependencies(&manifest))
+        })
+        .collect();
+    assert!(crates.len() >= 5, "the members were not found: {crates:?}");
+    let wrong = wrong_arrows(&crates);
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_arrow_is_named() {
+    let check = |text: &str, name: &str| {
+        let manifest: toml::Table = text.parse().unwrap();
+        let mut crates: BTreeMap<String, Vec<String>> = ALLOWED
+            .iter()
+            .map(|(name, _)| (name.to_string(), Vec::new()))
+            .collect();
+        crates.insert(name.to_owned(), dependencies(&manifest));
+        wrong_arrows(&crates)
+    };
+    assert_eq!(
+        check(
+            "[target.'cfg(unix)'.dev-dependencies]\nx = { package = \"memtide-linux\" }",
+            "memtide-core"
+        ),
+        ["memtide-core -> memtide-linux: this arrow is not allowed"]
+    );
+    assert_eq!(
+        check("[dependencies]\nmemtide = {}", "xtask"),
+        ["xtask -> memtide: this arrow is not allowed"]
+    );
+    assert!(
+        check(
+            "[dependencies]\nmemtide-core = {}\nlibc = \"1\"",
+            "memtide-linux"
+        )
+        .is_empty()
+    );
+    assert_eq!(
+        check("", "memtide-new"),
+        ["memtide-new: not in the table; say in tests/arrows.rs what it may depend on"]
+    );
+}

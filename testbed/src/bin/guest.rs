@@ -1,0 +1,39 @@
+//! The guest's one program: init, worker and victim, by its first argument.
+
+use clap::{Parser, Subcommand};
+use testbed::guest::agreement::{agree, eat, execute};
+use testbed::guest::{demo, init, victim};
+
+/// Plays a part in the test guest.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Do the job of this boot (started by process 1)
+    Work,
+    /// Touch memory, and say which
+    Victim(victim::Options),
+    /// Show hot pages coming home
+    Demo(demo::Options),
+    Execute(execute::Options),
+    Agree(agree::Options),
+    Eat(eat::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    if std::process::id() == 1 {
+        init::main();
+    }
+    match Arguments::parse().part {
+        Part::Work => init::work(),
+        Part::Victim(options) => victim::main(&options),
+        Part::Demo(options) => demo::main(options),
+        Part::Execute(options) => execute::main(&options),
+        Part::Agree(options) => agree::main(&options),
+        Part::Eat(options) => eat::main(&options),
+    }
+}

@@ -1,0 +1,128 @@
+//! Who moves the pages: the kernel by itself, or memtide.
+//!
+//! A test case describes a load; a [`Mechanism`] is what is expected to put its pages right. Both
+//! are measured by the same code, so that their figures may stand in one row.
+//!
+//! *CPU time of the kernel's mechanism* is what its work costs, wherever it is charged: hint faults
+//! and scanning run in the victim's own system time, demotion in kswapd. The victim's sleeping and
+//! TLB flushing are system time too, a few percent of a CPU under emulation, and a server's answers
+//! are far more; neither is subtracted, so compare mechanisms within a case and not cases.
+//!
+//! *memtide's* is its process's time and, because move_pages(2) and accessed-bit work may interrupt the
+//! victim, the victim's system time as well: both columns count the same things.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::memtide::Memtide;
+use super::procfs::{cpu_time, threads_named};
+
+/// Kernel threads that work for one mechanism or the other.
+const KERNEL_WORKERS: [&str; 4] = ["kswapd", "kdamond", "kmigrated", "kcompactd"];
+
+/// What moves the pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mechanism {
+    /// NUMA balancing in tiering mode and demotion, set at boot.
+    Kernel,
+    /// `memtide tier` with these words, the kernel's own tiering off.
+    Memtide(&'static [&'static str]),
+}
+
+impl Mechanism {
+    /// A column's title.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Memtide(_) => "memtide",
+        }
+    }
+
+    /// Why it cannot be had, if it cannot.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
+        match self {
+            Self::Kernel => None,
+            Self::Memtide(_) => {
+                let help = Command::new("memtide").args(["tier", "--help"]).output();
+                match help {
+                    Ok(output) if String::from_utf8_lossy(&output.stdout).contains("--pid") => None,
+                    Ok(_) => Some("this memtide has no command `tier --pid`".to_owned()),
+                    Err(error) => Some(format!("memtide does not run: {error}")),
+                }
+            }
+        }
+    }
+
+    /// Sets it to work on these processes; the clock of its CPU time starts.
+    ///
+    /// # Errors
+    /// When memtide does not start.
+    pub fn start(self, pids: &[u32]) -> Result<Running> {
+        let mut watched = pids.to_vec();
+        watched.extend(threads_named(&KERNEL_WORKERS));
+        let before = watched
+            .iter()
+            .map(|&pid| (pid, system_seconds(pid)))
+            .collect();
+        let memtide = match self {
+            Self::Kernel => None,
+            Self::Memtide(words) => Some(Memtide::start(words, pids)?),
+        };
+        Ok(Running { before, memtide })
+    }
+}
+
+fn system_seconds(pid: u32) -> f64 {
+    cpu_time(pid).map_or(0.0, |time| time.system)
+}
+
+/// A mechanism at work; memtide is ended on drop.
+#[derive(Debug)]
+pub struct Running {
+    before: Vec<(u32, f64)>,
+    memtide: Option<Memtide>,
+}
+
+impl Running {
+    /// CPU seconds spent since the start.
+    #[must_use]
+    pub fn cpu_seconds(&self) -> f64 {
+        let kernel: f64 = self
+            .before
+            .iter()
+            .filter_map(|&(pid, before)| Some(cpu_time(pid)?.system - before))
+            .sum();
+        // Kernel threads started since then, as DAMON's are, count from zero.
+        let fresh: f64 = threads_named(&KERNEL_WORKERS)
+            .into_iter()
+            .filter(|pid| self.before.iter().all(|(known, _)| known != pid))
+            .map(system_seconds)
+            .sum();
+        kernel + fresh + self.memtide.as_ref().map_or(0.0, Memtide::cpu_seconds)
+    }
+
+    /// CPU seconds of memtide's own process since its start; none if it is not at work.
+    #[must_use]
+    pub fn own_cpu_seconds(&self) -> Option<f64> {
+        self.memtide.as_ref().map(Memtide::cpu_seconds)
+    }
+
+    /// An error if memtide ended by itself, which it must not.
+    ///
+    /// # Errors
+    /// With its status and last words.
+    pub fn check(&mut self) -> Result<()> {
+        self.memtide.as_mut().map_or(Ok(()), Memtide::check)
+    }
+
+    /// Ends memtide as a person would, and returns its lines.
+    ///
+    /// # Errors
+    /// When it does not end within five seconds or ends with a failure.
+    pub fn stop(mut self) -> Result<Vec<String>> {
+        self.memtide.take().map_or(Ok(Vec::new()), Memtide::stop)
+    }
+}

@@ -1,0 +1,19 @@
+//! The guest's side: init, victim, measurements and the tests themselves.
+//!
+//! One static program plays every part, told by its first argument; the kernel starts it as `/init`
+//! without any. See `src/bin/guest.rs`.
+
+pub mod agreement;
+pub mod demo;
+mod hot_set;
+pub mod init;
+pub mod measure;
+pub mod mechanism;
+pub mod memtide;
+pub mod procfs;
+pub mod random;
+pub mod redis;
+pub mod subject;
+pub mod sys;
+pub mod tests;
+pub mod victim;

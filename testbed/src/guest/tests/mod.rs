@@ -1,0 +1,230 @@
+//! The end-to-end tests: what there is, and how one is run.
+//!
+//! The same list is compiled into the host's side, which needs to know how to boot for each test,
+//! and into the guest, which runs them. A test belongs to a *boot*: a topology and a [`BootClass`];
+//! all tests of one boot run one after another in one guest. A test says how it ended, with a reason
+//! whenever it did not pass; an error or a panic is a failure.
+
+mod agreement;
+mod manners;
+mod placement;
+mod respread;
+mod run;
+mod terminal;
+mod tiering;
+mod weights;
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::init::Reporter;
+use super::procfs::dram_nodes;
+use crate::report::{Report, Verdict};
+
+/// Settings that hold for a whole boot, because switching them while the machine runs is a test of
+/// something else (and once crashed an emulated kernel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BootClass {
+    /// No NUMA balancing, no demotion: whoever moves a page is under test.
+    Quiet,
+    /// The kernel's own tiering: NUMA balancing mode 2, demotion on.
+    KernelTiering,
+}
+
+impl BootClass {
+    /// Words for the kernel's command line.
+    #[must_use]
+    pub fn cmdline(self) -> &'static str {
+        match self {
+            Self::Quiet => "numa_balancing=disable",
+            Self::KernelTiering => "",
+        }
+    }
+
+    /// Kernel files to write before the tests.
+    #[must_use]
+    pub fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Quiet => &[],
+            Self::KernelTiering => &[
+                ("/proc/sys/kernel/numa_balancing", "2"),
+                ("/sys/kernel/mm/numa/demotion_enabled", "1"),
+            ],
+        }
+    }
+
+    /// A word for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::KernelTiering => "kernel-tiering",
+        }
+    }
+}
+
+/// What a test needs beside memory and CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// An ext4 file system on /mnt.
+    pub disk: bool,
+    /// redis-server.
+    pub redis: bool,
+}
+
+/// How often a test is tried. Promises of seconds are kept on an emulated machine only while nobody
+/// else needs the host's processors; a failed try is told of, never hidden.
+const TRIES: u32 = 3;
+/// Tests that promise no times, so that one failure is one too many.
+const ONE_TRY: &str = "agreement/";
+
+type RunTest = Box<dyn Fn(&mut Context) -> Result<Verdict> + Send + Sync>;
+
+/// One end-to-end test.
+pub struct Test {
+    /// Unique, by parts separated with `/`.
+    pub name: String,
+    /// A topology's name.
+    pub topology: &'static str,
+    /// The boot's settings.
+    pub class: BootClass,
+    /// What else must be there.
+    pub needs: Needs,
+    run: RunTest,
+}
+
+impl std::fmt::Debug for Test {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Test")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Every test, in the order in which those of one boot run.
+#[must_use]
+pub fn all() -> Vec<Test> {
+    let mut tests = placement::tests();
+    tests.extend(tiering::tests());
+    tests.extend(manners::tests());
+    tests.extend(run::tests());
+    tests.extend(respread::tests());
+    tests.extend(weights::tests());
+    tests.extend(terminal::tests());
+    tests.extend(agreement::tests());
+    tests
+}
+
+/// What a running test may use.
+#[derive(Debug)]
+pub struct Context {
+    /// The test's name.
+    pub name: String,
+    /// Nodes with CPUs.
+    pub dram: Vec<u32>,
+    reporter: Reporter,
+}
+
+impl Context {
+    /// Tells people something.
+    ///
+    /// # Errors
+    /// When the host is gone.
+    pub fn note(&mut self, text: String) -> Result<()> {
+        self.reporter.send(&Report::Note {
+            text: format!("{}: {text}", self.name),
+        })
+    }
+
+    /// Adds a row to `table`.
+    ///
+    /// # Errors
+    /// When the host is gone.
+    pub fn row(&mut self, table: &str, cells: Vec<(String, String)>) -> Result<()> {
+        self.reporter.send(&Report::Row {
+            table: table.to_owned(),
+            cells,
+        })
+    }
+}
+
+/// Runs the named tests one after another and reports each.
+///
+/// # Errors
+/// When the host is gone or a name is unknown.
+pub fn run_all(names: &[String], reporter: Reporter) -> Result<Reporter> {
+    let tests = all();
+    let mut context = Context {
+        name: String::new(),
+        dram: dram_nodes()?,
+        reporter,
+    };
+    for name in names {
+        let Some(test) = tests.iter().find(|test| test.name == *name) else {
+            anyhow::bail!("no test {name}");
+        };
+        context.name.clone_from(name);
+        context
+            .reporter
+            .send(&Report::Started { test: name.clone() })?;
+        let began = Instant::now();
+        let mut verdict = run_once(test, &mut context);
+        let tries = match name.starts_with(ONE_TRY) {
+            true => 1,
+            false => TRIES,
+        };
+        for turn in 1..tries {
+            let Verdict::Failed(why) = &verdict else {
+                break;
+            };
+            context.note(format!("try {turn} of {TRIES}: {why}"))?;
+            verdict = run_once(test, &mut context);
+        }
+        context.reporter.send(&Report::Verdict {
+            test: name.clone(),
+            verdict,
+            seconds: began.elapsed().as_secs_f64(),
+        })?;
+    }
+    Ok(context.reporter)
+}
+
+fn run_once(test: &Test, context: &mut Context) -> Verdict {
+    let run = std::panic::AssertUnwindSafe(|| (test.run)(context));
+    match std::panic::catch_unwind(run) {
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(error)) => Verdict::Failed(format!("{error:#}")),
+        Err(panic) => Verdict::Failed(format!("panic: {}", panic_text(&*panic))),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a text")
+}
+
+#[cfg(test)]
+mod list {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_topologies_exist() {
+        let workspace = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .unwrap();
+        let topologies = crate::topology::Topology::names(workspace);
+        let mut names = std::collections::BTreeSet::new();
+        for test in all() {
+            assert!(
+                topologies.iter().any(|name| name == test.topology),
+                "{test:?}"
+            );
+            assert!(names.insert(test.name.clone()), "{test:?}");
+        }
+    }
+}

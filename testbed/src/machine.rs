@@ -1,0 +1,381 @@
+//! One boot of the virtual machine, from command line to verdict.
+//!
+//! QEMU runs in software emulation, one thread per CPU. The guest's console goes to a file that is
+//! kept; its results come over virtio ports backed by files, which this side reads as they grow. The
+//! guest ends the machine itself through the debug-exit device, so an orderly end is told from every
+//! other one: [`Ending::Orderly`] needs both QEMU's exit status and the guest's last report.
+//!
+//! What can go wrong is told apart, because the cures differ: the guest hangs ([`Ending::Timeout`];
+//! its QEMU is killed, nothing else), its kernel oopses ([`Ending::Oops`]), or QEMU does not start
+//! ([`Ending::Broken`]). One oops is an artefact of emulation and not of the kernel: 6.12 patching
+//! its own code while other emulated CPUs run it. [`Outcome::is_code_patching_oops`] knows its face,
+//! and the caller may boot again, saying so.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::fetch::Program;
+use crate::host_sys::die_with_parent;
+use crate::kernel::Kernel;
+use crate::lock::{Lock, guest_lock_path};
+use crate::report::{PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report};
+use crate::topology::Topology;
+
+/// What the guest writes to the debug-exit port; QEMU then exits with twice that plus one.
+pub const DEBUG_EXIT_VALUE: u8 = 0x20;
+/// The debug-exit device's port.
+pub const DEBUG_EXIT_PORT: u64 = 0xf4;
+
+/// A boot to make.
+#[derive(Debug)]
+pub struct Boot<'a> {
+    /// QEMU.
+    pub qemu: &'a Program,
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// Nodes, memory and CPUs.
+    pub topology: &'a Topology,
+    /// More words for the kernel's command line.
+    pub cmdline: &'a str,
+    /// The initial ram file system.
+    pub initrd: &'a [u8],
+    /// A raw disk image, /dev/vda in the guest; written to a copy-on-write layer that is dropped.
+    pub disk: Option<&'a Path>,
+    /// Folder for this boot's files; it must exist.
+    pub folder: &'a Path,
+    /// The console is the terminal instead of a file, and there is no time limit.
+    pub interactive: bool,
+    /// After this long the machine is killed.
+    pub timeout: Duration,
+}
+
+/// How a boot ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The guest finished its work; the status that it reported.
+    Orderly(i32),
+    /// Killed after the time limit.
+    Timeout,
+    /// The guest's kernel died; the line that says so.
+    Oops(String),
+    /// QEMU ended in another way; its status and words.
+    Broken(String),
+}
+
+/// What is left of a boot.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// The console's file.
+    pub console: PathBuf,
+    /// Wall time of the boot.
+    pub elapsed: Duration,
+}
+
+impl Outcome {
+    /// The console's last `count` lines.
+    #[must_use]
+    pub fn last_console_lines(&self, count: usize) -> String {
+        let text = read_lossy(&self.console);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(count)..].join("\n")
+    }
+
+    /// Whether the kernel died patching its own code, which is a defect of the emulation.
+    #[must_use]
+    pub fn is_code_patching_oops(&self) -> bool {
+        matches!(self.ending, Ending::Oops(_)) && {
+            let text = read_lossy(&self.console);
+            [
+                "text_poke",
+                "smp_text_poke",
+                "poke_int3",
+                "static_key",
+                "jump_label",
+                "int3",
+            ]
+            .iter()
+            .any(|name| text.contains(name))
+        }
+    }
+}
+
+/// What a running boot tells its caller.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A report line.
+    Report(Report),
+    /// Bytes of the command's standard output.
+    Output(&'a [u8]),
+    /// Bytes of the command's standard error.
+    Error(&'a [u8]),
+}
+
+/// Boots, waits for the guests' lock first, and hands every event to `on_event` as it comes.
+///
+/// # Errors
+/// When QEMU cannot be started or the boot's files cannot be written. A guest that fails is an
+/// [`Ending`], not an error.
+pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outcome> {
+    let _lock = Lock::take(guest_lock_path(), |holder| {
+        let holder = holder.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+        eprintln!(
+            "guest: waiting for {holder}, which has {}",
+            guest_lock_path().display()
+        );
+    })?;
+    let initrd = boot.folder.join("initrd.cpio");
+    std::fs::write(&initrd, boot.initrd)
+        .with_context(|| format!("cannot write {}", initrd.display()))?;
+    let console = boot.folder.join("console.log");
+    File::create(&console)?;
+    let mut ports = Vec::new();
+    for name in [PORT_REPORT, PORT_OUTPUT, PORT_ERROR] {
+        let path = boot.folder.join(name);
+        File::create(&path)?;
+        ports.push(Tail::open(path)?);
+    }
+    let started = Instant::now();
+    let errors = boot.folder.join("qemu.log");
+    let mut child = command(boot, &initrd, &console)
+        .stdin(if boot.interactive {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        })
+        .stderr(File::create(&errors)?)
+        .spawn()
+        .with_context(|| format!("cannot run {}", boot.qemu.path.display()))?;
+    let mut status = None;
+    let mut lines = Vec::new();
+    let mut timed_out = false;
+    let mut console_tail = Tail::open(console.clone())?;
+    let mut oops: Option<(String, Instant)> = None;
+    loop {
+        let ended = child.try_wait()?;
+        drain(&mut ports, &mut lines, &mut status, &mut on_event)?;
+        let fresh = String::from_utf8_lossy(&console_tail.fresh()?).into_owned();
+        if oops.is_none() {
+            oops = oops_line(&fresh).map(|line| (line, Instant::now()));
+        }
+        if let Some(ended) = ended {
+            let orderly = ended.code() == Some(i32::from(DEBUG_EXIT_VALUE) * 2 + 1);
+            let ending = match (status, oops) {
+                (Some(status), _) if orderly => Ending::Orderly(status),
+                (_, Some((line, _))) => Ending::Oops(line),
+                _ if timed_out => Ending::Timeout,
+                _ if orderly => {
+                    Ending::Broken("its init gave up before the work was done".to_owned())
+                }
+                _ => Ending::Broken(format!("{ended}: {}", read_lossy(&errors).trim())),
+            };
+            let _ = std::fs::remove_file(initrd);
+            return Ok(Outcome {
+                ending,
+                console,
+                elapsed: started.elapsed(),
+            });
+        }
+        // A dead kernel may still print for a moment; its last words are the useful ones.
+        let dead = oops
+            .as_ref()
+            .is_some_and(|(_, at)| at.elapsed() > Duration::from_secs(3));
+        if (!boot.interactive && started.elapsed() > boot.timeout) || dead {
+            timed_out = !dead;
+            kill(&mut child);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kill(child: &mut Child) {
+    // It may have ended in between; try_wait tells either way.
+    let _ = child.kill();
+}
+
+fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
+    let mut command = Command::new(&boot.qemu.path);
+    if let (Some(libraries), Some(root)) = (boot.qemu.library_path(), &boot.qemu.root) {
+        command.env("LD_LIBRARY_PATH", libraries).env(
+            "QEMU_MODULE_DIR",
+            root.join("usr/lib/x86_64-linux-gnu/qemu"),
+        );
+    }
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+        ])
+        .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(boot.topology.qemu_arguments())
+        .arg("-kernel")
+        .arg(&boot.kernel.image)
+        .arg("-initrd")
+        .arg(initrd)
+        .arg("-append")
+        .arg(format!("console=ttyS0 panic=-1 quiet {}", boot.cmdline).trim_end())
+        .args([
+            "-device",
+            &format!("isa-debug-exit,iobase={DEBUG_EXIT_PORT:#x},iosize=1"),
+        ])
+        .args(["-device", "virtio-serial-pci,max_ports=8"]);
+    if boot.interactive {
+        command.args([
+            "-chardev",
+            "stdio,id=console,signal=off",
+            "-serial",
+            "chardev:console",
+        ]);
+    } else {
+        command.args(["-serial", &format!("file:{}", escape(console))]);
+    }
+    for name in [PORT_REPORT, PORT_OUTPUT, PORT_ERROR] {
+        command
+            .args([
+                "-chardev",
+                &format!("file,id={name},path={}", escape(&boot.folder.join(name))),
+            ])
+            .args([
+                "-device",
+                &format!("virtserialport,chardev={name},name={name}"),
+            ]);
+    }
+    if let Some(disk) = boot.disk {
+        let drive = format!("file={},if=virtio,format=raw,snapshot=on", escape(disk));
+        command.args(["-drive", &drive]);
+    }
+    die_with_parent(&mut command);
+    command
+}
+
+/// QEMU's option lists separate by commas; a comma in a path is doubled.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+fn drain(
+    ports: &mut [Tail],
+    lines: &mut Vec<u8>,
+    status: &mut Option<i32>,
+    on_event: &mut impl FnMut(Event<'_>),
+) -> Result<()> {
+    for (number, port) in ports.iter_mut().enumerate() {
+        let bytes = port.fresh()?;
+        match number {
+            _ if bytes.is_empty() => {}
+            0 => lines.extend_from_slice(&bytes),
+            1 => on_event(Event::Output(&bytes)),
+            _ => on_event(Event::Error(&bytes)),
+        }
+    }
+    while let Some(end) = lines.iter().position(|&byte| byte == b'\n') {
+        let line: Vec<u8> = lines.drain(..=end).collect();
+        match serde_json::from_slice(&line) {
+            Ok(Report::End { status: code }) => *status = Some(code),
+            Ok(report) => on_event(Event::Report(report)),
+            Err(error) => {
+                let text = String::from_utf8_lossy(&line).trim().to_owned();
+                let text = format!("unreadable report ({error}): {text}");
+                on_event(Event::Report(Report::Note { text }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The console line on which the kernel says that it died.
+fn oops_line(text: &str) -> Option<String> {
+    let signs = [
+        "Kernel panic",
+        "BUG: ",
+        "Oops: ",
+        "kernel BUG at",
+        "general protection fault",
+    ];
+    // A stall is what a busy host looks like from inside an emulated machine, not a death.
+    text.lines()
+        .find(|line| signs.iter().any(|sign| line.contains(sign)) && !line.contains("lockup"))
+        .map(|line| line.trim().to_owned())
+}
+
+fn read_lossy(path: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// A growing file, read from where the last look ended.
+struct Tail {
+    file: File,
+    at: u64,
+}
+
+impl Tail {
+    fn open(path: PathBuf) -> Result<Self> {
+        let file = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self { file, at: 0 })
+    }
+
+    fn fresh(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file.seek(SeekFrom::Start(self.at))?;
+        self.file.read_to_end(&mut bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes)
+    }
+}
+
+/// Writes an empty file of `mib` MiB with an ext4 file system at `path`.
+///
+/// # Errors
+/// When the file cannot be written or mkfs fails.
+pub fn make_disk(mkfs: &Program, path: &Path, mib: u64) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    file.set_len(mib << 20)?;
+    let mut command = Command::new(&mkfs.path);
+    if let Some(libraries) = mkfs.library_path() {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    let output = command
+        .args(["-q", "-F", "-E", "lazy_itable_init=0,nodiscard"])
+        .arg(path)
+        .output()
+        .with_context(|| format!("cannot run {}", mkfs.path.display()))?;
+    let mut standard_error = std::io::stderr();
+    if !output.status.success() {
+        standard_error.write_all(&output.stderr)?;
+        anyhow::bail!("{} failed", mkfs.path.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oops_lines_are_found() {
+        let text = "[ 1.0] fine\n[ 2.0] BUG: unable to handle page fault\n";
+        assert_eq!(
+            oops_line(text).as_deref(),
+            Some("[ 2.0] BUG: unable to handle page fault")
+        );
+        assert_eq!(oops_line("all is well\n"), None);
+        assert_eq!(
+            oops_line("watchdog: BUG: soft lockup - CPU#2 stuck for 26s!\n"),
+            None
+        );
+    }
+
+    #[test]
+    fn commas_in_paths_are_doubled() {
+        assert_eq!(escape(Path::new("/a,b")), "/a,,b");
+    }
+}

@@ -1,0 +1,263 @@
+//! Many tests, few boots: how tests are grouped, what their reports add up to, and how figures are
+//! shown side by side.
+//!
+//! Pure: the list of tests and a stream of reports in, boots, counts and tables out. A test that was
+//! planned and never reported is a failure, whatever the reason: [`Results::close`] says which.
+
+use std::collections::BTreeMap;
+
+use crate::guest::tests::{BootClass, Needs, Test};
+use crate::report::{Report, Verdict};
+
+/// One line of a table: column name and printed value, in order.
+pub type Row = Vec<(String, String)>;
+
+/// Tests that share one boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedBoot {
+    /// The topology's name.
+    pub topology: &'static str,
+    /// Settings for the whole boot.
+    pub class: BootClass,
+    /// What any of the tests needs.
+    pub needs: Needs,
+    /// The tests' names in running order.
+    pub tests: Vec<String>,
+}
+
+/// Groups the tests whose names contain `filter` by boot, in the list's order.
+#[must_use]
+pub fn plan(tests: &[Test], filter: &str) -> Vec<PlannedBoot> {
+    let mut boots: Vec<PlannedBoot> = Vec::new();
+    for test in tests.iter().filter(|test| test.name.contains(filter)) {
+        let same =
+            |boot: &&mut PlannedBoot| boot.topology == test.topology && boot.class == test.class;
+        if let Some(boot) = boots.iter_mut().find(same) {
+            boot.needs.disk |= test.needs.disk;
+            boot.needs.redis |= test.needs.redis;
+            boot.tests.push(test.name.clone());
+        } else {
+            boots.push(PlannedBoot {
+                topology: test.topology,
+                class: test.class,
+                needs: test.needs,
+                tests: vec![test.name.clone()],
+            });
+        }
+    }
+    boots
+}
+
+/// Counts of tests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests whose promises held.
+    pub passed: u64,
+    /// Tests whose promises did not hold, or that never reported.
+    pub failed: u64,
+    /// Tests that could not run here.
+    pub skipped: u64,
+}
+
+impl Tally {
+    /// Counts one verdict.
+    pub fn count(&mut self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed(_) => self.failed += 1,
+            Verdict::Skipped(_) => self.skipped += 1,
+        }
+    }
+
+    /// Adds another tally.
+    pub fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        write!(
+            formatter,
+            "{passed} passed, {failed} failed, {skipped} skipped"
+        )
+    }
+}
+
+/// Verdicts and figures of one boot, collected as they come.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Every verdict, in order.
+    pub verdicts: Vec<(String, Verdict)>,
+    /// Rows by table.
+    pub rows: BTreeMap<String, Vec<Row>>,
+    running: Option<String>,
+}
+
+impl Results {
+    /// Takes one report.
+    pub fn take(&mut self, report: &Report) {
+        match report {
+            Report::Started { test } => self.running = Some(test.clone()),
+            Report::Verdict { test, verdict, .. } => {
+                self.verdicts.push((test.clone(), verdict.clone()));
+                self.running = None;
+            }
+            Report::Row { table, cells } => {
+                self.rows
+                    .entry(table.clone())
+                    .or_default()
+                    .push(cells.clone());
+            }
+            Report::Ready { .. } | Report::Note { .. } | Report::End { .. } => {}
+        }
+    }
+
+    /// Fails every planned test that has no verdict; the new verdicts.
+    pub fn close(&mut self, planned: &[String], why: &str) -> Vec<(String, Verdict)> {
+        let has = |name: &String| self.verdicts.iter().any(|(have, _)| have == name);
+        let missing: Vec<(String, Verdict)> = planned
+            .iter()
+            .filter(|name| !has(name))
+            .map(|name| {
+                let when = if self.running.as_ref() == Some(name) {
+                    "during"
+                } else {
+                    "before"
+                };
+                (
+                    name.clone(),
+                    Verdict::Failed(format!("no verdict: {why} {when} this test")),
+                )
+            })
+            .collect();
+        self.verdicts.extend(missing.clone());
+        missing
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for (_, verdict) in &self.verdicts {
+            tally.count(verdict);
+        }
+        tally
+    }
+}
+
+/// A table with one line per row and as many columns as the rows name, in order of appearance;
+/// rows are sorted by their first cell's first appearance, so that variants of a case are neighbours.
+#[must_use]
+pub fn format_table(rows: &[Row]) -> String {
+    let mut columns: Vec<&str> = Vec::new();
+    let mut keys: Vec<&str> = Vec::new();
+    for row in rows {
+        for (name, _) in row {
+            if !columns.contains(&name.as_str()) {
+                columns.push(name);
+            }
+        }
+        if let Some((_, key)) = row.first()
+            && !keys.contains(&key.as_str())
+        {
+            keys.push(key);
+        }
+    }
+    let key_of = |row: &&Row| {
+        row.first()
+            .and_then(|(_, key)| keys.iter().position(|known| known == key))
+    };
+    let mut sorted: Vec<&Row> = rows.iter().collect();
+    sorted.sort_by_key(key_of);
+    let cell = |row: &[(String, String)], column: &str| -> String {
+        row.iter()
+            .find(|(name, _)| name == column)
+            .map_or("-".to_owned(), |(_, value)| value.clone())
+    };
+    let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|&name| name.to_owned()).collect()];
+    lines.extend(
+        sorted
+            .iter()
+            .map(|row| columns.iter().map(|name| cell(row, name)).collect()),
+    );
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|column| {
+            lines
+                .iter()
+                .map(|line| line[column].len())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    lines
+        .iter()
+        .map(|line| {
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .map(|(text, width)| format!("{text:<width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_is_shared_by_topology_and_class() {
+        let tests = crate::guest::tests::all();
+        let boots = plan(&tests, "");
+        let planned: usize = boots.iter().map(|boot| boot.tests.len()).sum();
+        assert_eq!(planned, tests.len());
+        for (number, boot) in boots.iter().enumerate() {
+            let same =
+                |other: &PlannedBoot| other.topology == boot.topology && other.class == boot.class;
+            assert!(!boots[number + 1..].iter().any(same));
+        }
+        assert_eq!(plan(&tests, "no such test"), []);
+    }
+
+    #[test]
+    fn a_silent_test_fails() {
+        let mut results = Results::default();
+        let planned = ["a", "b", "c"].map(str::to_owned);
+        results.take(&Report::Verdict {
+            test: "a".into(),
+            verdict: Verdict::Passed,
+            seconds: 1.0,
+        });
+        results.take(&Report::Started { test: "b".into() });
+        let missing = results.close(&planned, "the guest hung");
+        assert_eq!(missing.len(), 2);
+        assert_eq!(
+            missing[0].1,
+            Verdict::Failed("no verdict: the guest hung during this test".into())
+        );
+        assert_eq!(results.tally().to_string(), "1 passed, 2 failed, 0 skipped");
+    }
+
+    #[test]
+    fn rows_of_a_case_are_neighbours() {
+        let row = |case: &str, who: &str| {
+            vec![
+                ("case".to_owned(), case.to_owned()),
+                ("who".to_owned(), who.to_owned()),
+            ]
+        };
+        let table = format_table(&[row("a", "kernel"), row("b", "kernel"), row("a", "memtide")]);
+        assert_eq!(
+            table,
+            "case  who\na     kernel\na     memtide\nb     kernel\n"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! One guest for one command, or for a person.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testbed::fetch::{Cache, KernelLine, Program};
+use testbed::guest::tests::BootClass;
+use testbed::image::Contents;
+use testbed::kernel::Kernel;
+use testbed::lab::Workspace;
+use testbed::machine::{Boot, Ending, Event, run as boot};
+use testbed::report::{Job, Report, Work};
+use testbed::topology::Topology;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which kernel: 6.12 or 7.2
+    #[arg(long, default_value = "6.12")]
+    kernel: KernelLine,
+    /// Which machine: a file of testbed/topologies without .toml
+    #[arg(long, default_value = "cxl")]
+    topology: String,
+    /// Run this shell command as root and exit with its status; without it, a shell on this terminal
+    #[arg(long, value_name = "COMMAND")]
+    run: Option<String>,
+    /// Place this host file in /bin (a dynamic program brings its libraries); repeatable
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+    /// More words for the kernel's command line
+    #[arg(long, default_value = "", value_name = "WORDS")]
+    cmdline: String,
+    /// Write a kernel setting before the command, as in /proc/sys/kernel/numa_balancing=2; repeatable
+    #[arg(long, value_name = "PATH=TEXT")]
+    set: Vec<String>,
+    /// Load this module and those it needs; repeatable
+    #[arg(long, value_name = "NAME")]
+    module: Vec<String>,
+    /// Give up after so many seconds
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    timeout: u64,
+    /// Use the guest's programs as last built
+    #[arg(long)]
+    no_build: bool,
+    /// Say how long the boot took and where its console's log is
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DemoArguments {
+    /// Which kernel: 6.12 or 7.2
+    #[arg(long, default_value = "6.12")]
+    kernel: KernelLine,
+    /// Show the kernel's own tiering instead of memtide
+    #[arg(long)]
+    kernel_tiering: bool,
+}
+
+pub fn demo(arguments: &DemoArguments) -> Result<i32> {
+    let class = if arguments.kernel_tiering {
+        BootClass::KernelTiering
+    } else {
+        BootClass::Quiet
+    };
+    let flag = if arguments.kernel_tiering {
+        " --kernel"
+    } else {
+        ""
+    };
+    eprintln!(
+        "demo: booting Linux {} with two DRAM nodes and a far one",
+        arguments.kernel.name()
+    );
+    run(&Arguments {
+        kernel: arguments.kernel,
+        topology: "cxl".to_owned(),
+        run: Some(format!("guest demo{flag}")),
+        file: Vec::new(),
+        cmdline: class.cmdline().to_owned(),
+        set: class
+            .settings()
+            .iter()
+            .map(|(path, text)| format!("{path}={text}"))
+            .collect(),
+        module: Vec::new(),
+        timeout: 120,
+        no_build: false,
+        verbose: false,
+    })
+}
+
+pub fn fetch() -> Result<()> {
+    let cache = Cache::open()?;
+    let tell = |what: &str, program: &Program| println!("{what}: {}", program.path.display());
+    tell("qemu", &cache.qemu()?);
+    tell("mkfs.ext4", &cache.mkfs()?);
+    tell("redis-server", &cache.redis()?);
+    println!("busybox: {}", cache.busybox()?.display());
+    for line in KernelLine::ALL {
+        println!(
+            "kernel {}: {}",
+            line.name(),
+            Kernel::fetched(&cache, line)?.image.display()
+        );
+    }
+    Ok(())
+}
+
+pub fn run(arguments: &Arguments) -> Result<i32> {
+    let workspace = Workspace::find()?;
+    let topology = Topology::named(&workspace.root, &arguments.topology)?;
+    let programs = if arguments.no_build {
+        workspace.built_guest_programs()?
+    } else {
+        workspace.build_guest_programs()?
+    };
+    let cache = Cache::open()?;
+    let kernel = Kernel::fetched(&cache, arguments.kernel)?;
+    let busybox = cache.busybox()?;
+    let settings = arguments
+        .set
+        .iter()
+        .map(|text| {
+            let (path, value) = text
+                .split_once('=')
+                .with_context(|| format!("--set {text}: no ="))?;
+            Ok((path.to_owned(), value.to_owned()))
+        })
+        .collect::<Result<_>>()?;
+    let wanted: Vec<&str> = arguments.module.iter().map(String::as_str).collect();
+    let modules = kernel.module_closure(&busybox, &wanted)?;
+    let work = arguments
+        .run
+        .clone()
+        .map_or(Work::Interactive, Work::Command);
+    let contents = Contents {
+        init: programs.init,
+        busybox,
+        modules,
+        programs: vec![Program {
+            path: programs.memtide,
+            root: None,
+        }],
+        files: arguments.file.clone(),
+    };
+    let initrd = contents.build(Job {
+        modules: Vec::new(),
+        settings,
+        work,
+    })?;
+    let folder = workspace.boot_folder(&format!("lab-{}", std::process::id()))?;
+    let qemu = cache.qemu()?;
+    let request = Boot {
+        qemu: &qemu,
+        kernel: &kernel,
+        topology: &topology,
+        cmdline: &arguments.cmdline,
+        initrd: &initrd,
+        disk: None,
+        folder: &folder,
+        interactive: arguments.run.is_none(),
+        timeout: Duration::from_secs(arguments.timeout),
+    };
+    let outcome = boot(&request, |event| {
+        // A closed pipe must not stop the guest half-way.
+        let _ = match event {
+            Event::Output(bytes) => std::io::stdout().write_all(bytes),
+            Event::Error(bytes) => std::io::stderr().write_all(bytes),
+            Event::Report(Report::Ready { release, seconds }) if arguments.verbose => {
+                writeln!(
+                    std::io::stderr(),
+                    "lab: Linux {release} up after {seconds} s"
+                )
+            }
+            Event::Report(Report::Note { text }) => writeln!(std::io::stderr(), "lab: {text}"),
+            Event::Report(_) => Ok(()),
+        };
+    })?;
+    if arguments.verbose {
+        eprintln!(
+            "lab: {:.1} s, console in {}",
+            outcome.elapsed.as_secs_f64(),
+            outcome.console.display()
+        );
+    }
+    match &outcome.ending {
+        Ending::Orderly(status) => {
+            if !arguments.verbose {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            Ok(*status)
+        }
+        ending => anyhow::bail!(
+            "the guest ended badly: {ending:?}; last lines of {}:\n{}",
+            outcome.console.display(),
+            outcome.last_console_lines(25)
+        ),
+    }
+}

@@ -1,0 +1,162 @@
+//! Every check of the repository, in one run with one count.
+//!
+//! Steps run on after a failure, so that one run tells everything. The counts are those that cargo's
+//! test harness and the guests print themselves; a step that fails without naming a failed test (a
+//! format difference, a lint, code that does not build) counts as one failure, so that the last line
+//! can never look better than the run was.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use testbed::lab::Workspace;
+use testbed::suite::Tally;
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Leave the guests out
+    #[arg(long)]
+    no_guest: bool,
+}
+
+/// A command of the host's part.
+struct Step {
+    name: &'static str,
+    words: &'static [&'static str],
+    rustflags: Option<&'static str>,
+}
+
+const STEPS: [Step; 4] = [
+    Step {
+        name: "format",
+        words: &["fmt", "--all", "--check"],
+        rustflags: None,
+    },
+    Step {
+        name: "lints",
+        words: &[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        rustflags: None,
+    },
+    Step {
+        name: "unit, integration and documentation tests",
+        words: &["test", "--quiet", "--workspace", "--no-fail-fast"],
+        rustflags: None,
+    },
+    Step {
+        // Its own target folder: other flags would rebuild everything twice a run.
+        name: "loom: every interleaving of the lock-free parts",
+        words: &[
+            "test",
+            "--quiet",
+            "--release",
+            "--package",
+            "memtide-core",
+            "--lib",
+            "--target-dir",
+            "target/loom",
+            "loom",
+        ],
+        rustflags: Some("--cfg loom"),
+    },
+];
+
+pub fn run(arguments: &Arguments) -> Result<i32> {
+    let workspace = Workspace::find()?;
+    let mut tally = Tally::default();
+    for step in &STEPS {
+        eprintln!("test: {}", step.name);
+        let result = run_step(step, &workspace)?;
+        if result.failed > 0 {
+            eprintln!("test: {} FAILED", step.name);
+        }
+        tally.add(result);
+    }
+    if arguments.no_guest {
+        eprintln!("test: guests left out, as asked");
+    } else {
+        eprintln!("test: guests");
+        match crate::guest::run_everything() {
+            Ok(result) => tally.add(result),
+            Err(error) => {
+                eprintln!("test: guests FAILED: {error:#}");
+                tally.failed += 1;
+            }
+        }
+    }
+    println!("{tally}");
+    Ok(i32::from(tally.failed > 0))
+}
+
+fn run_step(step: &Step, workspace: &Workspace) -> Result<Tally> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(&workspace.root)
+        .args(step.words)
+        .stdout(Stdio::piped());
+    if let Some(flags) = step.rustflags {
+        command.env("RUSTFLAGS", flags);
+    }
+    let mut child = command.spawn().context("cannot run cargo")?;
+    let output = child.stdout.take().context("cargo without output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(summary) = parse_summary(&line) {
+            tally.add(summary);
+        }
+    }
+    if !child.wait()?.success() && tally.failed == 0 {
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+/// The counts of the harness's line
+/// `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; ...`.
+fn parse_summary(line: &str) -> Option<Tally> {
+    let (_, counts) = line
+        .trim()
+        .strip_prefix("test result: ")?
+        .split_once(". ")?;
+    let count = |name: &str| -> u64 {
+        counts
+            .split("; ")
+            .find_map(|part| part.strip_suffix(name)?.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    Some(Tally {
+        passed: count("passed"),
+        failed: count("failed"),
+        skipped: count("ignored"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_of_the_harness() {
+        let line = "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 3 filtered out; \
+                    finished in 0.00s";
+        assert_eq!(
+            parse_summary(line),
+            Some(Tally {
+                passed: 5,
+                failed: 2,
+                skipped: 1
+            })
+        );
+        assert_eq!(parse_summary("running 3 tests"), None);
+    }
+}
