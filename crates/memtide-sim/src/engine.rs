@@ -1,0 +1,1 @@
+//! (owner: hot; see the design)

@@ -1,0 +1,101 @@
+//! What a run leaves: times, counters, costs by cause, and series over time.
+
+use memtide_core::vmstat::Counters;
+use serde::Serialize;
+
+/// Where the time of threads and kernel threads went, in nanoseconds summed over CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Overhead {
+    /// Hint faults, without moves.
+    pub hint_fault_ns: u64,
+    /// Moves inside hint faults.
+    pub fault_migration_ns: u64,
+    /// Arming entries (`task_numa_work`).
+    pub numa_scan_ns: u64,
+    /// Other page faults, placement included.
+    pub page_fault_ns: u64,
+    /// Shootdowns: sending and receiving.
+    pub shootdown_ns: u64,
+    /// Waiting for pages that are being moved.
+    pub migration_wait_ns: u64,
+    /// Allocations that had to reclaim.
+    pub direct_reclaim_ns: u64,
+    /// Sampler interrupts.
+    pub sampler_ns: u64,
+    /// Recording samples.
+    pub sample_work_ns: u64,
+    /// Promotion threads (beside the application).
+    pub kmigrated_ns: u64,
+    /// Background reclaim (beside the application).
+    pub kswapd_ns: u64,
+    /// Accessed-bit scans (beside the application).
+    pub page_table_scan_ns: u64,
+}
+
+/// A run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunResult {
+    /// The configuration's name.
+    pub configuration: String,
+    /// Simulated seconds from the workload's start (after population) to its end.
+    pub seconds: f64,
+    /// The workload's own score, if time is not it (accesses a second, GB/s), and its unit.
+    pub score: Option<Score>,
+    /// Counters, in pages and events of the real machine (times S).
+    pub counters: Counters,
+    /// Shootdown interrupts received, times S.
+    pub tlb_shootdowns: u64,
+    /// TLB misses of both levels, times S.
+    pub tlb_misses: u64,
+    /// Costs by cause.
+    pub overhead: Overhead,
+    /// Accesses that were simulated (not times S).
+    pub accesses: u64,
+    /// Share of memory accesses (cache misses) that top-tier nodes served.
+    pub fast_share: f64,
+    /// Pages of the workload by node at the end, times S.
+    pub pages_by_node: Vec<u64>,
+    /// Page counts by region and node after population, times S (the page-count program).
+    pub placed: Vec<Placed>,
+    /// Average traffic by node, bytes a second.
+    pub bytes_per_s: Vec<f64>,
+    /// Series over time.
+    pub series: Series,
+}
+
+/// A workload's own score.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// Higher is better.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+}
+
+/// Where a region's pages were placed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Placed {
+    /// The region.
+    pub region: String,
+    /// Pages by node.
+    pub pages: Vec<u64>,
+}
+
+/// Series with common time stamps.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Series {
+    /// Seconds since the workload's start.
+    pub seconds: Vec<f64>,
+    /// Pages promoted and moved by NUMA balancing so far, times S.
+    pub pages_migrated: Vec<u64>,
+    /// Share of the workload done by its slowest thread group, 0 to 1.
+    pub done: Vec<f64>,
+    /// Share of memory accesses in the interval that the top tier served.
+    pub fast_share: Vec<f64>,
+    /// Traffic by node in the interval, bytes a second: `[node][time]`.
+    pub bytes_per_s: Vec<Vec<f64>>,
+    /// Loaded read latency by node: `[node][time]`.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// Accesses by group of pages in the interval: `[group][time]`, 64 groups.
+    pub heat: Vec<Vec<u32>>,
+}

@@ -1,0 +1,1 @@
+//! (owner: scen; see the design)
