@@ -5,11 +5,12 @@
 //! guest ends the machine itself through the debug-exit device, so an orderly end is told from every
 //! other one: [`Ending::Orderly`] needs both QEMU's exit status and the guest's last report.
 //!
-//! What can go wrong is told apart, because the cures differ: the guest hangs ([`Ending::Timeout`];
-//! its QEMU is killed, nothing else), its kernel oopses ([`Ending::Oops`]), or QEMU does not start
-//! ([`Ending::Broken`]). One oops is an artefact of emulation and not of the kernel: 6.12 patching
-//! its own code while other emulated CPUs run it. [`Outcome::is_code_patching_oops`] knows its face,
-//! and the caller may boot again, saying so.
+//! What can go wrong is told apart, because the cures differ: the guest hangs ([`Ending::Hang`]: it
+//! has sent no report for too long, or the whole boot takes too long; its QEMU is killed, nothing
+//! else), its kernel oopses ([`Ending::Oops`]), or QEMU does not start ([`Ending::Broken`]). One oops
+//! is an artefact of emulation and not of the kernel: patching its own code while other emulated CPUs
+//! run it. [`Ending::Patching`] is an oops with that face. What follows from an end is
+//! [`crate::suite::series`]'s to decide.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -52,6 +53,8 @@ pub struct Boot<'a> {
     pub interactive: bool,
     /// After this long the machine is killed.
     pub timeout: Duration,
+    /// After this long without a report the machine is killed.
+    pub silence: Duration,
 }
 
 /// How a boot ended.
@@ -59,12 +62,43 @@ pub struct Boot<'a> {
 pub enum Ending {
     /// The guest finished its work; the status that it reported.
     Orderly(i32),
-    /// Killed after the time limit.
-    Timeout,
+    /// Killed after a time limit; which.
+    Hang(String),
     /// The guest's kernel died; the line that says so.
     Oops(String),
+    /// It died patching its own code, which is a defect of the emulation; the line that says so.
+    Patching(String),
     /// QEMU ended in another way; its status and words.
     Broken(String),
+}
+
+impl Ending {
+    /// A word or two for counting ends of a kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Orderly(_) => "end without all verdicts",
+            Self::Hang(_) => "hang",
+            Self::Oops(_) => "oops",
+            Self::Patching(_) => "oops of patching its own code under emulation",
+            Self::Broken(_) => "broken machine",
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Orderly(status) => write!(formatter, "the guest ended with status {status}"),
+            Self::Hang(limit) => write!(formatter, "the guest hung: {limit}"),
+            Self::Oops(line) => write!(formatter, "the kernel died: {line}"),
+            Self::Patching(line) => write!(
+                formatter,
+                "the kernel died patching its own code, as it may under emulation: {line}"
+            ),
+            Self::Broken(text) => write!(formatter, "the machine broke: {text}"),
+        }
+    }
 }
 
 /// What is left of a boot.
@@ -79,31 +113,34 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The console's last `count` lines.
+    /// The console's last `count` lines, or more if the kernel's death takes more.
     #[must_use]
     pub fn last_console_lines(&self, count: usize) -> String {
-        let text = read_lossy(&self.console);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(count)..].join("\n")
+        last_lines(&read_lossy(&self.console), count)
     }
+}
 
-    /// Whether the kernel died patching its own code, which is a defect of the emulation.
-    #[must_use]
-    pub fn is_code_patching_oops(&self) -> bool {
-        matches!(self.ending, Ending::Oops(_)) && {
-            let text = read_lossy(&self.console);
-            [
-                "text_poke",
-                "smp_text_poke",
-                "poke_int3",
-                "static_key",
-                "jump_label",
-                "int3",
-            ]
-            .iter()
-            .any(|name| text.contains(name))
-        }
-    }
+/// The last `count` lines, or all from the first that says that the kernel died, if those are more
+/// and not more than three times as many.
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let from_death = lines
+        .iter()
+        .position(|line| oops_line(line).is_some())
+        .map_or(0, |at| lines.len() - at);
+    let shown = if from_death <= 3 * count {
+        count.max(from_death)
+    } else {
+        count
+    };
+    lines[lines.len().saturating_sub(shown)..].join("\n")
+}
+
+/// Whether an oops in this console is one of code patching.
+fn is_patching(console: &str) -> bool {
+    ["text_poke", "poke_int3", "static_key", "jump_label", "int3"]
+        .iter()
+        .any(|name| console.contains(name))
 }
 
 /// What a running boot tells its caller.
@@ -154,12 +191,15 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
         .with_context(|| format!("cannot run {}", boot.qemu.path.display()))?;
     let mut status = None;
     let mut lines = Vec::new();
-    let mut timed_out = false;
+    let mut hang: Option<String> = None;
+    let mut last_report = Instant::now();
     let mut console_tail = Tail::open(console.clone())?;
     let mut oops: Option<(String, Instant)> = None;
     loop {
         let ended = child.try_wait()?;
-        drain(&mut ports, &mut lines, &mut status, &mut on_event)?;
+        if drain(&mut ports, &mut lines, &mut status, &mut on_event)? {
+            last_report = Instant::now();
+        }
         let fresh = String::from_utf8_lossy(&console_tail.fresh()?).into_owned();
         if oops.is_none() {
             oops = oops_line(&fresh).map(|line| (line, Instant::now()));
@@ -168,11 +208,14 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
             let orderly = ended.code() == Some(i32::from(DEBUG_EXIT_VALUE) * 2 + 1);
             let ending = match (status, oops) {
                 (Some(status), _) if orderly => Ending::Orderly(status),
+                (_, Some((line, _))) if is_patching(&read_lossy(&console)) => {
+                    Ending::Patching(line)
+                }
                 (_, Some((line, _))) => Ending::Oops(line),
-                _ if timed_out => Ending::Timeout,
                 _ if orderly => {
                     Ending::Broken("its init gave up before the work was done".to_owned())
                 }
+                (_, None) if hang.is_some() => Ending::Hang(hang.unwrap_or_default()),
                 _ => Ending::Broken(format!("{ended}: {}", read_lossy(&errors).trim())),
             };
             let _ = std::fs::remove_file(initrd);
@@ -186,11 +229,24 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
         let dead = oops
             .as_ref()
             .is_some_and(|(_, at)| at.elapsed() > Duration::from_secs(3));
-        if (!boot.interactive && started.elapsed() > boot.timeout) || dead {
-            timed_out = !dead;
+        if !boot.interactive && hang.is_none() {
+            hang = over_limit(boot, started.elapsed(), last_report.elapsed());
+        }
+        if hang.is_some() || dead {
             kill(&mut child);
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The time limit that a boot has passed, in words.
+fn over_limit(boot: &Boot<'_>, elapsed: Duration, silent: Duration) -> Option<String> {
+    if silent > boot.silence {
+        Some(format!("no report for {} s", boot.silence.as_secs()))
+    } else if elapsed > boot.timeout {
+        Some(format!("not done after {} s", boot.timeout.as_secs()))
+    } else {
+        None
     }
 }
 
@@ -262,12 +318,14 @@ fn escape(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
+/// Hands over what has come; whether there was a report.
 fn drain(
     ports: &mut [Tail],
     lines: &mut Vec<u8>,
     status: &mut Option<i32>,
     on_event: &mut impl FnMut(Event<'_>),
-) -> Result<()> {
+) -> Result<bool> {
+    let mut reported = false;
     for (number, port) in ports.iter_mut().enumerate() {
         let bytes = port.fresh()?;
         match number {
@@ -279,6 +337,7 @@ fn drain(
     }
     while let Some(end) = lines.iter().position(|&byte| byte == b'\n') {
         let line: Vec<u8> = lines.drain(..=end).collect();
+        reported = true;
         match serde_json::from_slice(&line) {
             Ok(Report::End { status: code }) => *status = Some(code),
             Ok(report) => on_event(Event::Report(report)),
@@ -289,7 +348,7 @@ fn drain(
             }
         }
     }
-    Ok(())
+    Ok(reported)
 }
 
 /// The console line on which the kernel says that it died.
@@ -372,6 +431,23 @@ mod tests {
             oops_line("watchdog: BUG: soft lockup - CPU#2 stuck for 26s!\n"),
             None
         );
+    }
+
+    #[test]
+    fn a_death_is_shown_from_its_first_line() {
+        let text = "a\nb\nOops: int3: 0000\nc\nd\n";
+        assert_eq!(last_lines(text, 1), "Oops: int3: 0000\nc\nd");
+        assert_eq!(last_lines(text, 4), "b\nOops: int3: 0000\nc\nd");
+        // Five lines from the death on are more than three times one.
+        assert_eq!(last_lines("BUG: x\n1\n2\n3\n4\n", 1), "4");
+        assert_eq!(last_lines("a\nb\n", 1), "b");
+    }
+
+    #[test]
+    fn patching_has_a_face() {
+        assert!(is_patching("Oops: int3: 0000 [#1]"));
+        assert!(is_patching(" ? smp_text_poke_batch_finish+0x1/0x2"));
+        assert!(!is_patching("BUG: kernel NULL pointer dereference"));
     }
 
     #[test]

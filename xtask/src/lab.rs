@@ -162,6 +162,8 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         folder: &folder,
         interactive: arguments.run.is_none(),
         timeout: Duration::from_secs(arguments.timeout),
+        // A command need not report.
+        silence: Duration::MAX,
     };
     let outcome = boot(&request, |event| {
         // A closed pipe must not stop the guest half-way.
@@ -193,7 +195,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
             Ok(*status)
         }
         ending => anyhow::bail!(
-            "the guest ended badly: {ending:?}; last lines of {}:\n{}",
+            "{ending}; last lines of {}:\n{}",
             outcome.console.display(),
             outcome.last_console_lines(25)
         ),
