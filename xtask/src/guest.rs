@@ -52,6 +52,9 @@ pub struct Arguments {
     /// The folder of that kernel's modules (lib/modules/RELEASE, or an empty folder if all is built in)
     #[arg(long, value_name = "PATH")]
     modules: Option<PathBuf>,
+    /// Tell after each test what the kernel patched in its own code, and who asked for it
+    #[arg(long)]
+    trace_patches: bool,
     /// Use the guest's programs as last built
     #[arg(long)]
     no_build: bool,
@@ -105,6 +108,7 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
         workspace,
         cache,
         programs,
+        trace_patches: arguments.trace_patches,
     };
     let mut summary = Summary::default();
     let mut tables: Vec<(String, Vec<Row>)> = Vec::new();
@@ -132,6 +136,7 @@ struct Bench {
     workspace: Workspace,
     cache: Cache,
     programs: GuestPrograms,
+    trace_patches: bool,
 }
 
 impl Bench {
@@ -254,6 +259,7 @@ impl Bench {
         let job = Job {
             modules: Vec::new(),
             settings: planned.class.settings().iter().map(owned).collect(),
+            trace_patches: self.trace_patches,
             work: Work::Tests(tests),
         };
         contents.build(job).context("cannot pack the guest's files")

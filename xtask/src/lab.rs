@@ -148,6 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let initrd = contents.build(Job {
         modules: Vec::new(),
         settings,
+        trace_patches: false,
         work,
     })?;
     let folder = workspace.boot_folder(&format!("lab-{}", std::process::id()))?;
