@@ -9,8 +9,8 @@
 //! has sent no report for too long, or the whole boot takes too long; its QEMU is killed, nothing
 //! else), its kernel oopses ([`Ending::Oops`]), or QEMU does not start ([`Ending::Broken`]). One oops
 //! is an artefact of emulation and not of the kernel: patching its own code while other emulated CPUs
-//! run it. [`Ending::Patching`] is an oops with that face. What follows from an end is
-//! [`crate::suite::series`]'s to decide.
+//! run it. [`Ending::Patching`] is an oops with that face; [`crate::guest::pins`] says why it happens
+//! and makes it rare. What follows from an end is [`crate::suite::series`]'s to decide.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -2,10 +2,14 @@
 //!
 //! The kernel keeps rarely used paths behind jumps that it writes into its own code when the first
 //! user comes (a *static key*, a *static call*) and takes out when the last one goes. On an emulated
-//! machine that is dangerous: it writes a breakpoint first, and an emulated processor that translates
-//! the code at that moment may keep the breakpoint after it is gone, and dies of it later (`int3`
-//! oops). memtide opens and closes perf events all the time, so a guest's kernel was patched some
-//! 300 times in a group of 19 tests, and now and then died.
+//! machine that is dangerous: the kernel writes a breakpoint first and then the code, and an emulated
+//! processor now and then keeps executing its translation of the breakpoint when memory has long held
+//! the code. The kernel knows of no breakpoint there and dies: `Oops: int3`, with the finished code in
+//! its dump. Some 6,000 switches of the cpuset keys, while both processors allocate pages, kill a
+//! guest in two of three runs. memtide opens and closes perf events all the time, so a guest's kernel
+//! was patched some 300 times in a group of 19 tests, and a run of all tests now and then died.
+//! QEMU with one thread for all processors takes turns and should be safe, but takes 1.7 times as long
+//! where both processors are busy.
 //!
 //! So process 1 is a first user of everything that the tests use, before the work starts, and stays
 //! it until the machine ends; all that is held is disabled or empty, and costs nothing:
