@@ -51,9 +51,16 @@ pub struct Boot<'a> {
     pub folder: &'a Path,
     /// The console is the terminal instead of a file, and there is no time limit.
     pub interactive: bool,
-    /// After this long the machine is killed.
-    pub timeout: Duration,
-    /// After this long without a report the machine is killed.
+    /// After these the machine is killed.
+    pub limits: Limits,
+}
+
+/// How long a boot may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// In all.
+    pub boot: Duration,
+    /// From one report to the next, so that one hang cannot eat the time of all that comes after it.
     pub silence: Duration,
 }
 
@@ -230,7 +237,7 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
             .as_ref()
             .is_some_and(|(_, at)| at.elapsed() > Duration::from_secs(3));
         if !boot.interactive && hang.is_none() {
-            hang = over_limit(boot, started.elapsed(), last_report.elapsed());
+            hang = over_limit(boot.limits, started.elapsed(), last_report.elapsed());
         }
         if hang.is_some() || dead {
             kill(&mut child);
@@ -240,11 +247,11 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
 }
 
 /// The time limit that a boot has passed, in words.
-fn over_limit(boot: &Boot<'_>, elapsed: Duration, silent: Duration) -> Option<String> {
-    if silent > boot.silence {
-        Some(format!("no report for {} s", boot.silence.as_secs()))
-    } else if elapsed > boot.timeout {
-        Some(format!("not done after {} s", boot.timeout.as_secs()))
+fn over_limit(limits: Limits, elapsed: Duration, silent: Duration) -> Option<String> {
+    if silent > limits.silence {
+        Some(format!("no report for {} s", limits.silence.as_secs()))
+    } else if elapsed > limits.boot {
+        Some(format!("not done after {} s", limits.boot.as_secs()))
     } else {
         None
     }
@@ -441,6 +448,19 @@ mod tests {
         // Five lines from the death on are more than three times one.
         assert_eq!(last_lines("BUG: x\n1\n2\n3\n4\n", 1), "4");
         assert_eq!(last_lines("a\nb\n", 1), "b");
+    }
+
+    #[test]
+    fn silence_ends_a_boot_before_its_time() {
+        let seconds = Duration::from_secs;
+        let limits = Limits {
+            boot: seconds(600),
+            silence: seconds(240),
+        };
+        let over = |elapsed, silent| over_limit(limits, seconds(elapsed), seconds(silent));
+        assert_eq!(over(600, 240), None);
+        assert_eq!(over(300, 241).as_deref(), Some("no report for 240 s"));
+        assert_eq!(over(601, 1).as_deref(), Some("not done after 600 s"));
     }
 
     #[test]

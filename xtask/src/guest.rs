@@ -13,7 +13,7 @@ use testbed::guest::tests::all;
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::{GuestPrograms, Workspace};
-use testbed::machine::{Boot, Ending, Event, Outcome, make_disk, run as boot};
+use testbed::machine::{Boot, Ending, Event, Limits, Outcome, make_disk, run as boot};
 use testbed::report::{Job, Report, Verdict, Work};
 use testbed::suite::series::{Death, Series};
 use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan};
@@ -26,7 +26,7 @@ const DISK_MIB: u64 = 400;
 /// A guest that reports nothing for so long hangs; the longest test takes a third of it.
 const SILENCE: Duration = Duration::from_secs(240);
 /// What a boot may take in all, beside one [`SILENCE`]: each test's share.
-const SECONDS_PER_TEST: Duration = Duration::from_secs(90);
+const PER_TEST: Duration = Duration::from_secs(90);
 /// How much of a dead guest's console is printed.
 const CONSOLE_LINES: usize = 40;
 
@@ -198,7 +198,10 @@ impl Bench {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
         let topology = Topology::named(&self.workspace.root, planned.topology)?;
-        let timeout = SILENCE + SECONDS_PER_TEST * tests.len() as u32;
+        let limits = Limits {
+            boot: SILENCE + PER_TEST * tests.len() as u32,
+            silence: SILENCE,
+        };
         let disk = folder.join("disk.img");
         if planned.needs.disk {
             make_disk(&self.cache.mkfs()?, &disk, DISK_MIB)?;
@@ -214,8 +217,7 @@ impl Bench {
             disk: planned.needs.disk.then_some(disk.as_path()),
             folder,
             interactive: false,
-            timeout,
-            silence: SILENCE,
+            limits,
         };
         let outcome = boot(&request, |event| {
             if let Event::Report(report) = event {

@@ -10,7 +10,7 @@ use testbed::guest::tests::BootClass;
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::Workspace;
-use testbed::machine::{Boot, Ending, Event, run as boot};
+use testbed::machine::{Boot, Ending, Event, Limits, run as boot};
 use testbed::report::{Job, Report, Work};
 use testbed::topology::Topology;
 
@@ -162,9 +162,11 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         disk: None,
         folder: &folder,
         interactive: arguments.run.is_none(),
-        timeout: Duration::from_secs(arguments.timeout),
-        // A command need not report.
-        silence: Duration::MAX,
+        limits: Limits {
+            boot: Duration::from_secs(arguments.timeout),
+            // A command need not report.
+            silence: Duration::MAX,
+        },
     };
     let outcome = boot(&request, |event| {
         // A closed pipe must not stop the guest half-way.
