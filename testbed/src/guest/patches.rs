@@ -61,13 +61,15 @@ fn write(file: &str, text: &str) -> Result<()> {
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The stacks of a trace, counted: `2 patches by memtide-119: a < b < c`. A stack is a line that
+/// The stacks of a trace, counted: `2 patches by memtide: a < b < c`. A stack is a line that
 /// ends in `<stack trace>` and the lines with ` => function` below it.
 fn summary(trace: &str) -> Vec<String> {
     let mut stacks: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in trace.lines() {
         if let Some(head) = line.trim().strip_suffix("<stack trace>") {
-            stacks.push((head.split_whitespace().next().unwrap_or_default(), vec![]));
+            let task = head.split_whitespace().next().unwrap_or_default();
+            let name = task.rsplit_once('-').map_or(task, |(name, _)| name);
+            stacks.push((name, vec![]));
         } else if let Some((function, (_, stack))) =
             line.trim().strip_prefix("=> ").zip(stacks.last_mut())
         {
@@ -103,7 +105,7 @@ mod tests {
         let header = "# tracer: function\n#\n";
         assert_eq!(
             summary(&format!("{header}{one}{one}")),
-            ["2 patches by memtide-9: arch_static_call_transform < x < y"]
+            ["2 patches by memtide: arch_static_call_transform < x < y"]
         );
         assert!(summary(header).is_empty());
     }
