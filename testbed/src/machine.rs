@@ -15,7 +15,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -212,19 +212,8 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
             oops = oops_line(&fresh).map(|line| (line, Instant::now()));
         }
         if let Some(ended) = ended {
-            let orderly = ended.code() == Some(i32::from(DEBUG_EXIT_VALUE) * 2 + 1);
-            let ending = match (status, oops) {
-                (Some(status), _) if orderly => Ending::Orderly(status),
-                (_, Some((line, _))) if is_patching(&read_lossy(&console)) => {
-                    Ending::Patching(line)
-                }
-                (_, Some((line, _))) => Ending::Oops(line),
-                _ if orderly => {
-                    Ending::Broken("its init gave up before the work was done".to_owned())
-                }
-                (_, None) if hang.is_some() => Ending::Hang(hang.unwrap_or_default()),
-                _ => Ending::Broken(format!("{ended}: {}", read_lossy(&errors).trim())),
-            };
+            let oops = oops.map(|(line, _)| line);
+            let ending = judge(ended, status, oops, hang, &console, &errors);
             let _ = std::fs::remove_file(initrd);
             return Ok(Outcome {
                 ending,
@@ -243,6 +232,30 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
             kill(&mut child);
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How a boot ended whose QEMU has `ended`, from what the guest reported, what its console said and
+/// what this side did.
+fn judge(
+    ended: ExitStatus,
+    status: Option<i32>,
+    oops: Option<String>,
+    hang: Option<String>,
+    console: &Path,
+    errors: &Path,
+) -> Ending {
+    let orderly = ended.code() == Some(i32::from(DEBUG_EXIT_VALUE) * 2 + 1);
+    match (status, oops, hang) {
+        (Some(status), ..) if orderly => Ending::Orderly(status),
+        (_, Some(line), _) if is_patching(&read_lossy(console)) => Ending::Patching(line),
+        (_, Some(line), _) => Ending::Oops(line),
+        _ if orderly => Ending::Broken("its init gave up before the work was done".to_owned()),
+        (_, None, Some(limit)) => Ending::Hang(limit),
+        _ => {
+            let words = format!("{ended}: {}", read_lossy(errors).trim());
+            Ending::Broken(words.trim_end_matches([':', ' ']).to_owned())
+        }
     }
 }
 
@@ -448,6 +461,41 @@ mod tests {
         // Five lines from the death on are more than three times one.
         assert_eq!(last_lines("BUG: x\n1\n2\n3\n4\n", 1), "4");
         assert_eq!(last_lines("a\nb\n", 1), "b");
+    }
+
+    #[test]
+    fn an_end_is_orderly_only_with_the_last_report() {
+        use std::os::unix::process::ExitStatusExt;
+        let nowhere = Path::new("/nonexistent");
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        let judge = |ended, status, oops: Option<&str>, hang: Option<&str>| {
+            let owned = |text: &str| text.to_owned();
+            judge(
+                ended,
+                status,
+                oops.map(owned),
+                hang.map(owned),
+                nowhere,
+                nowhere,
+            )
+        };
+        // 0x20 twice plus one.
+        assert_eq!(judge(exit(65), Some(3), None, None), Ending::Orderly(3));
+        assert!(matches!(
+            judge(exit(65), None, None, None),
+            Ending::Broken(_)
+        ));
+        assert_eq!(
+            judge(exit(0), Some(0), Some("BUG: a"), None),
+            Ending::Oops("BUG: a".into())
+        );
+        let killed = ExitStatus::from_raw(9);
+        assert_eq!(
+            judge(killed, None, None, Some("240 s")),
+            Ending::Hang("240 s".into())
+        );
+        let broken = judge(killed, None, None, None);
+        assert_eq!(broken, Ending::Broken("signal: 9 (SIGKILL)".into()));
     }
 
     #[test]
