@@ -90,7 +90,7 @@ impl Workspace {
         Ok(programs)
     }
 
-    /// A fresh folder for a boot's files.
+    /// A fresh folder for a boot's files; what an earlier run left there goes.
     ///
     /// # Errors
     /// When it cannot be made.

@@ -5,11 +5,7 @@
 //! guest ends the machine itself through the debug-exit device, so an orderly end is told from every
 //! other one: [`Ending::Orderly`] needs both QEMU's exit status and the guest's last report.
 //!
-//! What can go wrong is told apart, because the cures differ: the guest hangs ([`Ending::Timeout`];
-//! its QEMU is killed, nothing else), its kernel oopses ([`Ending::Oops`]), or QEMU does not start
-//! ([`Ending::Broken`]). One oops is an artefact of emulation and not of the kernel: 6.12 patching
-//! its own code while other emulated CPUs run it. [`Outcome::is_code_patching_oops`] knows its face,
-//! and the caller may boot again, saying so.
+//! How a boot ended is judged in [`ending`].
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,12 +15,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use self::ending::{judge, last_lines, oops_line, read_lossy};
 use crate::fetch::Program;
 use crate::host_sys::die_with_parent;
 use crate::kernel::Kernel;
 use crate::lock::{Lock, guest_lock_path};
 use crate::report::{PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report};
 use crate::topology::Topology;
+
+pub mod ending;
+pub use ending::Ending;
 
 /// What the guest writes to the debug-exit port; QEMU then exits with twice that plus one.
 pub const DEBUG_EXIT_VALUE: u8 = 0x20;
@@ -50,21 +50,17 @@ pub struct Boot<'a> {
     pub folder: &'a Path,
     /// The console is the terminal instead of a file, and there is no time limit.
     pub interactive: bool,
-    /// After this long the machine is killed.
-    pub timeout: Duration,
+    /// After these the machine is killed.
+    pub limits: Limits,
 }
 
-/// How a boot ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// The guest finished its work; the status that it reported.
-    Orderly(i32),
-    /// Killed after the time limit.
-    Timeout,
-    /// The guest's kernel died; the line that says so.
-    Oops(String),
-    /// QEMU ended in another way; its status and words.
-    Broken(String),
+/// How long a boot may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// In all.
+    pub boot: Duration,
+    /// From one report to the next, so that one hang cannot eat the time of all that comes after it.
+    pub silence: Duration,
 }
 
 /// What is left of a boot.
@@ -79,30 +75,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The console's last `count` lines.
+    /// The console's last `count` lines, or more if the kernel's death takes more.
     #[must_use]
     pub fn last_console_lines(&self, count: usize) -> String {
-        let text = read_lossy(&self.console);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(count)..].join("\n")
-    }
-
-    /// Whether the kernel died patching its own code, which is a defect of the emulation.
-    #[must_use]
-    pub fn is_code_patching_oops(&self) -> bool {
-        matches!(self.ending, Ending::Oops(_)) && {
-            let text = read_lossy(&self.console);
-            [
-                "text_poke",
-                "smp_text_poke",
-                "poke_int3",
-                "static_key",
-                "jump_label",
-                "int3",
-            ]
-            .iter()
-            .any(|name| text.contains(name))
-        }
+        last_lines(&read_lossy(&self.console), count)
     }
 }
 
@@ -154,27 +130,22 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
         .with_context(|| format!("cannot run {}", boot.qemu.path.display()))?;
     let mut status = None;
     let mut lines = Vec::new();
-    let mut timed_out = false;
+    let mut hang: Option<String> = None;
+    let mut last_report = Instant::now();
     let mut console_tail = Tail::open(console.clone())?;
     let mut oops: Option<(String, Instant)> = None;
     loop {
         let ended = child.try_wait()?;
-        drain(&mut ports, &mut lines, &mut status, &mut on_event)?;
+        if drain(&mut ports, &mut lines, &mut status, &mut on_event)? {
+            last_report = Instant::now();
+        }
         let fresh = String::from_utf8_lossy(&console_tail.fresh()?).into_owned();
         if oops.is_none() {
             oops = oops_line(&fresh).map(|line| (line, Instant::now()));
         }
         if let Some(ended) = ended {
-            let orderly = ended.code() == Some(i32::from(DEBUG_EXIT_VALUE) * 2 + 1);
-            let ending = match (status, oops) {
-                (Some(status), _) if orderly => Ending::Orderly(status),
-                (_, Some((line, _))) => Ending::Oops(line),
-                _ if timed_out => Ending::Timeout,
-                _ if orderly => {
-                    Ending::Broken("its init gave up before the work was done".to_owned())
-                }
-                _ => Ending::Broken(format!("{ended}: {}", read_lossy(&errors).trim())),
-            };
+            let oops = oops.map(|(line, _)| line);
+            let ending = judge(ended, status, oops, hang, &console, &errors);
             let _ = std::fs::remove_file(initrd);
             return Ok(Outcome {
                 ending,
@@ -186,11 +157,24 @@ pub fn run(boot: &Boot<'_>, mut on_event: impl FnMut(Event<'_>)) -> Result<Outco
         let dead = oops
             .as_ref()
             .is_some_and(|(_, at)| at.elapsed() > Duration::from_secs(3));
-        if (!boot.interactive && started.elapsed() > boot.timeout) || dead {
-            timed_out = !dead;
+        if !boot.interactive && hang.is_none() {
+            hang = over_limit(boot.limits, started.elapsed(), last_report.elapsed());
+        }
+        if hang.is_some() || dead {
             kill(&mut child);
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The time limit that a boot has passed, in words.
+fn over_limit(limits: Limits, elapsed: Duration, silent: Duration) -> Option<String> {
+    if silent > limits.silence {
+        Some(format!("no report for {} s", limits.silence.as_secs()))
+    } else if elapsed > limits.boot {
+        Some(format!("not done after {} s", limits.boot.as_secs()))
+    } else {
+        None
     }
 }
 
@@ -262,12 +246,14 @@ fn escape(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
+/// Hands over what has come; whether there was a report.
 fn drain(
     ports: &mut [Tail],
     lines: &mut Vec<u8>,
     status: &mut Option<i32>,
     on_event: &mut impl FnMut(Event<'_>),
-) -> Result<()> {
+) -> Result<bool> {
+    let mut reported = false;
     for (number, port) in ports.iter_mut().enumerate() {
         let bytes = port.fresh()?;
         match number {
@@ -279,6 +265,7 @@ fn drain(
     }
     while let Some(end) = lines.iter().position(|&byte| byte == b'\n') {
         let line: Vec<u8> = lines.drain(..=end).collect();
+        reported = true;
         match serde_json::from_slice(&line) {
             Ok(Report::End { status: code }) => *status = Some(code),
             Ok(report) => on_event(Event::Report(report)),
@@ -289,26 +276,7 @@ fn drain(
             }
         }
     }
-    Ok(())
-}
-
-/// The console line on which the kernel says that it died.
-fn oops_line(text: &str) -> Option<String> {
-    let signs = [
-        "Kernel panic",
-        "BUG: ",
-        "Oops: ",
-        "kernel BUG at",
-        "general protection fault",
-    ];
-    // A stall is what a busy host looks like from inside an emulated machine, not a death.
-    text.lines()
-        .find(|line| signs.iter().any(|sign| line.contains(sign)) && !line.contains("lockup"))
-        .map(|line| line.trim().to_owned())
-}
-
-fn read_lossy(path: &Path) -> String {
-    String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    Ok(reported)
 }
 
 /// A growing file, read from where the last look ended.
@@ -361,17 +329,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oops_lines_are_found() {
-        let text = "[ 1.0] fine\n[ 2.0] BUG: unable to handle page fault\n";
-        assert_eq!(
-            oops_line(text).as_deref(),
-            Some("[ 2.0] BUG: unable to handle page fault")
-        );
-        assert_eq!(oops_line("all is well\n"), None);
-        assert_eq!(
-            oops_line("watchdog: BUG: soft lockup - CPU#2 stuck for 26s!\n"),
-            None
-        );
+    fn silence_ends_a_boot_before_its_time() {
+        let seconds = Duration::from_secs;
+        let limits = Limits {
+            boot: seconds(600),
+            silence: seconds(240),
+        };
+        let over = |elapsed, silent| over_limit(limits, seconds(elapsed), seconds(silent));
+        assert_eq!(over(600, 240), None);
+        assert_eq!(over(300, 241).as_deref(), Some("no report for 240 s"));
+        assert_eq!(over(601, 1).as_deref(), Some("not done after 600 s"));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Job {
     pub modules: Vec<String>,
     /// Kernel settings to write once before the work: path and text.
     pub settings: Vec<(String, String)>,
+    /// Tell after each test what the kernel patched in its own code.
+    pub trace_patches: bool,
     /// The work.
     pub work: Work,
 }

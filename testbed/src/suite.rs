@@ -2,12 +2,17 @@
 //! shown side by side.
 //!
 //! Pure: the list of tests and a stream of reports in, boots, counts and tables out. A test that was
-//! planned and never reported is a failure, whatever the reason: [`Results::close`] says which.
+//! planned and never reported is a failure, whatever the reason; [`series`] says which, and what to
+//! boot when a guest dies. [`Summary`] is how a run ends: what died, what failed, and the counts last,
+//! so that the end of a log, which is what survives of a long one, names every failure.
+
+pub mod series;
 
 use std::collections::BTreeMap;
 
 use crate::guest::tests::{BootClass, Needs, Test};
 use crate::report::{Report, Verdict};
+use series::Death;
 
 /// One line of a table: column name and printed value, in order.
 pub type Row = Vec<(String, String)>;
@@ -91,7 +96,68 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Verdicts and figures of one boot, collected as they come.
+/// What a run says last.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// The counts.
+    pub tally: Tally,
+    /// What failed, and why.
+    pub failures: Vec<(String, String)>,
+    /// Guests that died: where and when, and what it was.
+    pub deaths: Vec<(String, Death)>,
+}
+
+impl Summary {
+    /// Counts a verdict on `name`.
+    pub fn count(&mut self, name: String, verdict: &Verdict) {
+        self.tally.count(verdict);
+        if let Verdict::Failed(reason) = verdict {
+            self.failures.push((name, reason.clone()));
+        }
+    }
+
+    /// Adds another summary.
+    pub fn add(&mut self, other: Self) {
+        self.tally.add(other.tally);
+        self.failures.extend(other.failures);
+        self.deaths.extend(other.deaths);
+    }
+}
+
+impl std::fmt::Display for Summary {
+    /// The dead guests by kind and one by one, the failures, and the counts as the last line.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, death) in &self.deaths {
+            *kinds.entry(death.kind).or_default() += 1;
+        }
+        if !self.failures.is_empty() {
+            writeln!(formatter, "failed:")?;
+        }
+        for (name, reason) in &self.failures {
+            writeln!(formatter, "  {name}: {reason}")?;
+        }
+        if !kinds.is_empty() {
+            let kinds: Vec<String> = kinds
+                .iter()
+                .map(|(kind, count)| format!("{count} of {kind}"))
+                .collect();
+            let count = self.deaths.len();
+            writeln!(
+                formatter,
+                "guests that died: {count} ({})",
+                kinds.join(", ")
+            )?;
+        }
+        for (place, death) in &self.deaths {
+            let during = death.during.as_deref().unwrap_or("no test");
+            writeln!(formatter, "  {place}, during {during}: {}", death.reason)?;
+        }
+        write!(formatter, "{}", self.tally)
+    }
+}
+
+/// Verdicts and figures of a planned boot, collected as they come.
 #[derive(Debug, Default)]
 pub struct Results {
     /// Every verdict, in order.
@@ -118,28 +184,6 @@ impl Results {
             }
             Report::Ready { .. } | Report::Note { .. } | Report::End { .. } => {}
         }
-    }
-
-    /// Fails every planned test that has no verdict; the new verdicts.
-    pub fn close(&mut self, planned: &[String], why: &str) -> Vec<(String, Verdict)> {
-        let has = |name: &String| self.verdicts.iter().any(|(have, _)| have == name);
-        let missing: Vec<(String, Verdict)> = planned
-            .iter()
-            .filter(|name| !has(name))
-            .map(|name| {
-                let when = if self.running.as_ref() == Some(name) {
-                    "during"
-                } else {
-                    "before"
-                };
-                (
-                    name.clone(),
-                    Verdict::Failed(format!("no verdict: {why} {when} this test")),
-                )
-            })
-            .collect();
-        self.verdicts.extend(missing.clone());
-        missing
     }
 
     /// The counts.
@@ -228,22 +272,25 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_test_fails() {
-        let mut results = Results::default();
-        let planned = ["a", "b", "c"].map(str::to_owned);
-        results.take(&Report::Verdict {
-            test: "a".into(),
-            verdict: Verdict::Passed,
-            seconds: 1.0,
-        });
-        results.take(&Report::Started { test: "b".into() });
-        let missing = results.close(&planned, "the guest hung");
-        assert_eq!(missing.len(), 2);
+    fn the_counts_are_the_last_line() {
+        let mut summary = Summary::default();
+        summary.count("7.2 a".into(), &Verdict::Passed);
+        assert_eq!(summary.to_string(), "1 passed, 0 failed, 0 skipped");
+        summary.count("7.2 b".into(), &Verdict::Failed("2 of 3 pages".into()));
+        let death = Death {
+            boot: 1,
+            during: Some("b".into()),
+            kind: "hang",
+            reason: "the guest hung: no report for 240 s".into(),
+        };
+        summary.deaths.push(("7.2-cxl-quiet, boot 1".into(), death));
         assert_eq!(
-            missing[0].1,
-            Verdict::Failed("no verdict: the guest hung during this test".into())
+            summary.to_string(),
+            "failed:\n  7.2 b: 2 of 3 pages\n\
+             guests that died: 1 (1 of hang)\n  \
+             7.2-cxl-quiet, boot 1, during b: the guest hung: no report for 240 s\n\
+             1 passed, 1 failed, 0 skipped"
         );
-        assert_eq!(results.tally().to_string(), "1 passed, 2 failed, 0 skipped");
     }
 
     #[test]

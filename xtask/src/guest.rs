@@ -1,6 +1,10 @@
 //! The end-to-end tests in guests: one boot per kernel, topology and settings.
+//!
+//! One boot if nothing goes wrong: when a guest dies, what it has reported stays, and another boot
+//! runs the rest, under the rule of [`testbed::suite::series`]. Every death is told where it happens
+//! and once more at the end, and the console's log of each boot is kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -9,15 +13,22 @@ use testbed::guest::tests::all;
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::{GuestPrograms, Workspace};
-use testbed::machine::{Boot, Ending, Event, Outcome, make_disk, run as boot};
+use testbed::machine::{Boot, Ending, Event, Limits, Outcome, make_disk, run as boot};
 use testbed::report::{Job, Report, Verdict, Work};
-use testbed::suite::{PlannedBoot, Results, Row, Tally, format_table, plan};
+use testbed::suite::series::{Death, Series};
+use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan};
 use testbed::topology::Topology;
 
 /// Modules for a disk with ext4, which asks for its checksum by name and not as a dependency.
 const DISK_MODULES: [&str; 3] = ["crc32c_generic", "virtio_blk", "ext4"];
 /// Room for the victim's file and the file system's own.
 const DISK_MIB: u64 = 400;
+/// A guest that reports nothing for so long hangs; the longest test takes a third of it.
+const SILENCE: Duration = Duration::from_secs(240);
+/// What a boot may take in all, beside one [`SILENCE`]: each test's share.
+const PER_TEST: Duration = Duration::from_secs(90);
+/// How much of a dead guest's console is printed.
+const CONSOLE_LINES: usize = 40;
 
 #[derive(Debug, Default, clap::Args)]
 pub struct Arguments {
@@ -41,6 +52,9 @@ pub struct Arguments {
     /// The folder of that kernel's modules (lib/modules/RELEASE, or an empty folder if all is built in)
     #[arg(long, value_name = "PATH")]
     modules: Option<PathBuf>,
+    /// Tell after each test what the kernel patched in its own code, and who asked for it
+    #[arg(long)]
+    trace_patches: bool,
     /// Use the guest's programs as last built
     #[arg(long)]
     no_build: bool,
@@ -63,17 +77,17 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         "no test's name contains {:?}; see guest --list",
         arguments.test
     );
-    let tally = run_boots(arguments, &boots)?;
-    println!("{tally}");
-    Ok(i32::from(tally.failed > 0))
+    let summary = run_boots(arguments, &boots)?;
+    println!("{summary}");
+    Ok(i32::from(summary.tally.failed > 0))
 }
 
 /// All tests on both kernels, for `cargo xtask test`.
-pub fn run_everything() -> Result<Tally> {
+pub fn run_everything() -> Result<Summary> {
     run_boots(&Arguments::default(), &plan(&all(), ""))
 }
 
-fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Tally> {
+fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
     let workspace = Workspace::find()?;
     let cache = Cache::open()?;
     let programs = if arguments.no_build {
@@ -94,14 +108,14 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Tally> {
         workspace,
         cache,
         programs,
+        trace_patches: arguments.trace_patches,
     };
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
     let mut tables: Vec<(String, Vec<Row>)> = Vec::new();
     for kernel in &kernels {
         let mut rows = std::collections::BTreeMap::new();
         for planned in boots {
-            let results = bench.boot_twice_if_patching(kernel, planned)?;
-            tally.add(results.tally());
+            let results = bench.run(kernel, planned, &mut summary)?;
             for (table, more) in results.rows {
                 rows.entry(table).or_insert_with(Vec::new).extend(more);
             }
@@ -114,7 +128,7 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Tally> {
     for (name, rows) in &tables {
         println!("\n{name}\n{}", format_table(rows));
     }
-    Ok(tally)
+    Ok(summary)
 }
 
 /// What every boot uses.
@@ -122,56 +136,109 @@ struct Bench {
     workspace: Workspace,
     cache: Cache,
     programs: GuestPrograms,
+    trace_patches: bool,
 }
 
 impl Bench {
-    fn boot_twice_if_patching(&self, kernel: &Kernel, planned: &PlannedBoot) -> Result<Results> {
-        let (mut results, outcome) = self.boot(kernel, planned)?;
-        if outcome.is_code_patching_oops() {
+    /// Boots for `planned` until every test has its verdict; see [`Series`] for when it ends earlier.
+    fn run(
+        &self,
+        kernel: &Kernel,
+        planned: &PlannedBoot,
+        summary: &mut Summary,
+    ) -> Result<Results> {
+        let class = planned.class.name();
+        let name = format!("{}-{}-{class}", kernel.name, planned.topology);
+        let folder = self.workspace.boot_folder(&name)?;
+        let mut series = Series::new(&planned.tests);
+        let mut number = 0;
+        while let Some(tests) = series.next() {
+            number += 1;
             println!(
-                "  the kernel died patching its own code, as it may under emulation: booting again \
-                 (console kept in {})",
-                outcome.console.display()
+                "boot: Linux {}, {}, {class}: {} tests",
+                kernel.name,
+                planned.topology,
+                tests.len()
             );
-            let (again, outcome) = self.boot(kernel, planned)?;
-            results = again;
-            self.close(&mut results, planned, &outcome);
-        } else {
-            self.close(&mut results, planned, &outcome);
+            // Each boot has a folder of its own, so that every death's console is kept.
+            let folder = folder.join(number.to_string());
+            let outcome = self.boot(kernel, planned, tests, &folder, &mut series);
+            let ending = match &outcome {
+                Ok(outcome) => outcome.ending.clone(),
+                Err(error) => Ending::Broken(format!("{error:#}")),
+            };
+            if let Some((death, cost)) = series.ended(&ending) {
+                tell_death(&death, outcome.ok().as_ref());
+                if let Some((test, verdict)) = cost {
+                    println!("  {test}: {}", words(&verdict));
+                }
+            }
         }
+        let (results, deaths, missing) = series.close();
+        for (test, verdict) in missing {
+            println!("  {test}: {}", words(&verdict));
+        }
+        for (test, verdict) in &results.verdicts {
+            summary.count(format!("{} {test}", kernel.name), verdict);
+        }
+        let place = |death: Death| (format!("{name}, boot {}", death.boot), death);
+        summary.deaths.extend(deaths.into_iter().map(place));
         Ok(results)
     }
 
-    fn close(&self, results: &mut Results, planned: &PlannedBoot, outcome: &Outcome) {
-        let why = match &outcome.ending {
-            Ending::Orderly(_) => "the guest ended".to_owned(),
-            Ending::Timeout => format!("the guest hung for {} s", outcome.elapsed.as_secs()),
-            Ending::Oops(line) => format!("the kernel died ({line})"),
-            Ending::Broken(text) => format!("the machine broke ({text})"),
+    /// One boot for `tests`, which are some of the planned ones.
+    fn boot(
+        &self,
+        kernel: &Kernel,
+        planned: &PlannedBoot,
+        tests: Vec<String>,
+        folder: &Path,
+        series: &mut Series,
+    ) -> Result<Outcome> {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let topology = Topology::named(&self.workspace.root, planned.topology)?;
+        let limits = Limits {
+            boot: SILENCE + PER_TEST * tests.len() as u32,
+            silence: SILENCE,
         };
-        let missing = results.close(&planned.tests, &why);
-        for (test, verdict) in &missing {
-            println!("  {test}: {}", words(verdict));
+        let disk = folder.join("disk.img");
+        if planned.needs.disk {
+            make_disk(&self.cache.mkfs()?, &disk, DISK_MIB)?;
         }
-        if !missing.is_empty() {
-            println!(
-                "  last lines of {}:\n{}",
-                outcome.console.display(),
-                outcome.last_console_lines(20)
-            );
-        }
+        let initrd = self.initrd(kernel, planned, tests)?;
+        let qemu = self.cache.qemu()?;
+        let request = Boot {
+            qemu: &qemu,
+            kernel,
+            topology: &topology,
+            cmdline: planned.class.cmdline(),
+            initrd: &initrd,
+            disk: planned.needs.disk.then_some(disk.as_path()),
+            folder,
+            interactive: false,
+            limits,
+        };
+        let outcome = boot(&request, |event| {
+            if let Event::Report(report) = event {
+                show(&report);
+                series.take(&report);
+            }
+        });
+        let _ = std::fs::remove_file(disk);
+        let outcome = outcome?;
+        println!("  {:.1} s in all", outcome.elapsed.as_secs_f64());
+        Ok(outcome)
     }
 
-    fn boot(&self, kernel: &Kernel, planned: &PlannedBoot) -> Result<(Results, Outcome)> {
-        let topology = Topology::named(&self.workspace.root, planned.topology)?;
+    /// The guest's files, with a job for `tests`.
+    fn initrd(
+        &self,
+        kernel: &Kernel,
+        planned: &PlannedBoot,
+        tests: Vec<String>,
+    ) -> Result<Vec<u8>> {
         let busybox = self.cache.busybox()?;
-        let name = format!(
-            "{}-{}-{}",
-            kernel.name,
-            planned.topology,
-            planned.class.name()
-        );
-        let folder = self.workspace.boot_folder(&name)?;
         let mut programs = vec![Program {
             path: self.programs.memtide.clone(),
             root: None,
@@ -179,12 +246,10 @@ impl Bench {
         if planned.needs.redis {
             programs.push(self.cache.redis()?);
         }
-        let disk = folder.join("disk.img");
-        let mut modules = Vec::new();
-        if planned.needs.disk {
-            make_disk(&self.cache.mkfs()?, &disk, DISK_MIB)?;
-            modules = kernel.module_closure(&busybox, &DISK_MODULES)?;
-        }
+        let modules = match planned.needs.disk {
+            true => kernel.module_closure(&busybox, &DISK_MODULES)?,
+            false => Vec::new(),
+        };
         let contents = Contents {
             init: self.programs.init.clone(),
             busybox,
@@ -196,40 +261,24 @@ impl Bench {
         let job = Job {
             modules: Vec::new(),
             settings: planned.class.settings().iter().map(owned).collect(),
-            work: Work::Tests(planned.tests.clone()),
+            trace_patches: self.trace_patches,
+            work: Work::Tests(tests),
         };
-        let initrd = contents
-            .build(job)
-            .context("cannot pack the guest's files")?;
-        let count = planned.tests.len();
+        contents.build(job).context("cannot pack the guest's files")
+    }
+}
+
+/// Says what a guest died of. The console is printed as well as kept: of a run elsewhere, the output
+/// is all that is left.
+fn tell_death(death: &Death, outcome: Option<&Outcome>) {
+    let during = death.during.as_deref().unwrap_or("no test");
+    println!("  GUEST DIED during {during}: {}", death.reason);
+    if let Some(outcome) = outcome {
         println!(
-            "boot: Linux {}, {}, {}: {count} tests",
-            kernel.name,
-            planned.topology,
-            planned.class.name()
+            "  last lines of {}:\n{}",
+            outcome.console.display(),
+            outcome.last_console_lines(CONSOLE_LINES)
         );
-        let qemu = self.cache.qemu()?;
-        let request = Boot {
-            qemu: &qemu,
-            kernel,
-            topology: &topology,
-            cmdline: planned.class.cmdline(),
-            initrd: &initrd,
-            disk: planned.needs.disk.then_some(disk.as_path()),
-            folder: &folder,
-            interactive: false,
-            timeout: Duration::from_secs(30 + 90 * count as u64),
-        };
-        let mut results = Results::default();
-        let outcome = boot(&request, |event| {
-            if let Event::Report(report) = event {
-                show(&report);
-                results.take(&report);
-            }
-        })?;
-        println!("  {:.1} s in all", outcome.elapsed.as_secs_f64());
-        let _ = std::fs::remove_file(disk);
-        Ok((results, outcome))
     }
 }
 

@@ -10,7 +10,7 @@ use testbed::guest::tests::BootClass;
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::Workspace;
-use testbed::machine::{Boot, Ending, Event, run as boot};
+use testbed::machine::{Boot, Ending, Event, Limits, run as boot};
 use testbed::report::{Job, Report, Work};
 use testbed::topology::Topology;
 
@@ -148,6 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let initrd = contents.build(Job {
         modules: Vec::new(),
         settings,
+        trace_patches: false,
         work,
     })?;
     let folder = workspace.boot_folder(&format!("lab-{}", std::process::id()))?;
@@ -161,7 +162,11 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         disk: None,
         folder: &folder,
         interactive: arguments.run.is_none(),
-        timeout: Duration::from_secs(arguments.timeout),
+        limits: Limits {
+            boot: Duration::from_secs(arguments.timeout),
+            // A command need not report.
+            silence: Duration::MAX,
+        },
     };
     let outcome = boot(&request, |event| {
         // A closed pipe must not stop the guest half-way.
@@ -193,7 +198,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
             Ok(*status)
         }
         ending => anyhow::bail!(
-            "the guest ended badly: {ending:?}; last lines of {}:\n{}",
+            "{ending}; last lines of {}:\n{}",
             outcome.console.display(),
             outcome.last_console_lines(25)
         ),

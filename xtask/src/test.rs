@@ -3,14 +3,15 @@
 //! Steps run on after a failure, so that one run tells everything. The counts are those that cargo's
 //! test harness and the guests print themselves; a step that fails without naming a failed test (a
 //! format difference, a lint, code that does not build) counts as one failure, so that the last line
-//! can never look better than the run was.
+//! can never look better than the run was. Failed tests are named once more before the counts.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use testbed::lab::Workspace;
-use testbed::suite::Tally;
+use testbed::report::Verdict;
+use testbed::suite::{Summary, Tally};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -70,32 +71,32 @@ const STEPS: [Step; 4] = [
 
 pub fn run(arguments: &Arguments) -> Result<i32> {
     let workspace = Workspace::find()?;
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
     for step in &STEPS {
         eprintln!("test: {}", step.name);
         let result = run_step(step, &workspace)?;
-        if result.failed > 0 {
+        if result.tally.failed > 0 {
             eprintln!("test: {} FAILED", step.name);
         }
-        tally.add(result);
+        summary.add(result);
     }
     if arguments.no_guest {
         eprintln!("test: guests left out, as asked");
     } else {
         eprintln!("test: guests");
         match crate::guest::run_everything() {
-            Ok(result) => tally.add(result),
+            Ok(result) => summary.add(result),
             Err(error) => {
                 eprintln!("test: guests FAILED: {error:#}");
-                tally.failed += 1;
+                summary.count("guests".to_owned(), &Verdict::Failed(format!("{error:#}")));
             }
         }
     }
-    println!("{tally}");
-    Ok(i32::from(tally.failed > 0))
+    println!("{summary}");
+    Ok(i32::from(summary.tally.failed > 0))
 }
 
-fn run_step(step: &Step, workspace: &Workspace) -> Result<Tally> {
+fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -107,18 +108,51 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Tally> {
     }
     let mut child = command.spawn().context("cannot run cargo")?;
     let output = child.stdout.take().context("cargo without output")?;
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
+    let mut names = FailedNames::default();
     for line in BufReader::new(output).lines() {
         let line = line?;
         println!("{line}");
-        if let Some(summary) = parse_summary(&line) {
-            tally.add(summary);
+        names.take(&line);
+        if let Some(counts) = parse_summary(&line) {
+            summary.tally.add(counts);
+            let named = names.finish().into_iter();
+            summary
+                .failures
+                .extend(named.map(|name| (name, format!("failed in: {}", step.name))));
         }
     }
-    if !child.wait()?.success() && tally.failed == 0 {
-        tally.failed = 1;
+    if !child.wait()?.success() && summary.tally.failed == 0 {
+        let why = "the command failed and named no test; see its output".to_owned();
+        summary.count(step.name.to_owned(), &Verdict::Failed(why));
     }
-    Ok(tally)
+    Ok(summary)
+}
+
+/// The names in the harness's list of failures: the indented lines right below the line `failures:`.
+/// Of two such lines, the first is followed by an empty one and by what the tests printed.
+#[derive(Debug, Default)]
+struct FailedNames {
+    listing: bool,
+    names: Vec<String>,
+}
+
+impl FailedNames {
+    fn take(&mut self, line: &str) {
+        if line == "failures:" {
+            self.listing = true;
+            self.names.clear();
+        } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.listing) {
+            self.names.push(name.to_owned());
+        } else {
+            self.listing = false;
+        }
+    }
+
+    /// The names of one harness, at its line of counts.
+    fn finish(&mut self) -> Vec<String> {
+        std::mem::take(self).names
+    }
 }
 
 /// The counts of the harness's line
@@ -144,6 +178,19 @@ fn parse_summary(line: &str) -> Option<Tally> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_failed_tests() {
+        let output = "running 3 tests\n..F\n\nfailures:\n\n---- a::b stdout ----\n    said by it\n\n\
+                      \nfailures:\n    a::b\n    src/lib.rs - c (line 7)\n\n\
+                      test result: FAILED. 1 passed; 2 failed";
+        let mut names = FailedNames::default();
+        for line in output.lines() {
+            names.take(line);
+        }
+        assert_eq!(names.finish(), ["a::b", "src/lib.rs - c (line 7)"]);
+        assert!(names.finish().is_empty());
+    }
 
     #[test]
     fn summaries_of_the_harness() {

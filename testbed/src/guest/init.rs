@@ -1,6 +1,7 @@
 //! Process 1 and the worker below it.
 //!
-//! Process 1 makes the machine usable (file systems, modules, settings), then starts the worker and
+//! Process 1 makes the machine usable (file systems, modules, settings), holds what shall not come and
+//! go while tests run ([`super::pins`]), then starts the worker and
 //! from there on only collects dead children, so that no test sees a zombie that is not its own.
 //! When the worker is gone it ends the machine through the debug-exit port: no shutdown sequence,
 //! nothing to wait for. The worker does the job and sends the last report; if it dies before, the
@@ -16,13 +17,18 @@ use anyhow::{Context, Result};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, wait};
 
-use super::tests;
+use super::patches::Patches;
+use super::{pins, tests};
 use crate::machine::{DEBUG_EXIT_PORT, DEBUG_EXIT_VALUE};
 use crate::report::{JOB_PATH, Job, PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report, Work};
 
 /// Runs as process 1; does not return.
 pub fn main() -> ! {
-    if let Err(error) = prepare().and_then(|()| supervise()) {
+    let ended = prepare().and_then(|()| {
+        let _pins = pins::hold();
+        supervise()
+    });
+    if let Err(error) = ended {
         println!("init: {error:#}");
     }
     power_off()
@@ -180,7 +186,8 @@ pub fn work() -> Result<()> {
                 mount("/dev/vda", "/mnt", "ext4", MountFlags::empty(), None)
                     .context("cannot mount the disk on /mnt")?;
             }
-            reporter = tests::run_all(&names, reporter)?;
+            let patches = job.trace_patches.then(Patches::trace).transpose()?;
+            reporter = tests::run_all(&names, reporter, patches.as_ref())?;
             0
         }
     };

@@ -10,6 +10,8 @@ pub mod init;
 pub mod measure;
 pub mod mechanism;
 pub mod memtide;
+pub mod patches;
+pub mod pins;
 pub mod procfs;
 pub mod random;
 pub mod redis;

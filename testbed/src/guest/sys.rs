@@ -5,7 +5,7 @@
 //! another process or the kernel may change.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -268,6 +268,41 @@ pub fn move_pages_to(pid: u32, addresses: &[usize], node: u32) -> io::Result<usi
         )
     })?;
     Ok(usize::try_from(left).unwrap_or(0))
+}
+
+/// Where a perf event's number comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum PerfKind {
+    /// PERF_TYPE_SOFTWARE: one of the kernel's own counts.
+    Software = 1,
+    /// PERF_TYPE_TRACEPOINT: a tracepoint's id.
+    Tracepoint = 2,
+}
+
+/// perf_event_open(2) of a disabled event on the calling process, close-on-exec.
+///
+/// # Errors
+/// The kernel's.
+pub fn hold_perf_event(kind: PerfKind, config: u64) -> io::Result<OwnedFd> {
+    // struct perf_event_attr as it first was, of 64 bytes: type and size, config, period, sample and
+    // read format, flags (the lowest bit is `disabled`), and what is of no use here.
+    const SIZE: u64 = 64;
+    let mut attr = [kind as u64 | SIZE << 32, config, 0, 0, 0, 1, 0, 0];
+    let (this_process, any_cpu, no_group, cloexec) = (0, -1, -1, 8);
+    // SAFETY: the attributes have the size that they name and outlive the call.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attr.as_mut_ptr(),
+            this_process,
+            any_cpu,
+            no_group,
+            cloexec,
+        )
+    })?;
+    let fd = i32::try_from(fd).map_err(io::Error::other)?;
+    // SAFETY: the call succeeded, so `fd` is open and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// fork(2) of a process that has one thread so far: the child's id, or `None` in the child.

@@ -19,6 +19,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::init::Reporter;
+use super::patches::Patches;
 use super::procfs::dram_nodes;
 use crate::report::{Report, Verdict};
 
@@ -150,11 +151,16 @@ impl Context {
     }
 }
 
-/// Runs the named tests one after another and reports each.
+/// Runs the named tests one after another and reports each, with what was patched meanwhile if that
+/// is traced.
 ///
 /// # Errors
 /// When the host is gone or a name is unknown.
-pub fn run_all(names: &[String], reporter: Reporter) -> Result<Reporter> {
+pub fn run_all(
+    names: &[String],
+    reporter: Reporter,
+    patches: Option<&Patches>,
+) -> Result<Reporter> {
     let tests = all();
     let mut context = Context {
         name: String::new(),
@@ -181,6 +187,9 @@ pub fn run_all(names: &[String], reporter: Reporter) -> Result<Reporter> {
             };
             context.note(format!("try {turn} of {TRIES}: {why}"))?;
             verdict = run_once(test, &mut context);
+        }
+        for line in patches.map_or(Ok(Vec::new()), Patches::since)? {
+            context.note(line)?;
         }
         context.reporter.send(&Report::Verdict {
             test: name.clone(),

@@ -253,7 +253,6 @@ fn cpuset(context: &mut Context) -> Result<()> {
     };
     let output = refused();
     std::fs::remove_dir(group)?;
-    std::fs::write(CONTROLLERS, "-cpuset")?;
     let output = output?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     context.note(said.trim().to_owned())?;

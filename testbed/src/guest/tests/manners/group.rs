@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 const ROOT: &str = "/sys/fs/cgroup";
 const CONTROLLERS: &str = "/sys/fs/cgroup/cgroup.subtree_control";
 
-/// A cgroup with a cpuset, removed on drop; its processes must be gone by then.
+/// A cgroup with a cpuset, removed on drop; its processes must be gone by then. The controller stays
+/// on: see [`crate::guest::pins`].
 #[derive(Debug)]
 pub(super) struct Group(PathBuf);
 
@@ -42,6 +43,5 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0);
-        let _ = std::fs::write(CONTROLLERS, "-cpuset");
     }
 }
