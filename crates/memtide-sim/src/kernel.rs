@@ -1,6 +1,8 @@
 //! The simulated kernel: address spaces, frames, faults, reclaim, balancing, migration.
 //! (owners: mem and bal; see the design)
 
+pub mod migrate;
+
 use memtide_core::units::NodeId;
 
 /// Who makes an access or a call.
