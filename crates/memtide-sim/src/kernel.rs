@@ -15,13 +15,11 @@
 //! cache. The owner's entry says on which LRU list the folio is. A huge folio is owned by its head.
 
 mod aging;
+pub mod balance;
 mod check;
 mod error;
 mod fault;
 mod frames;
-pub mod hint_fault;
-pub mod hint_scan;
-pub mod kmigrated;
 mod lru;
 pub mod migrate;
 mod place;
@@ -102,10 +100,8 @@ pub struct Kernel {
     pub scale: u32,
     /// The kernel's own chance.
     pub rng: Rng,
-    /// NUMA balancing's state: scans, statistics, preferred nodes.
-    pub balance: hint_scan::Balance,
-    /// Promotion's state: hotness store, gates, threads.
-    pub promotion: kmigrated::Promotion,
+    /// NUMA balancing's and promotion's state.
+    pub balance: balance::Balance,
     reclaim: reclaim::Reclaim,
     aging: aging::Aging,
     placing: place::Placing,
@@ -133,8 +129,7 @@ impl Kernel {
         let lists = Lists::new(configuration.lru);
         Ok(Kernel {
             ptes: vec![Pte::default(); regions.slots() as usize],
-            balance: hint_scan::Balance::new(spec, plan, configuration, scale),
-            promotion: kmigrated::Promotion::new(spec, plan, configuration, scale),
+            balance: balance::Balance::new(spec, plan, configuration, scale),
             reclaim: reclaim::Reclaim::new(),
             aging: aging::Aging::new(),
             counters: Counters::ZERO,
@@ -170,27 +165,26 @@ impl Kernel {
         match why {
             Fault::NotPresent => self.fault_not_present(hw, who, slot, write),
             Fault::WriteProtect => self.fault_write_protect(hw, who, slot),
-            Fault::Hint => Ok(self.fault_hint(hw, who, slot, write)),
-            Fault::Migrating => Ok(self.fault_migrating(hw, who, slot)),
+            Fault::Hint => Ok(self.hint_fault(hw, who, slot, write)),
+            Fault::Migrating => Ok(self.migration_wait(hw, who, slot)),
         }
     }
 
     /// A thread ran for another millisecond of CPU time; what its work for the kernel costs it.
     pub fn tick(&mut self, hw: &mut Hardware, who: &Who, ran_ns: u64) -> u64 {
-        self.tick_hint_scan(hw, who, ran_ns)
+        self.numa_tick(hw, who, ran_ns)
     }
 
     /// Hardware samples of the last quantum.
     pub fn samples(&mut self, hw: &mut Hardware, samples: &[Sample], now_ns: u64) {
-        self.background_samples(hw, samples, now_ns);
+        self.record_samples(hw, samples, now_ns);
     }
 
     /// What kernel threads did in the `dt_ns` up to `now_ns`.
     pub fn background(&mut self, hw: &mut Hardware, now_ns: u64, dt_ns: u64) {
         self.free_regions(hw, now_ns);
         self.background_reclaim(hw, now_ns, dt_ns);
-        self.background_promotion(hw, now_ns, dt_ns);
-        self.background_balance(hw, now_ns, dt_ns);
+        self.kmigrated(hw, now_ns, dt_ns);
         self.check_if_small();
     }
 

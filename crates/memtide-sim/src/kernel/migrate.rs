@@ -1,70 +1,37 @@
-//! Moving pages. (owner: bal)
+//! Moving folios to another node, a batch at a time.
 
-use super::Kernel;
-use crate::hardware::Hardware;
-use crate::page::Slot;
-use memtide_core::units::NodeId;
-
-/// Why pages move.
+/// Why folios move; decides which counters count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveReason {
-    /// Up a tier.
-    Promotion,
-    /// To the node that uses them.
+    /// NUMA balancing or hot-page tracking put them where they are used: `numa_pages_migrated`,
+    /// and `pgpromote_success` if they leave a slow node for a top-tier one.
     Balancing,
-    /// Down a tier.
-    Demotion,
+    /// Background reclaim sends them down: `pgdemote_kswapd`.
+    DemotionKswapd,
+    /// An allocation that waits sends them down: `pgdemote_direct`.
+    DemotionDirect,
+    /// Proactive reclaim sends them down: `pgdemote_proactive`.
+    DemotionProactive,
 }
 
 /// Who moves them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Initiator {
-    /// A thread in a fault, on this CPU.
-    Fault(u32),
-    /// Background reclaim of a node.
-    Kswapd,
-    /// A thread that reclaims for itself, on this CPU.
-    Direct(u32),
-    /// User space asked.
-    Proactive,
-    /// A promotion thread.
-    Kmigrated,
+pub struct Initiator {
+    /// The CPU of the thread that pays for it; `None` for a kernel thread.
+    pub cpu: Option<u32>,
+    /// When.
+    pub now_ns: u64,
 }
 
 /// What became of a batch, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Moved.
+    /// On the target now.
     pub moved: u64,
-    /// In somebody else's hands.
+    /// In somebody else's hands: absent, isolated or being moved.
     pub busy: u64,
-    /// No room on the target.
+    /// The target had no frame for them.
     pub no_memory: u64,
-    /// What it cost, before multiplication by S.
+    /// What it took whoever moved them, in nanoseconds, unscaled.
     pub ns: u64,
-}
-
-impl Kernel {
-    /// Moves the folios of owners `slots` to `target`, and counts.
-    pub fn migrate(
-        &mut self,
-        hw: &mut Hardware,
-        slots: &[Slot],
-        target: NodeId,
-        why: MoveReason,
-        by: Initiator,
-    ) -> Moved {
-        let _ = (hw, slots, target, why, by);
-        Moved::default()
-    }
-
-    pub(super) fn fault_migrating(
-        &mut self,
-        hw: &mut Hardware,
-        who: &super::Who,
-        slot: Slot,
-    ) -> u64 {
-        let _ = (hw, who, slot);
-        0
-    }
 }
