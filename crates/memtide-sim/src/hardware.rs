@@ -14,21 +14,28 @@ pub mod llc;
 pub mod memory;
 pub mod sampler;
 pub mod shootdown;
+pub mod threads;
 pub mod tlb;
 
+use crate::config::Configuration;
 use crate::page::{MAX_NODES, Slot};
 use crate::spec::{Costs, CpuSpec, MachineSpec};
-use crate::workload::Pattern;
+use crate::workload::{Pattern, Plan};
 use cpu::Cpu;
 use llc::Llc;
 use memory::Memory;
+use memtide_core::access::Source;
 use memtide_core::units::NodeId;
+use sampler::SamplerSettings;
 use shootdown::CpuSet;
+use threads::Threads;
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: u64 = 64;
 /// Cache lines of a base page.
 pub const PAGE_LINES: u64 = 64;
+/// Samples that a CPU's ring holds, of the real machine.
+pub const SAMPLER_RING: u32 = 512;
 /// Entries of a page table in one cache line.
 pub const PTES_A_LINE: u32 = 8;
 
@@ -93,14 +100,22 @@ pub struct Hardware {
     pub counters: HardwareCounters,
     /// The CPUs on which threads of each space run or ran.
     spaces: Vec<CpuSet>,
+    threads: Threads,
     node_cpus: [std::ops::Range<u32>; MAX_NODES],
     has_cpus: [bool; MAX_NODES],
 }
 
 impl Hardware {
-    /// The hardware of a machine, empty caches and TLBs, scaled down by `scale`.
+    /// The hardware of a machine with empty caches and TLBs, scaled down by `scale`; the threads of
+    /// `plan` have their CPUs, and samplers run if `configuration` wants samples.
     #[must_use]
-    pub fn new(spec: &MachineSpec, scale: u32, seed: u64) -> Hardware {
+    pub fn new(
+        spec: &MachineSpec,
+        plan: &Plan,
+        configuration: &Configuration,
+        scale: u32,
+        seed: u64,
+    ) -> Hardware {
         let scale = scale.max(1);
         let mut cpus = Vec::new();
         let mut node_cpus: [std::ops::Range<u32>; MAX_NODES] = std::array::from_fn(|_| 0..0);
@@ -118,10 +133,23 @@ impl Hardware {
             node_cpus[usize::from(node.id)] = first..cpus.len() as u32;
             has_cpus[usize::from(node.id)] = node.cpus > 0;
         }
+        let sampling = configuration.pghot.as_ref().filter(|pghot| {
+            pghot.sources.contains(Source::Hardware) && configuration.bound.is_none()
+        });
         for (index, cpu) in cpus.iter_mut().enumerate() {
             cpu.sampler.seed(seed, index as u64);
+            if let Some(pghot) = sampling {
+                cpu.sampler.set(SamplerSettings {
+                    period: pghot.sample_period,
+                    misses_only: pghot.sample_misses_only,
+                    loads: true,
+                    stores: true,
+                    ring: (SAMPLER_RING / scale).max(1),
+                });
+            }
         }
-        Hardware {
+        let mut hardware = Hardware {
+            threads: Threads::new(&cpus),
             costs: spec.costs.clone(),
             cpu_spec: spec.cpu.clone(),
             scale,
@@ -134,7 +162,11 @@ impl Hardware {
             spaces: Vec::new(),
             node_cpus,
             has_cpus,
+        };
+        for thread in &plan.threads {
+            hardware.place_thread(thread);
         }
+        hardware
     }
 
     /// The node of a CPU.
@@ -172,6 +204,14 @@ impl Hardware {
         }
         self.spaces[index].insert(cpu);
         self.cpus[cpu as usize].enter(space);
+    }
+
+    /// No thread of `space` runs on `cpu` any more.
+    fn leave_space(&mut self, space: u16, cpu: u32) {
+        if let Some(cpus) = self.spaces.get_mut(usize::from(space)) {
+            cpus.remove(cpu);
+        }
+        self.cpus[cpu as usize].leave();
     }
 
     /// Copies `pages` base pages from one node to another: nanoseconds for all of them at the load

@@ -42,6 +42,12 @@ impl Cpu {
         }
     }
 
+    /// Nothing runs any more.
+    pub fn leave(&mut self) {
+        self.tlb.flush_all();
+        self.space = None;
+    }
+
     /// Forgets all translations of `space`.
     pub fn flush_space(&mut self, space: u16) {
         if self.space == Some(space) {
