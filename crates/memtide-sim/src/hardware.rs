@@ -65,9 +65,15 @@ impl Hardware {
         &mut self,
         from: memtide_core::units::NodeId,
         to: memtide_core::units::NodeId,
-        pages: u32,
+        pages: u64,
     ) -> u64 {
         let _ = (from, to, pages);
+        0
+    }
+
+    /// The traffic of clearing pages, and its time.
+    pub fn clear_pages(&mut self, node: memtide_core::units::NodeId, pages: u64) -> u64 {
+        let _ = (node, pages);
         0
     }
 }

@@ -37,7 +37,6 @@ pub struct Frames {
     table: Vec<[u32; 3]>,
     blocks: Vec<Block>,
     nodes: Vec<Node>,
-    cpus: u32,
 }
 
 /// 512 frames.
@@ -52,6 +51,7 @@ struct Block {
     /// Links of the node's partial blocks (of its whole ones, `next`); block 0 is none.
     previous: u32,
     next: u32,
+    node: u8,
 }
 
 #[derive(Default)]
@@ -120,7 +120,6 @@ impl Frames {
             table: vec![[0; 3]; next as usize],
             blocks: vec![Block::default(); (next / u64::from(HUGE_PAGES)) as usize],
             nodes,
-            cpus,
         };
         for index in 0..MAX_NODES {
             let node = &frames.nodes[index];
@@ -128,10 +127,12 @@ impl Frames {
             let end = node.blocks_end;
             for block in node.untouched..end {
                 frames.blocks[block as usize].free = HUGE_PAGES as u16;
+                frames.blocks[block as usize].node = index as u8;
             }
             if rest > 0 {
                 // The last block is shorter; it never counts as whole.
                 frames.blocks[end as usize].free = rest as u16;
+                frames.blocks[end as usize].node = index as u8;
                 frames.link_partial(index, end);
             }
         }
@@ -222,7 +223,7 @@ impl Frames {
         self.table[frame as usize][OWNER].checked_sub(1)
     }
 
-    /// The node of a frame. Entries know it too, cheaper.
+    /// The node of a frame.
     #[must_use]
     pub fn node_of(&self, frame: Frame) -> NodeId {
         NodeId(self.node_index(frame) as u16)
@@ -324,12 +325,9 @@ impl Frames {
 
     // Free frames.
 
+    #[inline]
     fn node_index(&self, frame: Frame) -> usize {
-        let has = |n: &Node| frame >= n.first && frame - n.first < n.present;
-        self.nodes
-            .iter()
-            .position(has)
-            .expect("a frame of some node")
+        usize::from(self.blocks[(frame / HUGE_PAGES) as usize].node)
     }
 
     fn take_base(&mut self, index: usize) -> Option<Frame> {
