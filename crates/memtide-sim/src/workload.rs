@@ -37,6 +37,21 @@ impl Access {
         (self.0 >> 32) as u32 & 63
     }
 
+    /// The same as a streaming store: it writes whole lines without reading them first, and leaves
+    /// none in a cache.
+    #[inline]
+    #[must_use]
+    pub fn streaming(slot: Slot, line: u32, lines: u32) -> Access {
+        Access(Access::new(slot, line, lines, true).0 | 1 << 46)
+    }
+
+    /// Whether it is a streaming store.
+    #[inline]
+    #[must_use]
+    pub fn is_streaming(self) -> bool {
+        self.0 >> 46 & 1 == 1
+    }
+
     /// How many lines.
     #[inline]
     #[must_use]
@@ -95,6 +110,8 @@ pub struct RegionPlan {
     pub start_vpn: u64,
     /// The policy under which it is populated: mode and nodes, as in the mempolicy model.
     pub policy: memtide_core::mempolicy::Policy,
+    /// The policy in force once it is populated, which hint faults ask; `None`: the same.
+    pub policy_after: Option<memtide_core::mempolicy::Policy>,
     /// Populated before the measured time starts (by a CPU of this node), or by first touch (`None`).
     pub populated_from: Option<u16>,
     /// Driven for bandwidth: a targeted interleave takes it.
