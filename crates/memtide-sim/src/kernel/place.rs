@@ -61,7 +61,7 @@ impl Placing {
         let cpuset = machine.memory_nodes();
         let nodes = machine.input().possible_nodes;
         let ready = |region: &super::Region| {
-            let policy = region.policy();
+            let policy = &region.plan.policy;
             let mode = policy.mode;
             let land = |here| Landing::new(policy, machine, cpuset, NodeId(here), weights);
             let bits = |mask: &NodeMask| mask.iter().fold(0u16, |bits, n| bits | 1 << n.0);
