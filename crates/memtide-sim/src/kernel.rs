@@ -23,7 +23,9 @@ mod frames;
 mod lru;
 pub mod migrate;
 mod place;
+mod populate;
 mod reclaim;
+mod shrink;
 mod spaces;
 
 pub use check::Violation;
@@ -122,11 +124,11 @@ impl Kernel {
         seed: u64,
     ) -> Result<Kernel, KernelError> {
         let regions = Regions::new(plan)?;
-        let frames = Frames::new(spec, scale)?;
+        let mut frames = Frames::new(spec, scale)?;
         let machine = place::machine(spec)?;
         let weights = place::weights(configuration);
         let placing = place::Placing::new(&regions, &machine, &weights);
-        let lists = Lists::new(configuration.lru);
+        let lists = Lists::new(configuration.lru, &mut frames);
         Ok(Kernel {
             ptes: vec![Pte::default(); regions.slots() as usize],
             balance: balance::Balance::new(spec, plan, configuration, scale),

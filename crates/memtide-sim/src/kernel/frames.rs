@@ -14,6 +14,7 @@
 //! Three words a frame: the owner's slot plus one (0: none) and two links. Links 0 is no frame: frames
 //! below [`FIRST_FRAME`] are never handed out, and some of them are the ends of LRU lists.
 
+use super::check::Violation;
 use super::error::KernelError;
 use crate::page::{Frame, HUGE_PAGES, MAX_NODES, Slot};
 use crate::spec::MachineSpec;
@@ -37,7 +38,6 @@ pub struct Frames {
     table: Vec<[u32; 3]>,
     blocks: Vec<Block>,
     nodes: Vec<Node>,
-    cpus: u32,
 }
 
 /// 512 frames.
@@ -52,6 +52,7 @@ struct Block {
     /// Links of the node's partial blocks (of its whole ones, `next`); block 0 is none.
     previous: u32,
     next: u32,
+    node: u8,
 }
 
 #[derive(Default)]
@@ -120,7 +121,6 @@ impl Frames {
             table: vec![[0; 3]; next as usize],
             blocks: vec![Block::default(); (next / u64::from(HUGE_PAGES)) as usize],
             nodes,
-            cpus,
         };
         for index in 0..MAX_NODES {
             let node = &frames.nodes[index];
@@ -128,10 +128,12 @@ impl Frames {
             let end = node.blocks_end;
             for block in node.untouched..end {
                 frames.blocks[block as usize].free = HUGE_PAGES as u16;
+                frames.blocks[block as usize].node = index as u8;
             }
             if rest > 0 {
                 // The last block is shorter; it never counts as whole.
                 frames.blocks[end as usize].free = rest as u16;
+                frames.blocks[end as usize].node = index as u8;
                 frames.link_partial(index, end);
             }
         }
@@ -222,7 +224,7 @@ impl Frames {
         self.table[frame as usize][OWNER].checked_sub(1)
     }
 
-    /// The node of a frame. Entries know it too, cheaper.
+    /// The node of a frame.
     #[must_use]
     pub fn node_of(&self, frame: Frame) -> NodeId {
         NodeId(self.node_index(frame) as u16)
@@ -270,6 +272,67 @@ impl Frames {
     pub fn of_node(&self, node: NodeId) -> std::ops::Range<Frame> {
         let node = &self.nodes[node.index()];
         node.first..node.first + node.present
+    }
+
+    /// One more than the last frame.
+    #[must_use]
+    pub fn end(&self) -> Frame {
+        self.table.len() as Frame
+    }
+
+    /// Tells each free frame of a node, those on CPUs' lists not among them.
+    pub(super) fn for_free(
+        &self,
+        node: NodeId,
+        mut found: impl FnMut(Frame),
+    ) -> Result<(), Violation> {
+        let index = node.index();
+        let own = &self.nodes[index];
+        for at in own.untouched..own.blocks_end {
+            (at * HUGE_PAGES..(at + 1) * HUGE_PAGES).for_each(&mut found);
+        }
+        let mut at = own.whole;
+        while at != 0 {
+            (at * HUGE_PAGES..(at + 1) * HUGE_PAGES).for_each(&mut found);
+            at = self.blocks[at as usize].next;
+        }
+        let mut at = own.partial;
+        while at != 0 {
+            let block = &self.blocks[at as usize];
+            let mut frame = block.head;
+            let mut left = u32::from(block.free);
+            while frame != NO_FRAME && left > 0 {
+                found(frame);
+                frame = self.table[frame as usize][NEXT];
+                left -= 1;
+            }
+            let size = match at == own.blocks_end {
+                true => own.present % HUGE_PAGES,
+                false => HUGE_PAGES,
+            };
+            let fresh = u32::from(block.fresh)..size;
+            if frame != NO_FRAME || left != fresh.len() as u32 {
+                return Err(Violation(format!(
+                    "block {at} of node {node}: {} free, {left} of them are not on its list, {} were never used",
+                    block.free,
+                    fresh.len()
+                )));
+            }
+            fresh.for_each(|page| found(at * HUGE_PAGES + page));
+            at = block.next;
+        }
+        Ok(())
+    }
+
+    /// Tells each frame on CPUs' lists of a node.
+    pub(super) fn for_cpu_lists(&self, node: NodeId, mut found: impl FnMut(Frame)) {
+        for list in &self.nodes[node.index()].cpu_lists {
+            let mut frame = list.head;
+            for _ in 0..list.frames {
+                found(frame);
+                frame = self.table[frame as usize][NEXT];
+            }
+        }
     }
 
     /// Bytes on the heap.
@@ -324,12 +387,9 @@ impl Frames {
 
     // Free frames.
 
+    #[inline]
     fn node_index(&self, frame: Frame) -> usize {
-        let has = |n: &Node| frame >= n.first && frame - n.first < n.present;
-        self.nodes
-            .iter()
-            .position(has)
-            .expect("a frame of some node")
+        usize::from(self.blocks[(frame / HUGE_PAGES) as usize].node)
     }
 
     fn take_base(&mut self, index: usize) -> Option<Frame> {

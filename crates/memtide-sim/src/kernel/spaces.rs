@@ -36,7 +36,7 @@ impl Region {
     /// The policy that hint faults and scans ask.
     #[must_use]
     pub fn policy(&self) -> &Policy {
-        &self.plan.policy
+        self.plan.policy_after.as_ref().unwrap_or(&self.plan.policy)
     }
 
     /// The virtual page number of a slot.
