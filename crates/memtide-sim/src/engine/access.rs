@@ -121,7 +121,7 @@ pub struct Tally {
     /// Data lines that memory served (walks left out), by node.
     pub served: [u64; MAX_NODES],
     /// Accesses by group of pages.
-    pub heat: [u32; HEAT_GROUPS],
+    pub heat: [u64; HEAT_GROUPS],
     /// Samples taken, for their cost.
     pub samples: u64,
     /// A little chance for shared lines.
@@ -344,10 +344,7 @@ impl Path<'_> {
         let stores = entry.has(Flags::WRITABLE.with(Flags::DIRTY));
         let translation = Translation::new(entry.frame(), entry.node_index(), stores);
         let (place, walk) = if huge {
-            (
-                self.cache.place_of_huge_entry(slot),
-                self.prices.walk_huge,
-            )
+            (self.cache.place_of_huge_entry(slot), self.prices.walk_huge)
         } else {
             (self.cache.place_of_entry(slot), self.prices.walk)
         };
