@@ -27,6 +27,10 @@ mod populate;
 mod reclaim;
 mod shrink;
 mod spaces;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use check::Violation;
 pub use error::KernelError;
