@@ -1,1 +1,3 @@
 //! (owner: hot; see the design)
+
+pub mod access;

@@ -5,12 +5,13 @@
 //! falls into few of them, as with the address hashes of real caches. Tags have 32 bits; together with
 //! the set that tells apart all lines of a machine but for one chance in billions.
 
-use crate::page::Frame;
+use super::PTES_A_LINE;
+use crate::page::{Frame, HUGE_PAGES, Slot};
 
 const WAYS: usize = 4;
 
 /// A line's place in a cache, and what is left of its number there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     set: usize,
     tag: u32,
@@ -41,7 +42,25 @@ impl Llc {
     #[inline]
     #[must_use]
     pub fn place(&self, frame: Frame, line: u32) -> Place {
-        let number = u64::from(frame) << 6 | u64::from(line);
+        self.place_of(u64::from(frame) << 6 | u64::from(line))
+    }
+
+    /// Where the line of a page table goes that holds the entry of `slot`.
+    #[inline]
+    #[must_use]
+    pub fn place_of_entry(&self, slot: Slot) -> Place {
+        self.place_of(1 << 40 | u64::from(slot / PTES_A_LINE))
+    }
+
+    /// The same of the entry of a huge page.
+    #[inline]
+    #[must_use]
+    pub fn place_of_huge_entry(&self, slot: Slot) -> Place {
+        self.place_of(1 << 41 | u64::from(slot / HUGE_PAGES / PTES_A_LINE))
+    }
+
+    #[inline]
+    fn place_of(&self, number: u64) -> Place {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Place {
             set: ((mixed >> 32) * self.sets.len() as u64 >> 32) as usize,
