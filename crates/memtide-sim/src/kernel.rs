@@ -244,6 +244,16 @@ impl Kernel {
         })
     }
 
+    /// Bytes on the heap for pages: entries, frames and what reclaim keeps; the hotness store comes
+    /// beside it.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.ptes.capacity() * size_of::<Pte>()
+            + self.frames.heap_bytes()
+            + self.placing.heap_bytes()
+            + self.reclaim_heap_bytes()
+    }
+
     /// Pages in use of a region by node.
     #[must_use]
     pub fn pages_by_node(&self, region: usize) -> [u64; MAX_NODES] {

@@ -344,10 +344,7 @@ impl Path<'_> {
         let stores = entry.has(Flags::WRITABLE.with(Flags::DIRTY));
         let translation = Translation::new(entry.frame(), entry.node_index(), stores);
         let (place, walk) = if huge {
-            (
-                self.cache.place_of_huge_entry(slot),
-                self.prices.walk_huge,
-            )
+            (self.cache.place_of_huge_entry(slot), self.prices.walk_huge)
         } else {
             (self.cache.place_of_entry(slot), self.prices.walk)
         };

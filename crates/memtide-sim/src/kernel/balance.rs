@@ -34,8 +34,48 @@ impl Kernel {
         why: MoveReason,
         by: Initiator,
     ) -> Moved {
-        let _ = (hw, folios, target, why, by);
-        Moved::default()
+        // Until helper bal's own: at once, without failures but for room.
+        let mut done = Moved::default();
+        for &owner in folios {
+            let pages = u64::from(self.folio_pages(owner));
+            let huge = pages > 1;
+            if !self.frames.space(target).takes(pages) {
+                done.no_memory += pages;
+                continue;
+            }
+            if !self.isolate(owner) {
+                done.busy += pages;
+                continue;
+            }
+            let Some(new) = self.frames.take(target, huge) else {
+                done.no_memory += pages;
+                self.put_back(owner);
+                continue;
+            };
+            let old = self.ptes[owner as usize].frame();
+            let mappers: Vec<Slot> = self.mappers(owner).collect();
+            for slot in mappers.into_iter().chain([owner]) {
+                for page in 0..pages as u32 {
+                    self.ptes[(slot + page) as usize].set_frame(new + page, target);
+                }
+            }
+            self.frames.set_owner(new, owner);
+            self.frames.give_back(old, huge);
+            self.put_back(owner);
+            done.moved += pages;
+            done.ns += 1500 + hw.copy_pages(NodeId(0), target, pages);
+        }
+        use memtide_core::vmstat::Counter;
+        let counter = match why {
+            MoveReason::Balancing => Counter::NumaPagesMigrated,
+            MoveReason::DemotionKswapd => Counter::PgdemoteKswapd,
+            MoveReason::DemotionDirect => Counter::PgdemoteDirect,
+            MoveReason::DemotionProactive => Counter::PgdemoteProactive,
+        };
+        self.count(counter, done.moved);
+        self.count(Counter::PgmigrateSuccess, done.moved);
+        let _ = by;
+        done
     }
 
     pub(super) fn hint_fault(

@@ -52,6 +52,7 @@ pub(crate) fn machine(nodes: &[(u64, u32)], min_free: u64) -> MachineSpec {
     };
     MachineSpec {
         name: "test".into(),
+        about: String::new(),
         nodes: nodes.iter().zip(0..).map(node).collect(),
         topology,
         cpu: CpuSpec {
