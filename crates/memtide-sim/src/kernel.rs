@@ -20,13 +20,21 @@ mod check;
 mod error;
 mod fault;
 mod frames;
+mod hint_fault;
+mod hint_scan;
+mod kmigrated;
 mod lru;
 pub mod migrate;
+mod page_view;
 mod place;
 mod populate;
 mod reclaim;
 mod shrink;
 mod spaces;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use check::Violation;
 pub use error::KernelError;
@@ -131,7 +139,7 @@ impl Kernel {
         let lists = Lists::new(configuration.lru, &mut frames);
         Ok(Kernel {
             ptes: vec![Pte::default(); regions.slots() as usize],
-            balance: balance::Balance::new(spec, plan, configuration, scale),
+            balance: balance::Balance::new(spec, &regions, plan, configuration, scale)?,
             reclaim: reclaim::Reclaim::new(),
             aging: aging::Aging::new(),
             counters: Counters::ZERO,
@@ -238,6 +246,16 @@ impl Kernel {
             let pte = self.ptes[slot as usize];
             pte.frame() == frame && pte.has_any(Flags::PRESENT.with(Flags::MIGRATING))
         })
+    }
+
+    /// Bytes on the heap for pages: entries, frames and what reclaim keeps; the hotness store comes
+    /// beside it.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.ptes.capacity() * size_of::<Pte>()
+            + self.frames.heap_bytes()
+            + self.placing.heap_bytes()
+            + self.reclaim_heap_bytes()
     }
 
     /// Pages in use of a region by node.
