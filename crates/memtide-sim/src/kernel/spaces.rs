@@ -222,7 +222,7 @@ impl Iterator for Mappings<'_> {
                 offset,
             } => left.find_map(|&at| {
                 let region = &regions.list[at];
-                (*offset < region.plan.pages && !region.freed).then(|| region.base + *offset)
+                (*offset < region.plan.pages).then(|| region.base + *offset)
             }),
         }
     }
