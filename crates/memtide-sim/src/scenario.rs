@@ -62,8 +62,7 @@ impl Scenario {
     /// The configurations of a case in order, bounds last.
     #[must_use]
     pub fn configurations_of(&self, case: &Case) -> Vec<Configuration> {
-        let wanted =
-            |c: &&Configuration| case.only.is_empty() || case.only.contains(&c.name);
+        let wanted = |c: &&Configuration| case.only.is_empty() || case.only.contains(&c.name);
         let mut list: Vec<Configuration> =
             self.configurations.iter().filter(wanted).cloned().collect();
         if case.workload.measure() != Measure::Pages {
@@ -75,7 +74,9 @@ impl Scenario {
     /// The file with its trace, if it replays one.
     #[must_use]
     pub fn trace_file(&self) -> Option<&str> {
-        self.cases.iter().find_map(|case| case.workload.trace_file())
+        self.cases
+            .iter()
+            .find_map(|case| case.workload.trace_file())
     }
 
     /// The same with the rows of its trace.

@@ -78,11 +78,7 @@ const PAGE_TABLE_SCAN_MS: u32 = 4000;
 
 impl ConfigurationText {
     /// Checks it; `memory` are the nodes that have any.
-    pub fn check(
-        self,
-        source: Source<'_>,
-        memory: &NodeMask,
-    ) -> Result<Configuration, TextError> {
+    pub fn check(self, source: Source<'_>, memory: &NodeMask) -> Result<Configuration, TextError> {
         let mut made = Configuration::off(self.name.get_ref());
         if let Some(mode) = &self.numa_balancing {
             if *mode.get_ref() > 3 {
@@ -97,10 +93,22 @@ impl ConfigurationText {
             Some(LruText::Multigenerational) | None => Lru::Multigenerational,
         };
         for (key, text, field) in [
-            ("scan_period_min", &self.scan_period_min, &mut made.scan_period_min_ms),
-            ("scan_period_max", &self.scan_period_max, &mut made.scan_period_max_ms),
+            (
+                "scan_period_min",
+                &self.scan_period_min,
+                &mut made.scan_period_min_ms,
+            ),
+            (
+                "scan_period_max",
+                &self.scan_period_max,
+                &mut made.scan_period_max_ms,
+            ),
             ("scan_delay", &self.scan_delay, &mut made.scan_delay_ms),
-            ("hot_threshold", &self.hot_threshold, &mut made.hot_threshold_ms),
+            (
+                "hot_threshold",
+                &self.hot_threshold,
+                &mut made.hot_threshold_ms,
+            ),
         ] {
             let Some(text) = text else { continue };
             *field = millis(*text.get_ref())
@@ -152,7 +160,9 @@ fn pghot(text: &PghotText) -> Result<Pghot, String> {
     };
     let sample_period = text.sample_period.unwrap_or(10_000);
     if sample_period < 16 {
-        return Err(format!("sample_period {sample_period}: give at least 16 operations"));
+        return Err(format!(
+            "sample_period {sample_period}: give at least 16 operations"
+        ));
     }
     let sources = text.sources.iter();
     Ok(Pghot {
@@ -206,7 +216,11 @@ impl Configuration {
             ..Configuration::off(name)
         };
         [
-            bound("static", Bound::Static, "Nothing moves: pages stay where they began."),
+            bound(
+                "static",
+                Bound::Static,
+                "Nothing moves: pages stay where they began.",
+            ),
             bound(
                 "oracle",
                 Bound::Oracle,

@@ -183,14 +183,28 @@ fn published(
         let span = row.span();
         let row = row.into_inner();
         let error = |key: &str, what: String| {
-            source.error(key_within(source, span.clone(), key), &format!("{key}: {what}"))
+            source.error(
+                key_within(source, span.clone(), key),
+                &format!("{key}: {what}"),
+            )
         };
-        let cases: Vec<&str> = scenario.cases.iter().map(|case| case.name.as_str()).collect();
+        let cases: Vec<&str> = scenario
+            .cases
+            .iter()
+            .map(|case| case.name.as_str())
+            .collect();
         let Some(case) = scenario.cases.iter().find(|case| case.name == row.case) else {
             let mean = did_you_mean(&row.case, &cases);
-            return Err(error("case", format!("there is no case \"{}\"{mean}", row.case)));
+            return Err(error(
+                "case",
+                format!("there is no case \"{}\"{mean}", row.case),
+            ));
         };
-        let names: Vec<&str> = scenario.configurations.iter().map(|c| c.name.as_str()).collect();
+        let names: Vec<&str> = scenario
+            .configurations
+            .iter()
+            .map(|c| c.name.as_str())
+            .collect();
         if row.not_run.is_none() && !names.contains(&row.configuration.as_str()) {
             let mean = did_you_mean(&row.configuration, &names);
             let what = format!("there is no configuration \"{}\"{mean}", row.configuration);

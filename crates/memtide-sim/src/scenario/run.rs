@@ -209,7 +209,11 @@ impl Scenario {
                 known.push(&configuration.name);
             }
         }
-        if let Some(name) = options.only.iter().find(|name| !known.contains(&name.as_str())) {
+        if let Some(name) = options
+            .only
+            .iter()
+            .find(|name| !known.contains(&name.as_str()))
+        {
             return Err(RunError::NoConfiguration {
                 name: name.clone(),
                 scenario: self.name.clone(),
@@ -265,15 +269,18 @@ pub fn run(
                         &|done| progress.at(n, done),
                     );
                     let result = result.map_err(|error| error.to_string());
-                    *results[n].lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                        Some(result);
+                    *results[n]
+                        .lock()
+                        .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
                 }
             });
         }
     });
     let mut rows: Vec<Row> = Vec::new();
     for ((case, configuration), result) in planned.iter().zip(results) {
-        let result = result.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let result = result
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let result = result
             .unwrap_or_else(|| Err("the run ended without a result".to_owned()))
             .map_err(|why| RunError::Run {
@@ -351,7 +358,9 @@ impl Scenario {
         });
         let ratio = match published.figure() {
             Some(Figure::Ratio(ratio)) => Some(ratio),
-            _ => value(published).zip(first.and_then(value)).map(|(own, base)| own / base),
+            _ => value(published)
+                .zip(first.and_then(value))
+                .map(|(own, base)| own / base),
         };
         PublishedBeside {
             value: value(published),
@@ -390,7 +399,9 @@ fn measured(workload: &WorkloadSpec, result: &RunResult, scale: u32) -> (Unit, f
         (Measure::Bytes, WorkloadSpec::Stream(spec)) => {
             (Unit::BytesPerS, spec.counted_bytes() as f64 / seconds)
         }
-        (Measure::Bytes | Measure::Traffic, _) => (Unit::BytesPerS, result.bytes_per_s.iter().sum()),
+        (Measure::Bytes | Measure::Traffic, _) => {
+            (Unit::BytesPerS, result.bytes_per_s.iter().sum())
+        }
         (Measure::Pages, _) => (Unit::Pages, 0.0),
         (Measure::Seconds, _) => (Unit::Seconds, result.seconds),
     }

@@ -49,7 +49,10 @@ fn every_shipped_scenario_can_be_read() {
     let mut files = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
             files += 1;
             let name = path.file_stem().unwrap().to_string_lossy();
             assert!(shipped(&name).is_some(), "{name} is not in SHIPPED");
@@ -73,23 +76,91 @@ fn every_shipped_scenario_can_be_read() {
 fn what_is_wrong_comes_with_file_line_and_key() {
     assert!(read(GOOD).is_ok());
     let cases = [
-        ("threads = 4", "threds = 4", "scenarios/x.toml:7: unknown key or word `threds`; did you mean `threads`?"),
-        ("[workload.random]", "[workload.randon]", "scenarios/x.toml:6: unknown key or word `randon`; did you mean `random`?"),
-        ("\"1 GiB\"", "1", "scenarios/x.toml:9: memory: \"1\" has no unit"),
-        ("\"1 GiB\"", "\"100 GiB\"", "scenarios/x.toml:9: memory: 100.0 GiB are more than the machine's 40.0 GiB"),
-        ("on = 1", "on = 7", "scenarios/x.toml:10: on: node 7 has no memory; choose one of 0-1"),
-        ("node = 0", "node = 1", "scenarios/x.toml:8: node: node 1 has no CPUs; choose one of 0"),
-        ("scale = 64", "scale = 3", "scenarios/x.toml:4: scale: 3 is no power of two"),
-        ("[2, 1]", "[256, 1]", "scenarios/x.toml:21: interleave: weight 256: weights are 1 to 255"),
-        ("[2, 1]", "[2]", "scenarios/x.toml:21: interleave: 1 weights for 2 nodes"),
-        ("nodes = [0, 1]", "nodes = [0, 3]", "scenarios/x.toml:21: interleave: node 3 has no memory; choose from 0-1"),
-        ("small-cxl.toml", "smal-cxl.toml", "scenarios/x.toml:3: machine: machines/smal-cxl.toml: no such file"),
-        ("configuration = \"off\"", "configuration = \"of\"", "scenarios/x.toml:24: configuration: there is no configuration \"of\"; did you mean `off`?"),
-        ("seconds = 10.0", "gb_per_s = 10.0", "scenarios/x.toml:23: published: give one figure"),
-        ("name = \"two to one\"", "name = \"off\"", "scenarios/x.toml:19: name: \"off\" is taken"),
-        ("name = \"off\"", "name = \"off\"\nnuma_balancing = 4", "scenarios/x.toml:18: numa_balancing: give 0 (off)"),
-        ("name = \"off\"", "name = \"off\"\npghot = { sources = [\"hint-faults\"] }", "scenarios/x.toml:18: unknown key or word `hint-faults`; did you mean `hint-fault`?"),
-        ("name = \"off\"", "name = \"off\"\npghot = { sources = [], threshold = 9 }", "scenarios/x.toml:18: pghot: threshold 9"),
+        (
+            "threads = 4",
+            "threds = 4",
+            "scenarios/x.toml:7: unknown key or word `threds`; did you mean `threads`?",
+        ),
+        (
+            "[workload.random]",
+            "[workload.randon]",
+            "scenarios/x.toml:6: unknown key or word `randon`; did you mean `random`?",
+        ),
+        (
+            "\"1 GiB\"",
+            "1",
+            "scenarios/x.toml:9: memory: \"1\" has no unit",
+        ),
+        (
+            "\"1 GiB\"",
+            "\"100 GiB\"",
+            "scenarios/x.toml:9: memory: 100.0 GiB are more than the machine's 40.0 GiB",
+        ),
+        (
+            "on = 1",
+            "on = 7",
+            "scenarios/x.toml:10: on: node 7 has no memory; choose one of 0-1",
+        ),
+        (
+            "node = 0",
+            "node = 1",
+            "scenarios/x.toml:8: node: node 1 has no CPUs; choose one of 0",
+        ),
+        (
+            "scale = 64",
+            "scale = 3",
+            "scenarios/x.toml:4: scale: 3 is no power of two",
+        ),
+        (
+            "[2, 1]",
+            "[256, 1]",
+            "scenarios/x.toml:21: interleave: weight 256: weights are 1 to 255",
+        ),
+        (
+            "[2, 1]",
+            "[2]",
+            "scenarios/x.toml:21: interleave: 1 weights for 2 nodes",
+        ),
+        (
+            "nodes = [0, 1]",
+            "nodes = [0, 3]",
+            "scenarios/x.toml:21: interleave: node 3 has no memory; choose from 0-1",
+        ),
+        (
+            "small-cxl.toml",
+            "smal-cxl.toml",
+            "scenarios/x.toml:3: machine: machines/smal-cxl.toml: no such file",
+        ),
+        (
+            "configuration = \"off\"",
+            "configuration = \"of\"",
+            "scenarios/x.toml:24: configuration: there is no configuration \"of\"; did you mean `off`?",
+        ),
+        (
+            "seconds = 10.0",
+            "gb_per_s = 10.0",
+            "scenarios/x.toml:23: published: give one figure",
+        ),
+        (
+            "name = \"two to one\"",
+            "name = \"off\"",
+            "scenarios/x.toml:19: name: \"off\" is taken",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\nnuma_balancing = 4",
+            "scenarios/x.toml:18: numa_balancing: give 0 (off)",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\npghot = { sources = [\"hint-faults\"] }",
+            "scenarios/x.toml:18: unknown key or word `hint-faults`; did you mean `hint-fault`?",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\npghot = { sources = [], threshold = 9 }",
+            "scenarios/x.toml:18: pghot: threshold 9",
+        ),
     ];
     for (from, to, expected) in cases {
         let found = wrong(from, to);
@@ -101,16 +172,25 @@ fn what_is_wrong_comes_with_file_line_and_key() {
 fn an_interleave_takes_the_place_of_the_workloads_policy() {
     let scenario = shipped("stream-interleave").unwrap().read().unwrap();
     let modes = |name: &str| {
-        let configuration = scenario.configurations.iter().find(|c| c.name == name).unwrap();
+        let configuration = scenario
+            .configurations
+            .iter()
+            .find(|c| c.name == name)
+            .unwrap();
         let workload = scenario.workload(&scenario.cases[0], configuration, 64);
         let regions = workload.plan().regions.iter();
-        regions.map(|region| region.policy.mode.to_string()).collect::<Vec<_>>()
+        regions
+            .map(|region| region.policy.mode.to_string())
+            .collect::<Vec<_>>()
     };
     let weighted = "weighted interleave";
     assert_eq!(modes("DRAM only"), ["bind"; 4]);
     assert_eq!(modes("1:1"), ["interleave"; 4]);
     assert_eq!(modes("weighted 9:1"), [weighted; 4]);
-    assert_eq!(modes("targeted 9:1"), [weighted, weighted, weighted, "local"]);
+    assert_eq!(
+        modes("targeted 9:1"),
+        [weighted, weighted, weighted, "local"]
+    );
 }
 
 #[test]
@@ -119,7 +199,9 @@ fn only_the_flag_makes_a_binding_balance() {
     let flags = |n: usize| {
         let workload = scenario.workload(&scenario.cases[0], &scenario.configurations[n], 64);
         let regions = workload.plan().regions.iter();
-        regions.map(|region| region.policy.to_accessor).collect::<Vec<_>>()
+        regions
+            .map(|region| region.policy.to_accessor)
+            .collect::<Vec<_>>()
     };
     assert_eq!(flags(0), [false; 65]);
     // The eater is bound to one node: it has nowhere to go.
