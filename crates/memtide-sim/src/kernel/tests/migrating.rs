@@ -37,6 +37,7 @@ fn run(bench: &mut Bench, slots: &[Slot], to: NodeId, cpu: Option<u32>) -> Moved
     let moved = bench.kernel.migrate(&mut bench.hw, slots, to, why, by);
     if to == SLOW {
         // Reclaim counts this itself.
+        bench.kernel.count(Counter::PgscanKswapd, moved.moved);
         bench.kernel.count(Counter::PgstealKswapd, moved.moved);
     }
     bench.check();
@@ -80,7 +81,9 @@ fn armed_pages_need_no_flush() {
 fn who_meets_a_page_on_its_way_waits_for_its_part_of_the_batch() {
     let mut bench = bench(region(2), 4096);
     let moved = run(&mut bench, &[0, 1], SLOW, None);
-    assert!(bench.kernel.ptes[0].has(Flags::MIGRATING) && !bench.kernel.ptes[0].has(Flags::PRESENT));
+    assert!(
+        bench.kernel.ptes[0].has(Flags::MIGRATING) && !bench.kernel.ptes[0].has(Flags::PRESENT)
+    );
     // Nobody else may take it meanwhile.
     assert_eq!(run(&mut bench, &[0], SLOW, None).busy, 1);
     // The second page is there when the batch is over: 500 for the fault and the whole batch.
@@ -140,10 +143,9 @@ fn a_full_node_refuses_and_its_kswapd_wakes() {
         cpu: Some(0),
         now_ns: 0,
     };
-    let refused =
-        bench
-            .kernel
-            .migrate(&mut bench.hw, &[0], FAST, MoveReason::Balancing, by);
+    let refused = bench
+        .kernel
+        .migrate(&mut bench.hw, &[0], FAST, MoveReason::Balancing, by);
     assert_eq!((refused.moved, refused.no_memory), (0, 1));
     assert!(bench.kernel.kswapd_is_awake(FAST));
     assert_eq!(bench.kernel.counters.get(Counter::PgmigrateFail), 1);

@@ -149,10 +149,7 @@ fn a_bound_page_stays_and_a_demoted_one_starts_afresh() {
     // Up and down again: the one access that was seen is forgotten.
     use crate::kernel::migrate::{Initiator, MoveReason};
     use memtide_core::units::NodeId;
-    for (node, why) in [
-        (0, MoveReason::Balancing),
-        (1, MoveReason::DemotionKswapd),
-    ] {
+    for (node, why) in [(0, MoveReason::Balancing), (1, MoveReason::DemotionKswapd)] {
         let by = Initiator {
             cpu: Some(0),
             now_ns: bench.now_ns,
