@@ -18,7 +18,7 @@ pub mod threads;
 pub mod tlb;
 
 use crate::config::Configuration;
-use crate::page::{MAX_NODES, Slot};
+use crate::page::{MAX_NODES, Pte, Slot};
 use crate::spec::{Costs, CpuSpec, MachineSpec};
 use crate::workload::{Pattern, Plan};
 use cpu::Cpu;
@@ -204,6 +204,13 @@ impl Hardware {
         }
         self.spaces[index].insert(cpu);
         self.cpus[cpu as usize].enter(space);
+    }
+
+    /// Pages moved by no act of the machine: TLB entries follow them.
+    pub fn memory_moved(&mut self, ptes: &[Pte]) {
+        for cpu in &mut self.cpus {
+            cpu.tlb.follow(ptes);
+        }
     }
 
     /// No thread of `space` runs on `cpu` any more.

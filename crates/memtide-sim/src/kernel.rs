@@ -20,8 +20,12 @@ mod check;
 mod error;
 mod fault;
 mod frames;
+mod hint_fault;
+mod hint_scan;
+mod kmigrated;
 mod lru;
 pub mod migrate;
+mod page_view;
 mod place;
 mod populate;
 mod reclaim;
@@ -135,7 +139,7 @@ impl Kernel {
         let lists = Lists::new(configuration.lru, &mut frames);
         Ok(Kernel {
             ptes: vec![Pte::default(); regions.slots() as usize],
-            balance: balance::Balance::new(spec, plan, configuration, scale),
+            balance: balance::Balance::new(spec, &regions, plan, configuration, scale)?,
             reclaim: reclaim::Reclaim::new(),
             aging: aging::Aging::new(),
             counters: Counters::ZERO,

@@ -121,7 +121,7 @@ pub struct Tally {
     /// Data lines that memory served (walks left out), by node.
     pub served: [u64; MAX_NODES],
     /// Accesses by group of pages.
-    pub heat: [u32; HEAT_GROUPS],
+    pub heat: [u64; HEAT_GROUPS],
     /// Samples taken, for their cost.
     pub samples: u64,
     /// A little chance for shared lines.

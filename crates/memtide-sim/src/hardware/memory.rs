@@ -131,6 +131,16 @@ impl Memory {
         self.pooled = true;
     }
 
+    /// Forgets traffic and load.
+    pub fn reset(&mut self) {
+        for memory in self.nodes.iter_mut().flatten() {
+            memory.factor = 1.0;
+            memory.share = 0.0;
+            (memory.read_lines, memory.written_lines) = (0, 0);
+            (memory.read_bytes, memory.written_bytes) = (0, 0);
+        }
+    }
+
     /// Adds traffic to a node, in lines of the real machine.
     #[inline]
     pub fn add_lines(&mut self, node: NodeId, read: u64, written: u64) {

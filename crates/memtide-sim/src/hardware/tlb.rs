@@ -12,7 +12,7 @@
 //! A full flush is noted and done before the next look-up ([`Tlb::settle`]), so that many flushes of a
 //! CPU that does not run cost one.
 
-use crate::page::{Frame, HUGE_PAGES, Slot};
+use crate::page::{Frame, HUGE_PAGES, Pte, Slot};
 use crate::spec::CpuSpec;
 use memtide_core::units::NodeId;
 
@@ -243,6 +243,19 @@ fn power_of_two_sets(entries: u32, ways: u32) -> usize {
     1 << sets.ilog2()
 }
 
+fn retarget<'a>(
+    tags: impl Iterator<Item = &'a u32>,
+    values: impl Iterator<Item = &'a mut Translation>,
+    ptes: &[Pte],
+) {
+    for (&tag, value) in tags.zip(values) {
+        if tag != EMPTY && tag != ABSENT {
+            let pte = ptes[(tag & !HUGE_TAG) as usize];
+            *value = Translation::new(pte.frame(), pte.node_index(), value.stores());
+        }
+    }
+}
+
 /// A CPU's TLB.
 pub struct Tlb {
     small: First,
@@ -341,6 +354,18 @@ impl Tlb {
             self.large.remove(slot | HUGE_TAG, slot / HUGE_PAGES);
             self.second.remove(slot | HUGE_TAG, slot / HUGE_PAGES);
         }
+    }
+
+    /// Points all entries to where their pages are now.
+    pub fn follow(&mut self, ptes: &[Pte]) {
+        let first = |first: &mut First| {
+            let tags = first.tags.iter().flatten();
+            retarget(tags, first.values.iter_mut().flatten(), ptes);
+        };
+        first(&mut self.small);
+        first(&mut self.large);
+        let tags = self.second.tags.iter().flatten();
+        retarget(tags, self.second.values.iter_mut().flatten(), ptes);
     }
 
     /// Forgets everything.

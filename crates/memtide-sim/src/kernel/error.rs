@@ -44,6 +44,8 @@ pub enum KernelError {
         pages: u64,
         least: u64,
     },
+    #[error("hot-page tracking: {0}")]
+    Tracking(#[from] memtide_core::hotness::ConfigError),
     #[error("machine: {0}")]
     Machine(String),
 }
