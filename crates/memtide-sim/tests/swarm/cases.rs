@@ -3,7 +3,8 @@
 //!
 //! All choices come from a seed, or from the bytes of a fuzzer; the same choices make the same case.
 //! Memory that is out is an outcome like others. What fails is a broken conservation law, a page that
-//! faults without end, an access that finds a wrong page, or a panic.
+//! faults without end, a translation that outlived its page, or a panic. Half of the cases run through
+//! the engine with its TLBs, caches and samplers, half call the kernel directly.
 
 use memtide_core::access::SourceSet;
 use memtide_core::hotness::Layout;
@@ -12,12 +13,13 @@ use memtide_core::nodemask::NodeMask;
 use memtide_core::topology::{NodeInput, Topology, TopologyInput};
 use memtide_core::units::NodeId;
 use memtide_sim::config::{Configuration, Interleave, Lru, Pghot, PromotionGate};
+use memtide_sim::engine::{Run as Engine, Source};
 use memtide_sim::hardware::{Hardware, Sample, ServedBy};
 use memtide_sim::kernel::{Fault, Kernel, KernelError, Who};
 use memtide_sim::page::{Flags, Slot};
 use memtide_sim::rng::Rng;
 use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
-use memtide_sim::workload::{Kind, Pattern, Plan, RegionPlan, ThreadPlan};
+use memtide_sim::workload::{Access, Filled, Kind, Pattern, Plan, RegionPlan, ThreadPlan, Truth};
 
 /// Where choices come from: bytes as long as there are some, then a generator.
 pub struct Choices<'a> {
@@ -76,6 +78,8 @@ pub struct Case {
     scale: u32,
     quanta: u32,
     seed: u64,
+    /// Through the engine, or straight to the kernel.
+    engine: bool,
 }
 
 /// How a case ended.
@@ -90,13 +94,154 @@ pub enum Ended {
 /// Makes a case and runs it; panics with what does not hold.
 pub fn run(choices: &mut Choices<'_>) -> Ended {
     let case = case(choices);
-    let mut run = Run::new(&case);
-    let ended = run.all(&case, choices);
-    run.check();
+    let ended = match case.engine {
+        true => run_engine(&case, choices),
+        false => run_kernel(&case, choices),
+    };
     match ended {
         Ok(()) => Ended::Done,
         Err(KernelError::OutOfMemory { .. }) => Ended::OutOfMemory,
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Accesses through the engine: TLBs, caches, samplers, threads on CPUs.
+fn run_engine(case: &Case, choices: &mut Choices<'_>) -> Result<(), KernelError> {
+    let Case {
+        machine,
+        plan,
+        configuration,
+        scale,
+        seed,
+        ..
+    } = case;
+    let source = RandomSource::new(plan.clone(), choices);
+    let mut engine = Engine::new(machine, source, configuration, *seed, *scale)?;
+    let mut ran = 0;
+    while ran < case.quanta && engine.quantum()? {
+        ran += 1;
+        if choices.once_in(10) {
+            let node = NodeId(choices.below(machine.nodes.len() as u32) as u16);
+            let (kernel, hw) = (&mut engine.kernel, &mut engine.hw);
+            kernel.reclaim_proactively(hw, node, 100, u64::from(ran) * 1_000_000);
+        }
+        check(&engine.kernel, &format!("quantum {ran}"));
+        check_translations(&engine.kernel, &engine.hw, ran);
+    }
+    Ok(())
+}
+
+fn run_kernel(case: &Case, choices: &mut Choices<'_>) -> Result<(), KernelError> {
+    let mut run = Run::new(case);
+    let ended = run.all(case, choices);
+    check(&run.kernel, &format!("{} ns", run.now_ns));
+    ended
+}
+
+fn check(kernel: &Kernel, when: &str) {
+    if let Err(violation) = kernel.check() {
+        panic!("conservation at {when}: {violation}");
+    }
+}
+
+/// No CPU has a translation to a frame that is not the page's any more, or that lets through what the
+/// page table would not: then an access would read or write a wrong page, or go unseen.
+fn check_translations(kernel: &Kernel, hw: &Hardware, quantum: u32) {
+    for (cpu, hardware) in hw.cpus.iter().enumerate() {
+        for (slot, huge, translation) in hardware.tlb.entries() {
+            let pte = kernel.ptes[slot as usize];
+            let right = pte.has(Flags::PRESENT)
+                && !pte.has_any(Flags::MIGRATING.with(Flags::HINT))
+                && pte.has(Flags::HUGE) == huge
+                && pte.frame() == translation.frame()
+                && pte.node() == translation.node();
+            let stores = pte.has(Flags::WRITABLE.with(Flags::DIRTY)) || !translation.stores();
+            assert!(
+                right && stores,
+                "quantum {quantum}: CPU {cpu} has a stale translation of slot {slot}: {translation:?}, {pte:?}"
+            );
+        }
+    }
+}
+
+/// Threads that access random parts of random regions of their space.
+struct RandomSource {
+    plan: Plan,
+    slots: Vec<Slot>,
+    left: Vec<u32>,
+    total: u32,
+    /// For each thread and region: first page, pages, stores of 65,536.
+    spans: Vec<Vec<(u32, u32, u32)>>,
+}
+
+impl RandomSource {
+    fn new(plan: Plan, choices: &mut Choices<'_>) -> RandomSource {
+        let total = choices.of(&[100, 5_000, 100_000]);
+        let span = |choices: &mut Choices<'_>, region: &RegionPlan| {
+            let first = choices.below(region.pages);
+            let stores = if region.writable {
+                choices.of(&[0, 100, 30_000])
+            } else {
+                0
+            };
+            (first, choices.within(1, region.pages - first), stores)
+        };
+        let spans = (0..plan.threads.len())
+            .map(|_| plan.regions.iter().map(|r| span(choices, r)).collect())
+            .collect();
+        RandomSource {
+            slots: Vec::new(),
+            left: vec![total; plan.threads.len()],
+            total,
+            spans,
+            plan,
+        }
+    }
+}
+
+impl Source for RandomSource {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn mapped(&mut self, slots: &[Slot]) {
+        self.slots = slots.to_vec();
+    }
+
+    fn fill(&mut self, thread: usize, _: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+        let space = self.plan.threads[thread].space;
+        let regions = self.plan.regions.iter().enumerate();
+        let own: Vec<usize> = regions
+            .filter(|(_, r)| r.space == space)
+            .map(|(at, _)| at)
+            .collect();
+        let count = batch.len().min(self.left[thread] as usize);
+        if own.is_empty() || count == 0 {
+            return Filled::Done;
+        }
+        for access in &mut batch[..count] {
+            let region = own[rng.below(own.len() as u32) as usize];
+            let (first, pages, stores) = self.spans[thread][region];
+            let slot = self.slots[region] + first + rng.below(pages);
+            let line = rng.below(64);
+            let lines = 1 + rng.below(64 - line);
+            *access = Access::new(slot, line, lines, rng.chance(stores));
+        }
+        self.left[thread] -= count as u32;
+        Filled::Accesses(count)
+    }
+
+    fn done(&self) -> f64 {
+        let left = self.left.iter().max().copied().unwrap_or(0);
+        1.0 - f64::from(left) / f64::from(self.total)
+    }
+
+    fn phase(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn truth(&self, _: usize, _: u32, _: u64) -> Truth {
+        Truth { rate: 1.0, node: 0 }
     }
 }
 
@@ -122,6 +267,7 @@ pub fn case(choices: &mut Choices<'_>) -> Case {
         scale,
         quanta: choices.within(5, 40),
         seed: u64::from(choices.below(1 << 16)),
+        engine: choices.once_in(2),
     }
 }
 
@@ -354,7 +500,7 @@ impl Run {
 
     fn all(&mut self, case: &Case, choices: &mut Choices<'_>) -> Result<(), KernelError> {
         self.kernel.populate(&mut self.hw)?;
-        self.check();
+        check(&self.kernel, &format!("{} ns", self.now_ns));
         for _ in 0..case.quanta {
             for (thread, plan) in case.plan.threads.iter().enumerate() {
                 self.quantum(case, thread as u32, plan, choices)?;
@@ -369,7 +515,7 @@ impl Run {
                 kernel.reclaim_proactively(hw, node, pages, self.now_ns);
             }
             self.kernel.background(&mut self.hw, self.now_ns, 1_000_000);
-            self.check();
+            check(&self.kernel, &format!("{} ns", self.now_ns));
         }
         Ok(())
     }
@@ -455,12 +601,6 @@ impl Run {
                 latency_ns: 100,
                 served,
             });
-        }
-    }
-
-    fn check(&self) {
-        if let Err(violation) = self.kernel.check() {
-            panic!("conservation at {} ns: {violation}", self.now_ns);
         }
     }
 }
