@@ -1,14 +1,19 @@
 //! Runs scenarios by name and prints each row beside what was published: `compare NAME [SCALE]`.
 
 use memtide_core::vmstat::Counter;
-use memtide_sim::scenario::{Options, Quiet, run, shipped};
+use memtide_sim::scenario::{Options, Quiet, Scenario, run};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "pghot-mode1".to_owned());
     let scale = arguments.next().and_then(|scale| scale.parse().ok());
     let only: Vec<String> = arguments.collect();
-    let scenario = match shipped(&name).expect("a shipped scenario").read() {
+    let read = |path: &str| {
+        let path = format!("scenarios/{path}");
+        std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
+    };
+    let text = read(&format!("{name}.toml")).expect("run it in the repository");
+    let scenario = match Scenario::read(&text, &name, &mut |path| read(path)) {
         Ok(scenario) => scenario,
         Err(error) => return eprintln!("{error}"),
     };
@@ -52,12 +57,21 @@ fn main() {
             o.kmigrated_ns as f64 / 1e9,
             o.page_table_scan_ns as f64 / 1e9,
             row.result.pages_by_node,
-            row.result.bytes_per_s.iter().map(|b| (b / 1e8).round() / 10.0).collect::<Vec<_>>(),
+            row.result
+                .bytes_per_s
+                .iter()
+                .map(|b| (b / 1e8).round() / 10.0)
+                .collect::<Vec<_>>(),
             get(Counter::PghotRecordedAccesses),
         );
         for placed in &row.result.placed {
-            if row.unit == memtide_sim::scenario::Unit::Pages { println!("    {} {:?}", placed.region, placed.pages); }
+            if row.unit == memtide_sim::scenario::Unit::Pages {
+                println!("    {} {:?}", placed.region, placed.pages);
+            }
         }
     }
-    println!("{wall:.1} s, {:.1} M accesses/s", accesses as f64 / wall / 1e6);
+    println!(
+        "{wall:.1} s, {:.1} M accesses/s",
+        accesses as f64 / wall / 1e6
+    );
 }
