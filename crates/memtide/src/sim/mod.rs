@@ -26,3 +26,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     println!("{args:?} {context:?}");
     Ok(ExitCode::SUCCESS)
 }
+
+mod causes;
+mod comparison;
+mod html;
+mod table;
+mod words;

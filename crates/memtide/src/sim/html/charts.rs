@@ -151,16 +151,16 @@ pub fn heat(seconds: &[f64], heat: &[Vec<u32>]) -> anyhow::Result<String> {
             .margin_right(40)
             .x_label_area_size(84)
             .y_label_area_size(150)
-            .build_cartesian_2d(0.0..right, 0.0..heat.len().max(1) as f64)?;
-        let groups = heat.len().max(1) as f64;
-        let label = |group: &f64| format!("{:.0} %", group / groups * 100.0);
-        mesh(&mut chart, "page, as share of all", &label)?;
+            .build_cartesian_2d(0.0..right, 0.0..1.0)?;
+        let height = 1.0 / heat.len().max(1) as f64;
+        let label = |share: &f64| format!("{:.0} %", share * 100.0);
+        mesh(&mut chart, "of its pages, by address", &label)?;
         for (group, counts) in heat.iter().enumerate() {
-            let bottom = group as f64;
+            let bottom = group as f64 * height;
             for (from, to, level) in runs(counts, columns, most) {
                 let x = |column: usize| edge(seconds, columns, column);
                 let cell = Rectangle::new(
-                    [(x(from), bottom + 1.0), (x(to), bottom)],
+                    [(x(from), bottom + height), (x(to), bottom)],
                     Role::Heat(level).colour().filled(),
                 );
                 chart.draw_series(std::iter::once(cell))?;
@@ -204,15 +204,15 @@ fn runs(counts: &[u32], columns: usize, most: u32) -> Vec<(usize, usize, usize)>
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Plane<'a, 'b> =
-    ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>>;
+type Plane<'a, 'b> = ChartContext<
+    'a,
+    SVGBackend<'b>,
+    Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
+>;
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// A canvas, drawn on and finished.
-fn draw(
-    size: (u32, u32),
-    on: impl FnOnce(&Area<'_>) -> Drawn<'static>,
-) -> anyhow::Result<String> {
+fn draw(size: (u32, u32), on: impl FnOnce(&Area<'_>) -> Drawn<'static>) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -254,7 +254,10 @@ fn rows(
     count: usize,
     right: f64,
     x_name: &str,
-    mut row: impl FnMut(&mut Plane<'_, '_>, usize) -> Result<String, DrawingAreaErrorKind<std::io::Error>>,
+    mut row: impl FnMut(
+        &mut Plane<'_, '_>,
+        usize,
+    ) -> Result<String, DrawingAreaErrorKind<std::io::Error>>,
 ) -> anyhow::Result<String> {
     let height = count as u32 * ROW + 110;
     draw((SIZE.0, height), |area| {
@@ -337,7 +340,10 @@ mod tests {
     #[test]
     fn equal_neighbours_are_one_rectangle() {
         // ln(1+1)/ln(1+15) is 1/4 of 16 levels; nothing is drawn where nothing was accessed.
-        assert_eq!(runs(&[0, 1, 1, 15, 0, 1], 6, 15), [(1, 3, 4), (3, 4, 15), (5, 6, 4)]);
+        assert_eq!(
+            runs(&[0, 1, 1, 15, 0, 1], 6, 15),
+            [(1, 3, 4), (3, 4, 15), (5, 6, 4)]
+        );
         // Two samples a column: the higher one counts.
         assert_eq!(runs(&[0, 1, 1, 15], 2, 15), [(0, 1, 4), (1, 2, 15)]);
         assert_eq!(edge(&[1.0, 2.0, 3.0, 4.0], 2, 1), 2.0);

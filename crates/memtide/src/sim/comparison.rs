@@ -1,0 +1,400 @@
+//! What the runs of a scenario say when they are held against each other and against what was
+//! published: one value for the JSON document, the table and the page.
+//!
+//! A configuration's *value* is the time that the workload took, or the score that it is measured by
+//! (a rate; more is better). Its *ratio* is its value over that of the first configuration, for ours
+//! and for the published values alike, so that the two can be compared although no simulated second
+//! is a second of the document's machine. Nothing here depends on how fast the simulation ran.
+
+use memtide_core::vmstat::Counter;
+use memtide_sim::result::RunResult;
+use serde::Serialize;
+
+/// The document of `memtide sim run --json`.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    /// One for each scenario, in the order in which they were named.
+    pub scenarios: Vec<Comparison>,
+}
+
+/// A scenario's runs.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// The scenario's name.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// Where the experiment comes from, if from a document.
+    pub document: Option<String>,
+    /// What the randomness began from.
+    pub seed: u64,
+    /// Pages of the real machine that a simulated page stands for.
+    pub scale: u32,
+    /// What the values are.
+    pub measure: Measure,
+    /// The machine's nodes.
+    pub nodes: Vec<NodeLine>,
+    /// The runs, in the scenario's order, the bounds last.
+    pub configurations: Vec<Outcome>,
+    /// What the best configuration gains, in words.
+    pub summary: String,
+}
+
+/// What a scenario is measured by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Measure {
+    /// `time` or `score`.
+    pub kind: MeasureKind,
+    /// `s`, or the score's unit.
+    pub unit: String,
+}
+
+/// See [`Measure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasureKind {
+    /// Less is better.
+    Time,
+    /// More is better.
+    Score,
+}
+
+/// A node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeLine {
+    /// Its id.
+    pub id: u16,
+    /// How many CPUs it has.
+    pub cpus: u32,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// Whether pages on it need no promotion.
+    pub top_tier: bool,
+}
+
+/// A configuration's run.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    /// What the configuration means.
+    pub about: String,
+    /// Whether it is a bound and no kernel.
+    pub bound: bool,
+    /// Its time or score.
+    pub value: f64,
+    /// The value over that of the first configuration.
+    pub ratio: Option<f64>,
+    /// What was published of it.
+    pub published: Option<Published>,
+    /// Base pages of the real machine that were promoted.
+    pub pages_promoted: u64,
+    /// Pages that NUMA balancing moved without promoting them.
+    pub pages_balanced: u64,
+    /// Pages that were demoted.
+    pub pages_demoted: u64,
+    /// Hint faults.
+    pub hint_faults: u64,
+    /// The run itself.
+    #[serde(flatten)]
+    pub run: RunResult,
+}
+
+/// What tables count of a run; what never happened in any run gets no column.
+pub const COUNTS: &[(&str, fn(&Outcome) -> u64)] = &[
+    ("promoted", |outcome| outcome.pages_promoted),
+    ("balanced", |outcome| outcome.pages_balanced),
+    ("demoted", |outcome| outcome.pages_demoted),
+    ("hint faults", |outcome| outcome.hint_faults),
+    ("shootdowns", |outcome| outcome.run.tlb_shootdowns),
+];
+
+/// A published figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Published {
+    /// In the document's unit.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// Over that of the first configuration, if that was published too.
+    pub ratio: Option<f64>,
+    /// `doubtful` or `withdrawn`: what the document itself says of it.
+    pub mark: Option<String>,
+}
+
+/// A configuration before its run: what the scenario says of it.
+pub struct Named {
+    /// In words.
+    pub about: String,
+    /// Whether it is a bound.
+    pub bound: bool,
+    /// What was published.
+    pub published: Option<Published>,
+}
+
+/// What a scenario says of itself.
+pub struct Heading {
+    /// Its name.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// The document.
+    pub document: Option<String>,
+    /// See [`Comparison::seed`].
+    pub seed: u64,
+    /// See [`Comparison::scale`].
+    pub scale: u32,
+    /// The machine's nodes.
+    pub nodes: Vec<NodeLine>,
+}
+
+impl Comparison {
+    /// Holds runs against each other; `named[n]` belongs to `runs[n]`.
+    pub fn new(heading: Heading, named: Vec<Named>, runs: Vec<RunResult>) -> Comparison {
+        let measure = measure(&runs);
+        let mut configurations: Vec<Outcome> = named
+            .into_iter()
+            .zip(runs)
+            .map(|(named, run)| outcome(named, run, measure.kind))
+            .collect();
+        ratios(&mut configurations);
+        let summary = super::words::summary(&measure, &configurations);
+        Comparison {
+            name: heading.name,
+            title: heading.title,
+            document: heading.document,
+            seed: heading.seed,
+            scale: heading.scale,
+            nodes: heading.nodes,
+            measure,
+            configurations,
+            summary,
+        }
+    }
+}
+
+/// A score if every run has one, else time.
+fn measure(runs: &[RunResult]) -> Measure {
+    let unit = runs
+        .first()
+        .and_then(|run| run.score.as_ref())
+        .map(|score| score.unit);
+    match unit {
+        Some(unit) if runs.iter().all(|run| run.score.is_some()) => Measure {
+            kind: MeasureKind::Score,
+            unit: unit.to_owned(),
+        },
+        _ => Measure {
+            kind: MeasureKind::Time,
+            unit: "s".to_owned(),
+        },
+    }
+}
+
+fn outcome(named: Named, run: RunResult, kind: MeasureKind) -> Outcome {
+    let count = |counter| run.counters.get(counter);
+    let promoted = count(Counter::PgpromoteSuccess);
+    Outcome {
+        about: named.about,
+        bound: named.bound,
+        value: match (kind, &run.score) {
+            (MeasureKind::Score, Some(score)) => score.value,
+            _ => run.seconds,
+        },
+        ratio: None,
+        published: named.published,
+        pages_promoted: promoted,
+        // The kernel counts promotions there too.
+        pages_balanced: count(Counter::NumaPagesMigrated).saturating_sub(promoted),
+        pages_demoted: [
+            Counter::PgdemoteKswapd,
+            Counter::PgdemoteDirect,
+            Counter::PgdemoteKhugepaged,
+            Counter::PgdemoteProactive,
+        ]
+        .map(count)
+        .iter()
+        .sum(),
+        hint_faults: count(Counter::NumaHintFaults),
+        run,
+    }
+}
+
+fn ratios(outcomes: &mut [Outcome]) {
+    let first = outcomes.first().map(|outcome| outcome.value);
+    let published = outcomes
+        .first()
+        .and_then(|outcome| Some(outcome.published.as_ref()?.value));
+    let over = |value: f64, first: Option<f64>| {
+        let first = first.filter(|first| *first > 0.0)?;
+        Some(value / first)
+    };
+    for outcome in outcomes {
+        outcome.ratio = over(outcome.value, first);
+        if let Some(mine) = &mut outcome.published {
+            mine.ratio = over(mine.value, published);
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod samples {
+    //! Made-up runs for the tests of what prints them.
+
+    use super::*;
+    use memtide_core::vmstat::Counters;
+    use memtide_sim::result::{Overhead, Series};
+
+    /// A run of so many seconds that promoted so many pages.
+    pub fn run(name: &str, seconds: f64, promoted: u64) -> RunResult {
+        let mut counters = Counters::ZERO;
+        counters.add(Counter::PgpromoteSuccess, promoted);
+        counters.add(Counter::NumaPagesMigrated, promoted);
+        counters.add(Counter::NumaHintFaults, promoted * 2);
+        counters.add(Counter::PgdemoteKswapd, promoted / 3);
+        let points = 120;
+        let share = |n: usize| (n + 1) as f64 / points as f64;
+        let moved = promoted.min(1);
+        Series {
+            seconds: (0..points).map(|n| share(n) * seconds).collect(),
+            pages_migrated: (0..points)
+                .map(|n| (promoted as f64 * (share(n) * 3.0).min(1.0)) as u64)
+                .collect(),
+            done: (0..points).map(share).collect(),
+            fast_share: (0..points)
+                .map(|n| 0.4 + 0.5 * (share(n) * 3.0).min(1.0) * moved as f64)
+                .collect(),
+            bytes_per_s: vec![
+                (0..points).map(|n| 8e10 + 4e10 * share(n)).collect(),
+                (0..points).map(|n| 5e10 - 4e10 * share(n)).collect(),
+            ],
+            latency_ns: vec![
+                (0..points).map(|n| 110.0 + 10.0 * share(n)).collect(),
+                (0..points).map(|n| 320.0 - 60.0 * share(n)).collect(),
+            ],
+            heat: (0..64)
+                .map(|group| {
+                    (0..points)
+                        .map(|n| match (group, n) {
+                            (0..8, _) => 4000 + n as u32 * 3,
+                            (8..40, _) => 10 + (group as u32 * 7 + n as u32) % 9,
+                            _ => 0,
+                        })
+                        .collect()
+                })
+                .collect(),
+        }
+        .into_run(name, seconds, counters)
+    }
+
+    trait IntoRun {
+        fn into_run(self, name: &str, seconds: f64, counters: Counters) -> RunResult;
+    }
+
+    impl IntoRun for Series {
+        fn into_run(self, name: &str, seconds: f64, counters: Counters) -> RunResult {
+            let faults = counters.get(Counter::NumaHintFaults);
+            RunResult {
+                configuration: name.to_owned(),
+                seconds,
+                score: None,
+                tlb_shootdowns: faults,
+                tlb_misses: 1000,
+                overhead: Overhead {
+                    hint_fault_ns: faults * 1000,
+                    numa_scan_ns: faults * 300,
+                    kmigrated_ns: faults * 700,
+                    shootdown_ns: faults * 200,
+                    ..Overhead::default()
+                },
+                counters,
+                accesses: 1 << 20,
+                fast_share: 0.5,
+                pages_by_node: vec![1000, 24],
+                placed: Vec::new(),
+                bytes_per_s: vec![1e11, 1e10],
+                series: self,
+            }
+        }
+    }
+
+    /// A comparison of three runs and two bounds; three of them were published.
+    pub fn comparison() -> Comparison {
+        let published = |value: Option<f64>, mark: Option<&str>| {
+            value.map(|value| Published {
+                value,
+                unit: "s".to_owned(),
+                ratio: None,
+                mark: mark.map(str::to_owned),
+            })
+        };
+        let named = |about: &str, bound, value, mark| Named {
+            about: about.to_owned(),
+            bound,
+            published: published(value, mark),
+        };
+        let nodes = [(0, 96, true), (2, 0, false)];
+        Comparison::new(
+            Heading {
+                name: "made-up".to_owned(),
+                title: "A made-up experiment".to_owned(),
+                document: Some("none".to_owned()),
+                seed: 1,
+                scale: 16,
+                nodes: nodes
+                    .map(|(id, cpus, top_tier)| NodeLine {
+                        id,
+                        cpus,
+                        memory_bytes: 128 << 30,
+                        top_tier,
+                    })
+                    .to_vec(),
+            },
+            vec![
+                named("Nothing moves.", false, Some(63.0), None),
+                named("Hint faults.", false, Some(66.15), Some("doubtful")),
+                named("Hardware samples.", false, Some(44.1), None),
+                named("Nothing moves; no kernel.", true, None, None),
+                named("The best that there could be.", true, None, None),
+            ],
+            vec![
+                run("NUMAB0", 60.0, 0),
+                run("NUMAB2", 54.0, 300_000),
+                run("pghot-hwhints", 45.0, 2_000_000),
+                run("static", 59.5, 0),
+                run("oracle", 40.0, 0),
+            ],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_over_the_first_configuration() {
+        let comparison = samples::comparison();
+        let ratios: Vec<f64> = comparison
+            .configurations
+            .iter()
+            .map(|outcome| outcome.ratio.unwrap())
+            .collect();
+        assert_eq!(ratios[..3], [1.0, 0.9, 0.75]);
+        let published = |n: usize| {
+            let published = comparison.configurations[n].published.as_ref();
+            published.and_then(|published| published.ratio)
+        };
+        // 66.15 / 63 = 1.05 and 44.1 / 63 = 0.7.
+        assert_eq!(published(0), Some(1.0));
+        assert!((published(1).unwrap() - 1.05).abs() < 1e-12);
+        assert!((published(2).unwrap() - 0.7).abs() < 1e-12);
+        assert_eq!(published(3), None);
+    }
+
+    #[test]
+    fn promotions_are_not_counted_as_balancing_too() {
+        let comparison = samples::comparison();
+        let moved = &comparison.configurations[2];
+        assert_eq!((moved.pages_promoted, moved.pages_balanced), (2_000_000, 0));
+        assert_eq!(moved.pages_demoted, 666_666);
+    }
+}
