@@ -30,14 +30,36 @@ pub struct Comparison {
     pub seed: u64,
     /// Pages of the real machine that a simulated page stands for.
     pub scale: u32,
-    /// What the values are.
-    pub measure: Measure,
     /// The machine's nodes.
     pub nodes: Vec<NodeLine>,
+    /// Workloads that are compared each by itself; most scenarios have one.
+    pub cases: Vec<Case>,
+    /// Published rows that were not run, and why.
+    pub not_run: Vec<NotRun>,
+}
+
+/// One workload under every configuration.
+#[derive(Debug, Serialize)]
+pub struct Case {
+    /// Its name; empty if it is the only one.
+    pub name: String,
+    /// What the values are.
+    pub measure: Measure,
     /// The runs, in the scenario's order, the bounds last.
     pub configurations: Vec<Outcome>,
     /// What the best configuration gains, in words.
     pub summary: String,
+}
+
+/// A published row that was not run.
+#[derive(Clone, Debug, Serialize)]
+pub struct NotRun {
+    /// Of which case.
+    pub case: String,
+    /// Which configuration.
+    pub configuration: String,
+    /// Why not.
+    pub why: String,
 }
 
 /// What a scenario is measured by.
@@ -126,44 +148,24 @@ pub struct Named {
     pub about: String,
     /// Whether it is a bound.
     pub bound: bool,
+    /// Its time or score.
+    pub value: f64,
     /// What was published.
     pub published: Option<Published>,
 }
 
-/// What a scenario says of itself.
-pub struct Heading {
-    /// Its name.
-    pub name: String,
-    /// One line.
-    pub title: String,
-    /// The document.
-    pub document: Option<String>,
-    /// See [`Comparison::seed`].
-    pub seed: u64,
-    /// See [`Comparison::scale`].
-    pub scale: u32,
-    /// The machine's nodes.
-    pub nodes: Vec<NodeLine>,
-}
-
-impl Comparison {
+impl Case {
     /// Holds runs against each other; `named[n]` belongs to `runs[n]`.
-    pub fn new(heading: Heading, named: Vec<Named>, runs: Vec<RunResult>) -> Comparison {
-        let measure = measure(&runs);
+    pub fn new(name: String, measure: Measure, named: Vec<Named>, runs: Vec<RunResult>) -> Case {
         let mut configurations: Vec<Outcome> = named
             .into_iter()
             .zip(runs)
-            .map(|(named, run)| outcome(named, run, measure.kind))
+            .map(|(named, run)| outcome(named, run))
             .collect();
         ratios(&mut configurations);
         let summary = super::words::summary(&measure, &configurations);
-        Comparison {
-            name: heading.name,
-            title: heading.title,
-            document: heading.document,
-            seed: heading.seed,
-            scale: heading.scale,
-            nodes: heading.nodes,
+        Case {
+            name,
             measure,
             configurations,
             summary,
@@ -171,34 +173,13 @@ impl Comparison {
     }
 }
 
-/// A score if every run has one, else time.
-fn measure(runs: &[RunResult]) -> Measure {
-    let unit = runs
-        .first()
-        .and_then(|run| run.score.as_ref())
-        .map(|score| score.unit);
-    match unit {
-        Some(unit) if runs.iter().all(|run| run.score.is_some()) => Measure {
-            kind: MeasureKind::Score,
-            unit: unit.to_owned(),
-        },
-        _ => Measure {
-            kind: MeasureKind::Time,
-            unit: "s".to_owned(),
-        },
-    }
-}
-
-fn outcome(named: Named, run: RunResult, kind: MeasureKind) -> Outcome {
+fn outcome(named: Named, run: RunResult) -> Outcome {
     let count = |counter| run.counters.get(counter);
     let promoted = count(Counter::PgpromoteSuccess);
     Outcome {
         about: named.about,
         bound: named.bound,
-        value: match (kind, &run.score) {
-            (MeasureKind::Score, Some(score)) => score.value,
-            _ => run.seconds,
-        },
+        value: named.value,
         ratio: None,
         published: named.published,
         pages_promoted: promoted,
@@ -326,34 +307,25 @@ pub mod samples {
                 mark: mark.map(str::to_owned),
             })
         };
-        let named = |about: &str, bound, value, mark| Named {
+        let named = |about: &str, bound, ours, value, mark| Named {
             about: about.to_owned(),
             bound,
+            value: ours,
             published: published(value, mark),
         };
         let nodes = [(0, 96, true), (2, 0, false)];
-        Comparison::new(
-            Heading {
-                name: "made-up".to_owned(),
-                title: "A made-up experiment".to_owned(),
-                document: Some("none".to_owned()),
-                seed: 1,
-                scale: 16,
-                nodes: nodes
-                    .map(|(id, cpus, top_tier)| NodeLine {
-                        id,
-                        cpus,
-                        memory_bytes: 128 << 30,
-                        top_tier,
-                    })
-                    .to_vec(),
+        let case = Case::new(
+            String::new(),
+            Measure {
+                kind: MeasureKind::Time,
+                unit: "s".to_owned(),
             },
             vec![
-                named("Nothing moves.", false, Some(63.0), None),
-                named("Hint faults.", false, Some(66.15), Some("doubtful")),
-                named("Hardware samples.", false, Some(44.1), None),
-                named("Nothing moves; no kernel.", true, None, None),
-                named("The best that there could be.", true, None, None),
+                named("Nothing moves.", false, 60.0, Some(63.0), None),
+                named("Hint faults.", false, 54.0, Some(66.15), Some("doubtful")),
+                named("Hardware samples.", false, 45.0, Some(44.1), None),
+                named("Nothing moves; no kernel.", true, 59.5, None, None),
+                named("The best that there could be.", true, 40.0, None, None),
             ],
             vec![
                 run("NUMAB0", 60.0, 0),
@@ -362,7 +334,24 @@ pub mod samples {
                 run("static", 59.5, 0),
                 run("oracle", 40.0, 0),
             ],
-        )
+        );
+        Comparison {
+            name: "made-up".to_owned(),
+            title: "A made-up experiment".to_owned(),
+            document: Some("none".to_owned()),
+            seed: 1,
+            scale: 16,
+            nodes: nodes
+                .map(|(id, cpus, top_tier)| NodeLine {
+                    id,
+                    cpus,
+                    memory_bytes: 128 << 30,
+                    top_tier,
+                })
+                .to_vec(),
+            cases: vec![case],
+            not_run: Vec::new(),
+        }
     }
 }
 
@@ -373,14 +362,14 @@ mod tests {
     #[test]
     fn ratios_are_over_the_first_configuration() {
         let comparison = samples::comparison();
-        let ratios: Vec<f64> = comparison
+        let ratios: Vec<f64> = comparison.cases[0]
             .configurations
             .iter()
             .map(|outcome| outcome.ratio.unwrap())
             .collect();
         assert_eq!(ratios[..3], [1.0, 0.9, 0.75]);
         let published = |n: usize| {
-            let published = comparison.configurations[n].published.as_ref();
+            let published = comparison.cases[0].configurations[n].published.as_ref();
             published.and_then(|published| published.ratio)
         };
         // 66.15 / 63 = 1.05 and 44.1 / 63 = 0.7.
@@ -393,7 +382,7 @@ mod tests {
     #[test]
     fn promotions_are_not_counted_as_balancing_too() {
         let comparison = samples::comparison();
-        let moved = &comparison.configurations[2];
+        let moved = &comparison.cases[0].configurations[2];
         assert_eq!((moved.pages_promoted, moved.pages_balanced), (2_000_000, 0));
         assert_eq!(moved.pages_demoted, 666_666);
     }

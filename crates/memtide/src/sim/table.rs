@@ -1,7 +1,7 @@
 //! A comparison as text: one table of what came out, one of what it cost, one line of words.
 
 use super::causes::CAUSES;
-use super::comparison::{COUNTS, Comparison, MeasureKind, Outcome};
+use super::comparison::{COUNTS, Case, Comparison, MeasureKind, Outcome};
 use super::words::{amount, cpu_seconds, grouped, percent, ratio};
 use crate::topology::table;
 use comfy_table::CellAlignment::{Left, Right};
@@ -9,25 +9,37 @@ use std::fmt::Write as _;
 
 /// The whole of it; `rate` is simulated accesses a second of wall-clock time.
 pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String {
-    let mut text = format!("{}: {}\n\n", comparison.name, comparison.title);
-    outcomes(comparison, styled, &mut text);
-    overhead(comparison, styled, &mut text);
+    let mut text = format!("{}: {}\n", comparison.name, comparison.title);
+    for case in &comparison.cases {
+        text.push('\n');
+        if !case.name.is_empty() {
+            let _ = writeln!(text, "{}\n", case.name);
+        }
+        outcomes(case, styled, &mut text);
+        overhead(case, styled, &mut text);
+    }
     for line in notes(comparison) {
         let _ = writeln!(text, "{line}");
     }
     if let Some(rate) = rate {
         let _ = writeln!(text, "{:.1} million simulated accesses/s", rate / 1e6);
     }
-    let _ = writeln!(text, "{}", comparison.summary);
+    for case in &comparison.cases {
+        let name = match case.name.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", case.name),
+        };
+        let _ = writeln!(text, "{name}{}", case.summary);
+    }
     text
 }
 
 /// A column: its name and its cell in the row of an outcome.
 type Column<'a> = (&'static str, Box<dyn Fn(&Outcome) -> String + 'a>);
 
-fn outcomes(comparison: &Comparison, styled: bool, text: &mut String) {
-    let measure = &comparison.measure;
-    let all = &comparison.configurations;
+fn outcomes(case: &Case, styled: bool, text: &mut String) {
+    let measure = &case.measure;
+    let all = &case.configurations;
     let published = all.iter().any(|outcome| outcome.published.is_some());
     let mut columns: Vec<Column<'_>> = vec![
         (
@@ -67,8 +79,8 @@ fn published_ratio(outcome: &Outcome) -> String {
     format!("{}{mark}", or_dash(published.ratio.map(ratio)))
 }
 
-fn overhead(comparison: &Comparison, styled: bool, text: &mut String) {
-    let all = &comparison.configurations;
+fn overhead(case: &Case, styled: bool, text: &mut String) {
+    let all = &case.configurations;
     let columns: Vec<Column<'_>> = CAUSES
         .iter()
         .filter(|cause| {
@@ -108,23 +120,29 @@ fn print(columns: Vec<Column<'_>>, outcomes: &[Outcome], styled: bool, text: &mu
 /// What the reader of the tables has to know.
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
-    let outcomes = &comparison.configurations;
     for mark in ["doubtful", "withdrawn"] {
         let marked = |outcome: &&Outcome| {
             let published = outcome.published.as_ref();
             published.is_some_and(|published| published.mark.as_deref() == Some(mark))
         };
-        let names: Vec<&str> = outcomes
+        let mut names: Vec<&str> = comparison
+            .cases
             .iter()
+            .flat_map(|case| &case.configurations)
             .filter(marked)
             .map(|outcome| outcome.run.configuration.as_str())
             .collect();
+        names.dedup();
         if !names.is_empty() {
-            notes.push(format!(
-                "* The published figure is {mark} by the document itself: {}.",
-                names.join(", ")
-            ));
+            notes.push(format!("* Published, and {mark}: {}.", names.join(", ")));
         }
+    }
+    for row in &comparison.not_run {
+        let case = if row.case.is_empty() { "" } else { ", " };
+        notes.push(format!(
+            "Published, but not run: {}{case}{} ({}).",
+            row.configuration, row.case, row.why
+        ));
     }
     if comparison.scale > 1 {
         notes.push(format!(
@@ -166,7 +184,7 @@ pghot-hwhints         4.00       1.20        0.80       2.80
 static                   0          0           0          0
 oracle                   0          0           0          0
 
-* The published figure is doubtful by the document itself: NUMAB2.
+* Published, and doubtful: NUMAB2.
 Simulated at 1/16: each page and each access stands for 16; counts are of the full size.
 61.2 million simulated accesses/s
 Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the bound that knows every access beforehand.

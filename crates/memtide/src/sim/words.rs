@@ -143,7 +143,7 @@ mod tests {
     fn the_best_configuration_in_words() {
         // 45 s against 60 s is 25 % less; 45 / 40 is 12.5 % over the oracle.
         assert_eq!(
-            samples::comparison().summary,
+            samples::comparison().cases[0].summary,
             "Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; \
              12 % longer than the bound that knows every access beforehand."
         );

@@ -12,7 +12,7 @@ mod single;
 mod theme;
 
 use super::causes::CAUSES;
-use super::comparison::{COUNTS, Comparison, MeasureKind, Outcome};
+use super::comparison::{COUNTS, Case, Comparison, MeasureKind, Outcome};
 use super::words::{amount, bytes, grouped, percent, ratio};
 use std::fmt::Write as _;
 use theme::{HEAT, Role};
@@ -75,28 +75,21 @@ fn section(comparison: &Comparison, alone: bool, page: &mut String) -> anyhow::R
             scale => format!("at 1/{scale}: each simulated page stands for {scale}"),
         },
     );
-    let _ = writeln!(
-        page,
-        "<p class=\"finding\">{}</p>",
-        escape(&comparison.summary)
-    );
     machine(comparison, page);
-    card(
-        page,
-        "Comparison",
-        &table_guide(comparison),
-        &table(comparison),
-    );
-    let chart = overlaid::values(comparison)?;
-    card(
-        page,
-        overlaid::values_title(comparison),
-        &overlaid::values_guide(comparison),
-        &chart,
-    );
-    overlaid::over_time(comparison, page)?;
-    overlaid::overhead(comparison, page)?;
-    single::each(comparison, page)?;
+    for case in &comparison.cases {
+        if !case.name.is_empty() {
+            let _ = writeln!(page, "<h2>{}</h2>", escape(&case.name));
+        }
+        let summary = escape(&case.summary);
+        let _ = writeln!(page, "<p class=\"finding\">{summary}</p>");
+        card(page, "Comparison", &table_guide(case), &table(case));
+        let chart = overlaid::values(case)?;
+        let title = overlaid::values_title(case);
+        card(page, title, &overlaid::values_guide(case), &chart);
+        overlaid::over_time(case, page)?;
+        overlaid::overhead(case, page)?;
+        single::each(case, &comparison.nodes, page)?;
+    }
     meanings(comparison, page);
     page.push_str("</section>\n");
     Ok(())
@@ -130,12 +123,12 @@ fn machine(comparison: &Comparison, page: &mut String) {
     );
 }
 
-fn table_guide(comparison: &Comparison) -> String {
-    let value = match comparison.measure.kind {
+fn table_guide(case: &Case) -> String {
+    let value = match case.measure.kind {
         MeasureKind::Time => "Time is simulated time, and less is better.",
         MeasureKind::Score => "The score is the workload's own, and more is better.",
     };
-    let marked = comparison
+    let marked = case
         .configurations
         .iter()
         .any(|outcome| outcome.published.as_ref().is_some_and(|p| p.mark.is_some()));
@@ -152,11 +145,11 @@ fn table_guide(comparison: &Comparison) -> String {
     )
 }
 
-fn table(comparison: &Comparison) -> String {
-    let outcomes = &comparison.configurations;
+fn table(case: &Case) -> String {
+    let outcomes = &case.configurations;
     let published = outcomes.iter().any(|outcome| outcome.published.is_some());
     let mut head = vec![
-        match comparison.measure.kind {
+        match case.measure.kind {
             MeasureKind::Time => "time",
             MeasureKind::Score => "score",
         },
@@ -178,7 +171,7 @@ fn table(comparison: &Comparison) -> String {
     html.push_str("</tr>\n");
     for outcome in outcomes {
         let mut cells = vec![
-            amount(outcome.value, &comparison.measure.unit),
+            amount(outcome.value, &case.measure.unit),
             outcome.ratio.map_or("–".to_owned(), ratio),
         ];
         if published {
@@ -214,7 +207,12 @@ fn table(comparison: &Comparison) -> String {
 
 fn meanings(comparison: &Comparison, page: &mut String) {
     page.push_str("<div class=\"card\"><h3>What the configurations are</h3>\n<dl>\n");
-    for outcome in &comparison.configurations {
+    let mut named = std::collections::BTreeSet::new();
+    let outcomes = comparison
+        .cases
+        .iter()
+        .flat_map(|case| &case.configurations);
+    for outcome in outcomes.filter(|outcome| named.insert(&outcome.run.configuration)) {
         let _ = writeln!(
             page,
             "<dt>{}</dt><dd>{}</dd>",

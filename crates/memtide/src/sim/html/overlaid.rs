@@ -3,24 +3,24 @@
 use super::charts::{self, Bar, Line, Scale, Stack};
 use super::{card, entries, legend};
 use crate::sim::causes::CAUSES;
-use crate::sim::comparison::{Comparison, MeasureKind, Outcome};
+use crate::sim::comparison::{Case, MeasureKind, Outcome};
 use memtide_sim::result::Series;
 
 /// The title of the chart of [`values`].
-pub fn values_title(comparison: &Comparison) -> &'static str {
-    match comparison.measure.kind {
+pub fn values_title(case: &Case) -> &'static str {
+    match case.measure.kind {
         MeasureKind::Time => "Time, relative to the first configuration",
         MeasureKind::Score => "Score, relative to the first configuration",
     }
 }
 
 /// How to read it.
-pub fn values_guide(comparison: &Comparison) -> String {
-    let better = match comparison.measure.kind {
+pub fn values_guide(case: &Case) -> String {
+    let better = match case.measure.kind {
         MeasureKind::Time => "Shorter is better.",
         MeasureKind::Score => "Longer is better.",
     };
-    let published = comparison
+    let published = case
         .configurations
         .iter()
         .any(|outcome| outcome.published.is_some());
@@ -34,8 +34,8 @@ pub fn values_guide(comparison: &Comparison) -> String {
 }
 
 /// Ratios as bars, beside the published ones.
-pub fn values(comparison: &Comparison) -> anyhow::Result<String> {
-    let bars: Vec<Bar> = comparison
+pub fn values(case: &Case) -> anyhow::Result<String> {
+    let bars: Vec<Bar> = case
         .configurations
         .iter()
         .enumerate()
@@ -46,7 +46,7 @@ pub fn values(comparison: &Comparison) -> anyhow::Result<String> {
             published: outcome.published.as_ref().and_then(|figure| figure.ratio),
         })
         .collect();
-    let first = comparison
+    let first = case
         .configurations
         .first()
         .map_or("the first", |first| first.run.configuration.as_str());
@@ -54,8 +54,8 @@ pub fn values(comparison: &Comparison) -> anyhow::Result<String> {
 }
 
 /// Pages that moved, work done, share of the fast tier.
-pub fn over_time(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
-    let outcomes = &comparison.configurations;
+pub fn over_time(case: &Case, page: &mut String) -> anyhow::Result<()> {
+    let outcomes = &case.configurations;
     let legend = legend(entries(outcomes));
     let moved = lines(outcomes, |series| {
         series
@@ -115,8 +115,8 @@ fn lines(outcomes: &[Outcome], values: impl Fn(&Series) -> Vec<f64>) -> Vec<Line
 }
 
 /// CPU time by cause.
-pub fn overhead(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
-    let outcomes = &comparison.configurations;
+pub fn overhead(case: &Case, page: &mut String) -> anyhow::Result<()> {
+    let outcomes = &case.configurations;
     let shown: Vec<_> = CAUSES
         .iter()
         .filter(|cause| {

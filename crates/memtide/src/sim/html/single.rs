@@ -2,20 +2,20 @@
 
 use super::charts::{self, Line, Scale};
 use super::{escape, heat_scale, legend};
-use crate::sim::comparison::{Comparison, NodeLine, Outcome};
+use crate::sim::comparison::{Case, NodeLine, Outcome};
 use std::fmt::Write as _;
 
 /// One fold for each configuration; the first is open.
-pub fn each(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
+pub fn each(case: &Case, nodes: &[NodeLine], page: &mut String) -> anyhow::Result<()> {
     page.push_str(
         "<div class=\"card\"><h3>Each configuration by itself</h3>\n<figcaption>Traffic is what a \
          node's memory carried; latency is what a read of it took under that load, seen from its \
          nearest CPUs: it rises once traffic nears what the node can carry. The heat map has the \
          workload's pages from the bottom up in the order of their addresses, time from left to right: \
-         a dark band is a hot set, a band that moves is a hot set that moves.</figcaption>\n",
+         a strong band is a hot set, one that wanders a hot set that changes.</figcaption>\n",
     );
-    let most = comparison.configurations.len();
-    for (n, outcome) in comparison.configurations.iter().enumerate() {
+    let most = case.configurations.len();
+    for (n, outcome) in case.configurations.iter().enumerate() {
         let open = if n == 0 || most == 1 { " open" } else { "" };
         let _ = writeln!(
             page,
@@ -23,7 +23,7 @@ pub fn each(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
             escape(&outcome.run.configuration),
             escape(&outcome.about)
         );
-        one(outcome, &comparison.nodes, page)?;
+        one(outcome, nodes, page)?;
         page.push_str("</details>\n");
     }
     page.push_str("</div>\n");

@@ -1,0 +1,94 @@
+//! `memtide sim run`: from words on the command line to runs, and from runs to what is printed.
+
+use super::args::RunArgs;
+use super::comparison::{Comparison, Document};
+use super::progress::Bar;
+use super::{compare, html, load, replay, table};
+use crate::cli::{BadUsage, Context};
+use memtide_sim::scenario::{Options, Scenario};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Runs the command.
+pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    // All are read before the first runs: a mistake in the last shows at once.
+    let scenarios = match &args.trace {
+        Some(trace) => vec![replay::scenario(trace, args.machine.as_deref())?],
+        None => args
+            .scenarios
+            .iter()
+            .map(|word| load::scenario(word))
+            .collect::<Result<Vec<_>, _>>()?,
+    };
+    for scenario in &scenarios {
+        known(scenario, &args.only)?;
+    }
+    let to_stdout = args
+        .json
+        .as_deref()
+        .map_or(context.json, |file| file == Path::new("-"));
+    let mut document = Document {
+        scenarios: Vec::new(),
+    };
+    for scenario in &scenarios {
+        let (comparison, rate) = one(scenario, args)?;
+        if !to_stdout {
+            let blank = if document.scenarios.is_empty() { "" } else { "\n" };
+            let text = table::text(&comparison, rate, context.styled);
+            context.print(&format!("{blank}{text}"))?;
+        }
+        document.scenarios.push(comparison);
+    }
+    if let Some(file) = &args.report {
+        load::write(file, &html::page(&document.scenarios)?)?;
+        if !to_stdout {
+            context.print(&format!("Charts: {}\n", file.display()))?;
+        }
+    }
+    match &args.json {
+        _ if to_stdout => context.print_json(&document)?,
+        Some(file) => load::write(file, &(serde_json::to_string_pretty(&document)? + "\n"))?,
+        None => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a scenario; also how many accesses it simulated a second of the clock on the wall.
+fn one(scenario: &Scenario, args: &RunArgs) -> anyhow::Result<(Comparison, Option<f64>)> {
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
+    let options = Options {
+        seed: args.seed,
+        scale: args.scale,
+        jobs: jobs.map_or(1, NonZeroUsize::get),
+        only: args.only.clone(),
+    };
+    let names = scenario.selected(&options.only);
+    let bar = Bar::new(&scenario.name, names.len());
+    let start = Instant::now();
+    let runs = scenario.run(&options, &|configuration, share| bar.at(configuration, share));
+    let elapsed = start.elapsed().as_secs_f64();
+    bar.finish();
+    let accesses: u64 = runs.iter().map(|run| run.accesses).sum();
+    let rate = (accesses > 0 && elapsed > 0.0).then(|| accesses as f64 / elapsed);
+    Ok((compare::comparison(scenario, &options, runs), rate))
+}
+
+/// Whether the scenario has the configurations that were asked for.
+fn known(scenario: &Scenario, only: &[String]) -> anyhow::Result<()> {
+    let names: Vec<&str> = scenario
+        .configurations
+        .iter()
+        .map(|configuration| configuration.name.as_str())
+        .collect();
+    match only.iter().find(|name| !names.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(BadUsage(format!(
+            "--only: {} has no configuration {name:?}; it has {}",
+            scenario.name,
+            names.join(", ")
+        ))
+        .into()),
+    }
+}
