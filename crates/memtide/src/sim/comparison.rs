@@ -8,7 +8,9 @@
 
 use memtide_core::vmstat::Counter;
 use memtide_sim::result::RunResult;
+use memtide_sim::scenario::Mark;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The document of `memtide sim run --json`.
 #[derive(Debug, Serialize)]
@@ -65,7 +67,7 @@ pub struct NotRun {
 /// What a scenario is measured by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Measure {
-    /// `time` or `score`.
+    /// `time`, `score` or `pages`.
     pub kind: MeasureKind,
     /// `s`, or the score's unit.
     pub unit: String,
@@ -79,6 +81,8 @@ pub enum MeasureKind {
     Time,
     /// More is better.
     Score,
+    /// Nothing is better: where pages lie is the result.
+    Pages,
 }
 
 /// A node.
@@ -129,89 +133,78 @@ pub const COUNTS: &[(&str, fn(&Outcome) -> u64)] = &[
     ("shootdowns", |outcome| outcome.run.tlb_shootdowns),
 ];
 
-/// A published figure.
-#[derive(Clone, Debug, Serialize)]
+/// What was published of a configuration.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Published {
-    /// In the document's unit.
-    pub value: f64,
-    /// Its unit.
-    pub unit: String,
+    /// In the case's unit; null if only a ratio was published.
+    pub value: Option<f64>,
     /// Over that of the first configuration, if that was published too.
     pub ratio: Option<f64>,
-    /// `doubtful` or `withdrawn`: what the document itself says of it.
-    pub mark: Option<String>,
+    /// Pages promoted, or moved by balancing.
+    pub pages_moved: Option<u64>,
+    /// Pages demoted.
+    pub pages_demoted: Option<u64>,
+    /// Hint faults.
+    pub hint_faults: Option<u64>,
+    /// Pages by node of each mapping.
+    pub pages: BTreeMap<String, Vec<u64>>,
+    /// `doubtful` or `withdrawn`: how far to trust it.
+    pub mark: Option<Mark>,
+    /// Why, or what else to know.
+    pub note: String,
 }
 
-/// A configuration before its run: what the scenario says of it.
-pub struct Named {
-    /// In words.
-    pub about: String,
-    /// Whether it is a bound.
-    pub bound: bool,
-    /// Its time or score.
-    pub value: f64,
-    /// What was published.
-    pub published: Option<Published>,
-}
-
-impl Case {
-    /// Holds runs against each other; `named[n]` belongs to `runs[n]`.
-    pub fn new(name: String, measure: Measure, named: Vec<Named>, runs: Vec<RunResult>) -> Case {
-        let mut configurations: Vec<Outcome> = named
-            .into_iter()
-            .zip(runs)
-            .map(|(named, run)| outcome(named, run))
-            .collect();
-        ratios(&mut configurations);
-        let summary = super::words::summary(&measure, &configurations);
-        Case {
-            name,
-            measure,
-            configurations,
-            summary,
+impl Outcome {
+    /// A run beside what was published; its ratio is known once all of its case are there.
+    pub fn new(
+        about: String,
+        bound: bool,
+        value: f64,
+        published: Option<Published>,
+        run: RunResult,
+    ) -> Outcome {
+        let count = |counter| run.counters.get(counter);
+        let promoted = count(Counter::PgpromoteSuccess);
+        Outcome {
+            about,
+            bound,
+            value,
+            ratio: None,
+            published,
+            pages_promoted: promoted,
+            // The kernel counts promotions there too.
+            pages_balanced: count(Counter::NumaPagesMigrated).saturating_sub(promoted),
+            pages_demoted: [
+                Counter::PgdemoteKswapd,
+                Counter::PgdemoteDirect,
+                Counter::PgdemoteKhugepaged,
+                Counter::PgdemoteProactive,
+            ]
+            .map(count)
+            .iter()
+            .sum(),
+            hint_faults: count(Counter::NumaHintFaults),
+            run,
         }
     }
 }
 
-fn outcome(named: Named, run: RunResult) -> Outcome {
-    let count = |counter| run.counters.get(counter);
-    let promoted = count(Counter::PgpromoteSuccess);
-    Outcome {
-        about: named.about,
-        bound: named.bound,
-        value: named.value,
-        ratio: None,
-        published: named.published,
-        pages_promoted: promoted,
-        // The kernel counts promotions there too.
-        pages_balanced: count(Counter::NumaPagesMigrated).saturating_sub(promoted),
-        pages_demoted: [
-            Counter::PgdemoteKswapd,
-            Counter::PgdemoteDirect,
-            Counter::PgdemoteKhugepaged,
-            Counter::PgdemoteProactive,
-        ]
-        .map(count)
-        .iter()
-        .sum(),
-        hint_faults: count(Counter::NumaHintFaults),
-        run,
-    }
-}
-
-fn ratios(outcomes: &mut [Outcome]) {
-    let first = outcomes.first().map(|outcome| outcome.value);
-    let published = outcomes
-        .first()
-        .and_then(|outcome| Some(outcome.published.as_ref()?.value));
-    let over = |value: f64, first: Option<f64>| {
-        let first = first.filter(|first| *first > 0.0)?;
-        Some(value / first)
-    };
-    for outcome in outcomes {
-        outcome.ratio = over(outcome.value, first);
-        if let Some(mine) = &mut outcome.published {
-            mine.ratio = over(mine.value, published);
+impl Case {
+    /// Holds runs against each other; the first is what the others are compared with, if it is the
+    /// scenario's first (`--only` may leave it out).
+    pub fn new(name: String, measure: Measure, mut outcomes: Vec<Outcome>, has_first: bool) -> Case {
+        let first = outcomes.first().map(|outcome| outcome.value);
+        if let Some(first) = first.filter(|first| has_first && *first > 0.0) {
+            for outcome in &mut outcomes {
+                outcome.ratio = Some(outcome.value / first);
+            }
+        }
+        let summary = super::words::summary(&measure, &outcomes);
+        Case {
+            name,
+            measure,
+            configurations: outcomes,
+            summary,
         }
     }
 }
@@ -299,19 +292,15 @@ pub mod samples {
 
     /// A comparison of three runs and two bounds; three of them were published.
     pub fn comparison() -> Comparison {
-        let published = |value: Option<f64>, mark: Option<&str>| {
-            value.map(|value| Published {
-                value,
-                unit: "s".to_owned(),
-                ratio: None,
-                mark: mark.map(str::to_owned),
-            })
-        };
-        let named = |about: &str, bound, ours, value, mark| Named {
-            about: about.to_owned(),
-            bound,
-            value: ours,
-            published: published(value, mark),
+        let outcome = |about: &str, published: Option<(f64, Option<Mark>)>, run: RunResult| {
+            let published = published.map(|(value, mark)| Published {
+                value: Some(value),
+                ratio: Some(value / 63.0),
+                mark,
+                ..Published::default()
+            });
+            let bound = matches!(run.configuration.as_str(), "static" | "oracle");
+            Outcome::new(about.to_owned(), bound, run.seconds, published, run)
         };
         let nodes = [(0, 96, true), (2, 0, false)];
         let case = Case::new(
@@ -321,19 +310,21 @@ pub mod samples {
                 unit: "s".to_owned(),
             },
             vec![
-                named("Nothing moves.", false, 60.0, Some(63.0), None),
-                named("Hint faults.", false, 54.0, Some(66.15), Some("doubtful")),
-                named("Hardware samples.", false, 45.0, Some(44.1), None),
-                named("Nothing moves; no kernel.", true, 59.5, None, None),
-                named("The best that there could be.", true, 40.0, None, None),
+                outcome("Nothing moves.", Some((63.0, None)), run("NUMAB0", 60.0, 0)),
+                outcome(
+                    "Hint faults.",
+                    Some((66.15, Some(Mark::Doubtful))),
+                    run("NUMAB2", 54.0, 300_000),
+                ),
+                outcome(
+                    "Hardware samples.",
+                    Some((44.1, None)),
+                    run("pghot-hwhints", 45.0, 2_000_000),
+                ),
+                outcome("Nothing moves; no kernel.", None, run("static", 59.5, 0)),
+                outcome("The best there could be.", None, run("oracle", 40.0, 0)),
             ],
-            vec![
-                run("NUMAB0", 60.0, 0),
-                run("NUMAB2", 54.0, 300_000),
-                run("pghot-hwhints", 45.0, 2_000_000),
-                run("static", 59.5, 0),
-                run("oracle", 40.0, 0),
-            ],
+            true,
         );
         Comparison {
             name: "made-up".to_owned(),
@@ -368,15 +359,6 @@ mod tests {
             .map(|outcome| outcome.ratio.unwrap())
             .collect();
         assert_eq!(ratios[..3], [1.0, 0.9, 0.75]);
-        let published = |n: usize| {
-            let published = comparison.cases[0].configurations[n].published.as_ref();
-            published.and_then(|published| published.ratio)
-        };
-        // 66.15 / 63 = 1.05 and 44.1 / 63 = 0.7.
-        assert_eq!(published(0), Some(1.0));
-        assert!((published(1).unwrap() - 1.05).abs() < 1e-12);
-        assert!((published(2).unwrap() - 0.7).abs() < 1e-12);
-        assert_eq!(published(3), None);
     }
 
     #[test]

@@ -1,106 +1,77 @@
-//! Scenarios by name or path, with the files that they name.
+//! Scenarios and machines by name or path, with the files that they name.
 //!
-//! A word with a slash or the ending `.toml` is a path; any other is a name of a shipped file, or
-//! else a file of the current folder. Files that a scenario or machine names are relative to it, and
-//! beside a shipped one they are shipped as well.
+//! A word with a slash or the ending `.toml` is a path; any other is the name of one that comes with
+//! memtide. Files that a file names are relative to it.
 
-use super::shipped::{self, Shipped};
 use crate::cli::BadUsage;
 use anyhow::Context as _;
-use memtide_sim::scenario::Scenario;
+use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
+use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
 use memtide_sim::workload::TraceRow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Where a file's neighbours are.
-#[derive(Clone, Debug)]
-pub enum Folder {
-    /// In the program.
-    Shipped,
-    /// On disk.
-    Disk(PathBuf),
+/// A scenario, ready to run.
+pub fn scenario(word: &str) -> anyhow::Result<Scenario> {
+    let scenario = without_trace(word)?;
+    let Some(file) = scenario.trace_file() else {
+        return Ok(scenario);
+    };
+    let rows = trace(&folder(word).join(file))?;
+    Ok(scenario.with_trace(rows))
 }
 
-impl Folder {
-    /// The text of a file by its path from here.
-    pub fn read(&self, path: &str) -> Result<String, String> {
-        match self {
-            Folder::Shipped => match shipped::at(path) {
-                Some(file) => Ok(file.text.to_owned()),
-                None => Err(format!("{path} does not come with memtide")),
-            },
-            Folder::Disk(folder) => {
-                let path = folder.join(path);
-                std::fs::read_to_string(&path)
-                    .map_err(|error| format!("{}: {error}", path.display()))
-            }
+/// A scenario, without its trace.
+pub fn without_trace(word: &str) -> anyhow::Result<Scenario> {
+    if let Some(shipped) = SHIPPED.iter().find(|shipped| shipped.name == word) {
+        return Ok(shipped.read()?);
+    }
+    let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
+    let text = text(word, "scenario", &names)?;
+    Scenario::read(&text, word, &mut |path| beside(word, path))
+        .map_err(|error| BadUsage(error.to_string()).into())
+}
+
+/// A machine.
+pub fn machine(word: &str) -> anyhow::Result<MachineSpec> {
+    let shipped = MACHINES.iter().find(|shipped| shipped.name == word);
+    let (file, text) = match shipped {
+        Some(shipped) => (shipped.path, shipped.text.to_owned()),
+        None => {
+            let names: Vec<&str> = MACHINES.iter().map(|shipped| shipped.name).collect();
+            (word, text(word, "machine", &names)?)
         }
-    }
+    };
+    let source = Source { file, text: &text };
+    MachineSpec::read(source, &mut |path| beside(file, path))
+        .map_err(|error| BadUsage(error.to_string()).into())
 }
 
-/// A file that was named on the command line.
-pub struct Found {
-    /// How errors call it.
-    pub file: String,
-    /// What it holds.
-    pub text: String,
-    /// Where its neighbours are.
-    pub folder: Folder,
-}
-
-/// Looks for what a word names; `known` are the shipped files that it may name.
-pub fn find(word: &str, what: &str, known: &[&'static Shipped]) -> anyhow::Result<Found> {
-    let is_path = word.contains('/') || word.ends_with(".toml");
-    if !is_path && let Some(file) = known.iter().find(|file| file.name() == word) {
-        return Ok(Found {
-            file: file.path.to_owned(),
-            text: file.text.to_owned(),
-            folder: Folder::Shipped,
-        });
-    }
-    let path = Path::new(word);
-    if !is_path && !path.exists() {
-        let names: Vec<&str> = known.iter().map(|file| file.name()).collect();
-        let hint = match nearest(word, &names) {
+/// The text of a file that is named by its path; `names` could have been meant instead.
+fn text(word: &str, what: &str, names: &[&str]) -> anyhow::Result<String> {
+    if !word.contains('/') && !word.ends_with(".toml") {
+        let hint = match nearest(word, names) {
             Some(name) => format!("did you mean {name}? "),
             None => String::new(),
         };
         return Err(BadUsage(format!(
-            "no {what} is called {word:?}; {hint}memtide sim list shows them, and a file ends with .toml"
+            "no {what} is called {word:?}; {hint}memtide sim list shows those that there are, and the \
+             name of a file ends with .toml"
         ))
         .into());
     }
-    let text = std::fs::read_to_string(path).map_err(|error| BadUsage(format!("{word}: {error}")))?;
-    Ok(Found {
-        file: word.to_owned(),
-        text,
-        folder: Folder::Disk(path.parent().unwrap_or(Path::new("")).to_owned()),
-    })
+    std::fs::read_to_string(word).map_err(|error| BadUsage(format!("{word}: {error}")).into())
 }
 
-/// A scenario, ready to run.
-pub fn scenario(word: &str) -> anyhow::Result<Scenario> {
-    let known: Vec<_> = shipped::scenarios().collect();
-    let found = find(word, "scenario", &known)?;
-    let mut scenario = parse(&found)?;
-    if let Some(file) = scenario.trace_file() {
-        let path = match &found.folder {
-            Folder::Disk(folder) => folder.join(file),
-            Folder::Shipped => PathBuf::from(file),
-        };
-        scenario.set_trace(trace(&path)?);
-    }
-    Ok(scenario)
+/// The folder of a file that was named by its path.
+fn folder(file: &str) -> &Path {
+    Path::new(file).parent().unwrap_or(Path::new(""))
 }
 
-/// A scenario without its trace.
-pub fn parse(found: &Found) -> anyhow::Result<Scenario> {
-    let source = Source {
-        file: &found.file,
-        text: &found.text,
-    };
-    let mut read = |path: &str| found.folder.read(path);
-    Scenario::read(source, &mut read).map_err(|error| BadUsage(error.to_string()).into())
+/// A file by its path relative to another.
+fn beside(file: &str, path: &str) -> Result<String, String> {
+    let path = folder(file).join(path);
+    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The rows of a recording.

@@ -5,7 +5,7 @@ use super::comparison::{Comparison, Document};
 use super::progress::Bar;
 use super::{compare, html, load, replay, table};
 use crate::cli::{BadUsage, Context};
-use memtide_sim::scenario::{Options, Scenario};
+use memtide_sim::scenario::{self, Options, RunError, Scenario};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,8 +22,9 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             .map(|word| load::scenario(word))
             .collect::<Result<Vec<_>, _>>()?,
     };
+    let options = options(args);
     for scenario in &scenarios {
-        known(scenario, &args.only)?;
+        scenario.runs(&options).map_err(blame)?;
     }
     let to_stdout = args
         .json
@@ -33,7 +34,7 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         scenarios: Vec::new(),
     };
     for scenario in &scenarios {
-        let (comparison, rate) = one(scenario, args)?;
+        let (comparison, rate) = one(scenario, &options)?;
         if !to_stdout {
             let blank = if document.scenarios.is_empty() { "" } else { "\n" };
             let text = table::text(&comparison, rate, context.styled);
@@ -55,40 +56,36 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a scenario; also how many accesses it simulated a second of the clock on the wall.
-fn one(scenario: &Scenario, args: &RunArgs) -> anyhow::Result<(Comparison, Option<f64>)> {
+fn options(args: &RunArgs) -> Options {
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
-    let options = Options {
+    Options {
         seed: args.seed,
         scale: args.scale,
         jobs: jobs.map_or(1, NonZeroUsize::get),
         only: args.only.clone(),
-    };
-    let names = scenario.selected(&options.only);
-    let bar = Bar::new(&scenario.name, names.len());
-    let start = Instant::now();
-    let runs = scenario.run(&options, &|configuration, share| bar.at(configuration, share));
-    let elapsed = start.elapsed().as_secs_f64();
-    bar.finish();
-    let accesses: u64 = runs.iter().map(|run| run.accesses).sum();
-    let rate = (accesses > 0 && elapsed > 0.0).then(|| accesses as f64 / elapsed);
-    Ok((compare::comparison(scenario, &options, runs), rate))
+    }
 }
 
-/// Whether the scenario has the configurations that were asked for.
-fn known(scenario: &Scenario, only: &[String]) -> anyhow::Result<()> {
-    let names: Vec<&str> = scenario
-        .configurations
-        .iter()
-        .map(|configuration| configuration.name.as_str())
-        .collect();
-    match only.iter().find(|name| !names.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => Err(BadUsage(format!(
-            "--only: {} has no configuration {name:?}; it has {}",
-            scenario.name,
-            names.join(", ")
-        ))
-        .into()),
+/// Runs a scenario; also how many accesses it simulated a second of the clock on the wall.
+fn one(scenario: &Scenario, options: &Options) -> anyhow::Result<(Comparison, Option<f64>)> {
+    let runs = scenario.runs(options).map_err(blame)?;
+    let bar = Bar::new(&scenario.name, runs.len());
+    let start = Instant::now();
+    let ran = scenario::run(scenario, options, &bar);
+    let elapsed = start.elapsed().as_secs_f64();
+    bar.finish();
+    let ran = ran.map_err(blame)?;
+    let accesses: u64 = ran.rows.iter().map(|row| row.result.accesses).sum();
+    let rate = (accesses > 0 && elapsed > 0.0).then(|| accesses as f64 / elapsed);
+    Ok((compare::comparison(scenario, ran), rate))
+}
+
+/// An error of the words that were given, or of the run.
+fn blame(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::NoConfiguration { .. } | RunError::Scale { .. } => {
+            BadUsage(error.to_string()).into()
+        }
+        RunError::Run { .. } => error.into(),
     }
 }

@@ -1,10 +1,11 @@
 //! A comparison as text: one table of what came out, one of what it cost, one line of words.
 
 use super::causes::CAUSES;
-use super::comparison::{COUNTS, Case, Comparison, MeasureKind, Outcome};
+use super::comparison::{COUNTS, Case, Comparison, MeasureKind, NodeLine, Outcome};
 use super::words::{amount, cpu_seconds, grouped, percent, ratio};
 use crate::topology::table;
 use comfy_table::CellAlignment::{Left, Right};
+use memtide_sim::scenario::Mark;
 use std::fmt::Write as _;
 
 /// The whole of it; `rate` is simulated accesses a second of wall-clock time.
@@ -16,6 +17,9 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
             let _ = writeln!(text, "{}\n", case.name);
         }
         outcomes(case, styled, &mut text);
+        if case.measure.kind == MeasureKind::Pages {
+            placed(case, &comparison.nodes, styled, &mut text);
+        }
         overhead(case, styled, &mut text);
     }
     for line in notes(comparison) {
@@ -41,21 +45,18 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
     let measure = &case.measure;
     let all = &case.configurations;
     let published = all.iter().any(|outcome| outcome.published.is_some());
-    let mut columns: Vec<Column<'_>> = vec![
-        (
-            match measure.kind {
-                MeasureKind::Time => "time",
-                MeasureKind::Score => "score",
-            },
-            Box::new(|outcome| amount(outcome.value, &measure.unit)),
-        ),
-        (
-            "ratio",
-            Box::new(|outcome| or_dash(outcome.ratio.map(ratio))),
-        ),
-    ];
-    if published {
-        columns.push(("published", Box::new(published_ratio)));
+    let mut columns: Vec<Column<'_>> = Vec::new();
+    if measure.kind != MeasureKind::Pages {
+        let name = match measure.kind {
+            MeasureKind::Time => "time",
+            _ => "score",
+        };
+        let value = |outcome: &Outcome| amount(outcome.value, &measure.unit);
+        columns.push((name, Box::new(value)));
+        columns.push(("ratio", Box::new(|outcome| or_dash(outcome.ratio.map(ratio)))));
+        if published {
+            columns.push(("published", Box::new(published_ratio)));
+        }
     }
     columns.push((
         "fast tier",
@@ -77,6 +78,32 @@ fn published_ratio(outcome: &Outcome) -> String {
     };
     let mark = if published.mark.is_some() { "*" } else { "" };
     format!("{}{mark}", or_dash(published.ratio.map(ratio)))
+}
+
+/// Where the pages of each mapping lie, beside the published counts.
+fn placed(case: &Case, nodes: &[NodeLine], styled: bool, text: &mut String) {
+    let names: Vec<String> = nodes.iter().map(|node| format!("node {}", node.id)).collect();
+    let mut header = vec![("configuration", Left), ("mapping", Left)];
+    header.extend(names.iter().map(|name| (name.as_str(), Right)));
+    header.push(("published", Left));
+    let mut table = table(&header, styled);
+    for outcome in &case.configurations {
+        for placed in &outcome.run.placed {
+            let published = outcome.published.as_ref();
+            let published = published.and_then(|published| published.pages.get(&placed.region));
+            let mut row = vec![outcome.run.configuration.clone(), placed.region.clone()];
+            row.extend(placed.pages.iter().map(|&pages| grouped(pages)));
+            row.push(or_dash(published.map(|pages| counts(pages))));
+            table.add_row(row);
+        }
+    }
+    let _ = writeln!(text, "Pages by node:\n\n{}\n", table.trim_fmt());
+}
+
+/// Counts of pages by node, in one cell.
+pub fn counts(pages: &[u64]) -> String {
+    let pages: Vec<String> = pages.iter().map(|&pages| grouped(pages)).collect();
+    pages.join(" / ")
 }
 
 fn overhead(case: &Case, styled: bool, text: &mut String) {
@@ -120,10 +147,10 @@ fn print(columns: Vec<Column<'_>>, outcomes: &[Outcome], styled: bool, text: &mu
 /// What the reader of the tables has to know.
 fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
-    for mark in ["doubtful", "withdrawn"] {
+    for (mark, word) in [(Mark::Doubtful, "doubtful"), (Mark::Withdrawn, "withdrawn")] {
         let marked = |outcome: &&Outcome| {
             let published = outcome.published.as_ref();
-            published.is_some_and(|published| published.mark.as_deref() == Some(mark))
+            published.is_some_and(|published| published.mark == Some(mark))
         };
         let mut names: Vec<&str> = comparison
             .cases
@@ -134,7 +161,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             .collect();
         names.dedup();
         if !names.is_empty() {
-            notes.push(format!("* Published, and {mark}: {}.", names.join(", ")));
+            notes.push(format!("* Published, and {word}: {}.", names.join(", ")));
         }
     }
     for row in &comparison.not_run {

@@ -6,8 +6,11 @@ use super::comparison::{Measure, MeasureKind, Outcome};
 pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
     let better = |a: &f64, b: &f64| match measure.kind {
         MeasureKind::Time => a.total_cmp(b),
-        MeasureKind::Score => b.total_cmp(a),
+        MeasureKind::Score | MeasureKind::Pages => b.total_cmp(a),
     };
+    if measure.kind == MeasureKind::Pages {
+        return "Where the pages lie is the result; nothing is faster or slower.".to_owned();
+    }
     let Some(first) = outcomes.first() else {
         return "Nothing was run.".to_owned();
     };
@@ -36,7 +39,7 @@ pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
             "Best: {name} takes {value}, {} less time than {against}",
             percent(1.0 - ratio)
         ),
-        (Some(ratio), MeasureKind::Score) => format!(
+        (Some(ratio), _) => format!(
             "Best: {name} reaches {value}, {} more than {against}",
             percent(ratio - 1.0)
         ),
@@ -55,13 +58,13 @@ fn room(measure: &Measure, best: f64, oracle: f64) -> Option<String> {
     }
     let left = match measure.kind {
         MeasureKind::Time => best / oracle - 1.0,
-        MeasureKind::Score => 1.0 - best / oracle,
+        MeasureKind::Score | MeasureKind::Pages => 1.0 - best / oracle,
     };
     let bound = "the bound that knows every access beforehand";
     Some(match (left, measure.kind) {
         (left, _) if left < 0.005 => format!("it is as good as {bound}"),
         (left, MeasureKind::Time) => format!("{} longer than {bound}", percent(left)),
-        (left, MeasureKind::Score) => format!("{} below {bound}", percent(left)),
+        (left, _) => format!("{} below {bound}", percent(left)),
     })
 }
 

@@ -127,6 +127,7 @@ fn table_guide(case: &Case) -> String {
     let value = match case.measure.kind {
         MeasureKind::Time => "Time is simulated time, and less is better.",
         MeasureKind::Score => "The score is the workload's own, and more is better.",
+        MeasureKind::Pages => "Where the pages lie is the result.",
     };
     let marked = case
         .configurations
@@ -151,7 +152,7 @@ fn table(case: &Case) -> String {
     let mut head = vec![
         match case.measure.kind {
             MeasureKind::Time => "time",
-            MeasureKind::Score => "score",
+            MeasureKind::Score | MeasureKind::Pages => "score",
         },
         "ratio",
     ];
@@ -178,7 +179,8 @@ fn table(case: &Case) -> String {
             match &outcome.published {
                 Some(figure) => {
                     let mark = if figure.mark.is_some() { "*" } else { "" };
-                    cells.push(format!("{}{mark}", amount(figure.value, &figure.unit)));
+                    let value = figure.value.map(|value| amount(value, &case.measure.unit));
+                    cells.push(format!("{}{mark}", value.as_deref().unwrap_or("–")));
                     cells.push(figure.ratio.map_or("–".to_owned(), ratio));
                 }
                 None => cells.extend(["–".to_owned(), "–".to_owned()]),

@@ -10,7 +10,7 @@ use memtide_sim::result::Series;
 pub fn values_title(case: &Case) -> &'static str {
     match case.measure.kind {
         MeasureKind::Time => "Time, relative to the first configuration",
-        MeasureKind::Score => "Score, relative to the first configuration",
+        MeasureKind::Score | MeasureKind::Pages => "Score, relative to the first configuration",
     }
 }
 
@@ -18,7 +18,7 @@ pub fn values_title(case: &Case) -> &'static str {
 pub fn values_guide(case: &Case) -> String {
     let better = match case.measure.kind {
         MeasureKind::Time => "Shorter is better.",
-        MeasureKind::Score => "Longer is better.",
+        MeasureKind::Score | MeasureKind::Pages => "Longer is better.",
     };
     let published = case
         .configurations
