@@ -56,8 +56,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = jobs, allow_negative_numbers = true)]
     pub jobs: Option<NonZeroUsize>,
 
-    /// Run only these configurations, and the bounds if they are named
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    /// Run only these configurations; may be given several times
+    #[arg(long, value_name = "NAME,...")]
     pub only: Vec<String>,
 }
 
@@ -79,6 +79,24 @@ pub struct ExplainArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+/// The names in `--only`: a list with commas, in which a name that is known may hold commas itself.
+pub fn names(only: &[String], known: &[String]) -> Vec<String> {
+    let mut names = Vec::new();
+    for list in only {
+        let mut parts: &[&str] = &list.split(',').collect::<Vec<_>>();
+        while !parts.is_empty() {
+            let joined = |count: usize| parts[..count].join(",").trim().to_owned();
+            let longest = (1..=parts.len())
+                .rev()
+                .find(|&n| known.contains(&joined(n)));
+            let count = longest.unwrap_or(1);
+            names.push(joined(count));
+            parts = &parts[count..];
+        }
+    }
+    names
 }
 
 fn seed(text: &str) -> Result<u64, String> {
@@ -111,6 +129,16 @@ fn scale(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_may_hold_commas() {
+        let known = ["a", "b, c", "b"].map(str::to_owned);
+        let names = |only: &str| names(&[only.to_owned()], &known);
+        assert_eq!(names("a,b, c"), ["a", "b, c"]);
+        assert_eq!(names("b, a"), ["b", "a"]);
+        // An unknown one is left for whoever knows what to say.
+        assert_eq!(names("b, d"), ["b", "d"]);
+    }
 
     #[test]
     fn scales_are_one_over_a_power_of_two() {

@@ -1,6 +1,8 @@
 //! From the simulator's rows to a comparison.
 
-use super::comparison::{Case, Comparison, Measure, MeasureKind, NodeLine, NotRun, Outcome, Published};
+use super::comparison::{
+    Case, Comparison, Measure, MeasureKind, NodeLine, NotRun, Outcome, Published,
+};
 use memtide_sim::scenario::{self, PublishedBeside, Row, Scenario, Unit};
 use memtide_sim::spec::MachineSpec;
 
@@ -8,12 +10,15 @@ use memtide_sim::spec::MachineSpec;
 pub fn comparison(scenario: &Scenario, ran: scenario::Comparison) -> Comparison {
     let mut rows = ran.rows;
     let cases = scenario.cases.iter().filter_map(|case| {
-        let (mine, others): (Vec<Row>, Vec<Row>) =
-            std::mem::take(&mut rows).into_iter().partition(|row| row.case == case.name);
+        let (mine, others): (Vec<Row>, Vec<Row>) = std::mem::take(&mut rows)
+            .into_iter()
+            .partition(|row| row.case == case.name);
         rows = others;
         let first = mine.first()?;
         let all = scenario.configurations_of(case);
-        let has_first = all.first().is_some_and(|all| all.name == first.configuration);
+        let has_first = all
+            .first()
+            .is_some_and(|all| all.name == first.configuration);
         let measure = measure(first.unit);
         let outcomes = mine
             .into_iter()
@@ -56,7 +61,9 @@ pub fn nodes(machine: &MachineSpec) -> Vec<NodeLine> {
             id: node.id,
             cpus: node.cpus,
             memory_bytes: node.capacity_bytes,
-            top_tier: machine.topology.is_top_tier(memtide_core::units::NodeId(node.id)),
+            top_tier: machine
+                .topology
+                .is_top_tier(memtide_core::units::NodeId(node.id)),
         })
         .collect()
 }
@@ -64,7 +71,13 @@ pub fn nodes(machine: &MachineSpec) -> Vec<NodeLine> {
 fn outcome(row: Row, about: &str, bound: bool) -> Outcome {
     let per = per_unit(row.unit);
     let published = row.published.map(|published| beside(published, per));
-    Outcome::new(about.to_owned(), bound, row.value / per, published, row.result)
+    Outcome::new(
+        about.to_owned(),
+        bound,
+        row.value / per,
+        published,
+        row.result,
+    )
 }
 
 fn beside(published: PublishedBeside, per: f64) -> Published {

@@ -192,7 +192,12 @@ impl Outcome {
 impl Case {
     /// Holds runs against each other; the first is what the others are compared with, if it is the
     /// scenario's first (`--only` may leave it out).
-    pub fn new(name: String, measure: Measure, mut outcomes: Vec<Outcome>, has_first: bool) -> Case {
+    pub fn new(
+        name: String,
+        measure: Measure,
+        mut outcomes: Vec<Outcome>,
+        has_first: bool,
+    ) -> Case {
         let first = outcomes.first().map(|outcome| outcome.value);
         if let Some(first) = first.filter(|first| has_first && *first > 0.0) {
             for outcome in &mut outcomes {

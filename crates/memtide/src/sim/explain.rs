@@ -91,7 +91,10 @@ impl Report {
         let mut configurations: Vec<Named> = Vec::new();
         for case in &scenario.cases {
             for configuration in scenario.configurations_of(case) {
-                if !configurations.iter().any(|named| named.name == configuration.name) {
+                if !configurations
+                    .iter()
+                    .any(|named| named.name == configuration.name)
+                {
                     configurations.push(Named {
                         name: configuration.name,
                         about: configuration.about,
@@ -219,7 +222,10 @@ fn text(report: &Report, word: &str, styled: bool) -> String {
         let _ = writeln!(text, "\nWHAT WAS PUBLISHED\n");
         let _ = writeln!(text, "{}", published_table(report, styled));
         let marks = [
-            (Mark::Doubtful, "doubtful: its author calls it noisy, or it contradicts itself"),
+            (
+                Mark::Doubtful,
+                "doubtful: its author calls it noisy, or it contradicts itself",
+            ),
             (Mark::Withdrawn, "withdrawn: its author took it back"),
         ];
         for (mark, meaning) in marks {
@@ -245,7 +251,10 @@ fn published_table(report: &Report, styled: bool) -> String {
             Mark::Withdrawn => "withdrawn".to_owned(),
         });
         let note = Some(row.note.clone()).filter(|note| !note.is_empty());
-        let not_run = row.not_run.as_ref().map(|why| format!("not run here: {why}"));
+        let not_run = row
+            .not_run
+            .as_ref()
+            .map(|why| format!("not run here: {why}"));
         let all: Vec<String> = [mark, note, not_run].into_iter().flatten().collect();
         all.join("; ")
     };
@@ -258,8 +267,16 @@ fn published_table(report: &Report, styled: bool) -> String {
         columns.push(("  case", true, Box::new(|row| format!("  {}", row.case))));
     }
     let indent = if cases { "" } else { "  " };
-    let name = if cases { "configuration" } else { "  configuration" };
-    columns.push((name, true, Box::new(move |row| format!("{indent}{}", row.configuration))));
+    let name = if cases {
+        "configuration"
+    } else {
+        "  configuration"
+    };
+    columns.push((
+        name,
+        true,
+        Box::new(move |row| format!("{indent}{}", row.configuration)),
+    ));
     columns.push((
         "figure",
         false,

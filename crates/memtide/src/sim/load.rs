@@ -27,40 +27,46 @@ pub fn without_trace(word: &str) -> anyhow::Result<Scenario> {
         return Ok(shipped.read()?);
     }
     let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
-    let text = text(word, "scenario", &names)?;
+    let text = text(word, "scenario", &names).map_err(BadUsage)?;
     Scenario::read(&text, word, &mut |path| beside(word, path))
         .map_err(|error| BadUsage(error.to_string()).into())
 }
 
 /// A machine.
 pub fn machine(word: &str) -> anyhow::Result<MachineSpec> {
-    let shipped = MACHINES.iter().find(|shipped| shipped.name == word);
-    let (file, text) = match shipped {
-        Some(shipped) => (shipped.path, shipped.text.to_owned()),
-        None => {
-            let names: Vec<&str> = MACHINES.iter().map(|shipped| shipped.name).collect();
-            (word, text(word, "machine", &names)?)
-        }
+    let text = machine_text(word).map_err(BadUsage)?;
+    let source = Source {
+        file: word,
+        text: &text,
     };
-    let source = Source { file, text: &text };
-    MachineSpec::read(source, &mut |path| beside(file, path))
+    MachineSpec::read(source, &mut |path| beside(word, path))
         .map_err(|error| BadUsage(error.to_string()).into())
 }
 
+/// The text of a machine's file.
+pub fn machine_text(word: &str) -> Result<String, String> {
+    match MACHINES.iter().find(|shipped| shipped.name == word) {
+        Some(shipped) => Ok(shipped.text.to_owned()),
+        None => {
+            let names: Vec<&str> = MACHINES.iter().map(|shipped| shipped.name).collect();
+            text(word, "machine", &names)
+        }
+    }
+}
+
 /// The text of a file that is named by its path; `names` could have been meant instead.
-fn text(word: &str, what: &str, names: &[&str]) -> anyhow::Result<String> {
+fn text(word: &str, what: &str, names: &[&str]) -> Result<String, String> {
     if !word.contains('/') && !word.ends_with(".toml") {
         let hint = match nearest(word, names) {
             Some(name) => format!("did you mean {name}? "),
             None => String::new(),
         };
-        return Err(BadUsage(format!(
+        return Err(format!(
             "no {what} is called {word:?}; {hint}memtide sim list shows those that there are, and the \
              name of a file ends with .toml"
-        ))
-        .into());
+        ));
     }
-    std::fs::read_to_string(word).map_err(|error| BadUsage(format!("{word}: {error}")).into())
+    std::fs::read_to_string(word).map_err(|error| format!("{word}: {error}"))
 }
 
 /// The folder of a file that was named by its path.

@@ -5,7 +5,6 @@
 //! JSON as it stands, as tables ([`table`]) or as a page with charts ([`html`]). Only the number of
 //! simulated accesses a second depends on the clock on the wall, and it is in the tables alone.
 
-mod about;
 mod args;
 mod causes;
 mod compare;

@@ -22,9 +22,8 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             .map(|word| load::scenario(word))
             .collect::<Result<Vec<_>, _>>()?,
     };
-    let options = options(args);
     for scenario in &scenarios {
-        scenario.runs(&options).map_err(blame)?;
+        scenario.runs(&options(args, scenario)).map_err(blame)?;
     }
     let to_stdout = args
         .json
@@ -34,9 +33,13 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         scenarios: Vec::new(),
     };
     for scenario in &scenarios {
-        let (comparison, rate) = one(scenario, &options)?;
+        let (comparison, rate) = one(scenario, &options(args, scenario))?;
         if !to_stdout {
-            let blank = if document.scenarios.is_empty() { "" } else { "\n" };
+            let blank = if document.scenarios.is_empty() {
+                ""
+            } else {
+                "\n"
+            };
             let text = table::text(&comparison, rate, context.styled);
             context.print(&format!("{blank}{text}"))?;
         }
@@ -56,13 +59,20 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(args: &RunArgs) -> Options {
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok());
+fn options(args: &RunArgs, scenario: &Scenario) -> Options {
+    let all = scenario.runs(&Options::default()).unwrap_or_default();
+    let known: Vec<String> = all
+        .into_iter()
+        .map(|(_, configuration)| configuration)
+        .collect();
+    let jobs = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok());
     Options {
         seed: args.seed,
         scale: args.scale,
         jobs: jobs.map_or(1, NonZeroUsize::get),
-        only: args.only.clone(),
+        only: super::args::names(&args.only, &known),
     }
 }
 

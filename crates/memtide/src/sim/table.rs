@@ -53,7 +53,10 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
         };
         let value = |outcome: &Outcome| amount(outcome.value, &measure.unit);
         columns.push((name, Box::new(value)));
-        columns.push(("ratio", Box::new(|outcome| or_dash(outcome.ratio.map(ratio)))));
+        columns.push((
+            "ratio",
+            Box::new(|outcome| or_dash(outcome.ratio.map(ratio))),
+        ));
         if published {
             columns.push(("published", Box::new(published_ratio)));
         }
@@ -82,7 +85,10 @@ fn published_ratio(outcome: &Outcome) -> String {
 
 /// Where the pages of each mapping lie, beside the published counts.
 fn placed(case: &Case, nodes: &[NodeLine], styled: bool, text: &mut String) {
-    let names: Vec<String> = nodes.iter().map(|node| format!("node {}", node.id)).collect();
+    let names: Vec<String> = nodes
+        .iter()
+        .map(|node| format!("node {}", node.id))
+        .collect();
     let mut header = vec![("configuration", Left), ("mapping", Left)];
     header.extend(names.iter().map(|name| (name.as_str(), Right)));
     header.push(("published", Left));

@@ -1,11 +1,11 @@
 //! What a configuration means, in plain words, from its settings.
 
+use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
-use memtide_sim::config::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
 
 /// One to four sentences.
-pub fn configuration(configuration: &Configuration) -> String {
+pub(crate) fn in_words(configuration: &Configuration) -> String {
     match configuration.bound {
         Some(Bound::Static) => {
             return "A bound: pages stay where they were first put, and looking after them costs \
@@ -153,14 +153,14 @@ mod tests {
     fn a_configuration_in_words() {
         let mut plain = Configuration::off("x");
         assert_eq!(
-            configuration(&plain),
+            in_words(&plain),
             "NUMA balancing is off: the kernel moves no page to where it is used."
         );
         plain.interleave = Some(Interleave {
             weights: vec![(0, 9), (2, 1)],
             targeted: true,
         });
-        assert!(configuration(&plain).ends_with(
+        assert!(in_words(&plain).ends_with(
             "Pages of the memory that is read and written most go to the nodes in turn, by weight \
              (0=9, 2=1)."
         ));
@@ -180,7 +180,7 @@ mod tests {
             ..Configuration::off("y")
         };
         assert_eq!(
-            configuration(&tracked),
+            in_words(&tracked),
             "NUMA balancing is off. Hot-page tracking is fed by hardware samples (one every 100000 \
              operations, cache misses only) and scans of accessed bits every 4 s and calls a page hot \
              after 2 recorded accesses within 5 s (four bytes a page); threads of their own move hot \
