@@ -265,7 +265,7 @@ impl Kernel {
         let region = self.regions.get(region);
         for slot in region.slots() {
             let pte = self.ptes[slot as usize];
-            if pte.has(Flags::PRESENT) {
+            if pte.has_any(Flags::PRESENT.with(Flags::MIGRATING)) {
                 pages[pte.node_index()] += 1;
             }
         }

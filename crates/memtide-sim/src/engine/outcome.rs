@@ -3,7 +3,7 @@
 use super::series::{Heat, Totals};
 use super::{PS, Run, Source};
 use crate::page::MAX_NODES;
-use crate::result::{Overhead, Placed, RunResult, Score};
+use crate::result::{Overhead, Placed, RunResult};
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
 
@@ -74,14 +74,11 @@ impl<W: Source> Run<W> {
             nodes.iter().map(|node| pages[node.index()] * s).collect()
         };
         let placed = self.kernel.regions.iter().zip(&self.placed);
-        let rate = (self.tally.accesses * s) as f64 / seconds.max(1e-12);
         RunResult {
             configuration: self.configuration.name.clone(),
             seconds,
-            score: self.ends_at_ps.map(|_| Score {
-                value: rate,
-                unit: "accesses/s",
-            }),
+            // What counts as a score is for who knows the workload to say.
+            score: None,
             counters,
             tlb_shootdowns: self.hw.counters.tlb_shootdowns * s,
             tlb_misses: self.tally.tlb_misses * s,

@@ -214,14 +214,14 @@ impl Kernel {
         let mappers: Vec<Slot> = self.mappers(parcel.owner).collect();
         for head in mappers {
             for page in 0..parcel.pages {
-                self.ptes[(head + page) as usize].set_frame(parcel.new + page, target);
+                let pte = &mut self.ptes[(head + page) as usize];
+                pte.set_frame(parcel.new + page, target);
+                if travels {
+                    pte.clear(Flags::PRESENT);
+                    pte.set(Flags::MIGRATING);
+                }
             }
-            let pte = &mut self.ptes[head as usize];
-            pte.clear(Flags::HINT);
-            if travels {
-                pte.clear(Flags::PRESENT);
-                pte.set(Flags::MIGRATING);
-            }
+            self.ptes[head as usize].clear(Flags::HINT);
         }
         // A file's page may be mapped by nobody.
         self.ptes[parcel.owner as usize].set_frame(parcel.new, target);
@@ -289,11 +289,14 @@ impl Kernel {
         self.put_back(owner);
     }
 
+    /// A folio's entries are present again.
     fn settle(&mut self, head: Slot) {
-        let pte = &mut self.ptes[head as usize];
-        if pte.has(Flags::MIGRATING) {
-            pte.clear(Flags::MIGRATING);
-            pte.set(Flags::PRESENT);
+        for page in 0..self.folio_pages(head) {
+            let pte = &mut self.ptes[(head + page) as usize];
+            if pte.has(Flags::MIGRATING) {
+                pte.clear(Flags::MIGRATING);
+                pte.set(Flags::PRESENT);
+            }
         }
     }
 }

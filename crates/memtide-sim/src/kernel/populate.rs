@@ -37,6 +37,8 @@ impl Kernel {
             let write = plan.writable && plan.kind != Kind::PrivateFile;
             self.populate_region(hw, who, region, write, &mut clock)?;
         }
+        // The run's own clock begins at 0.
+        self.finish_moves(u64::MAX);
         Ok(())
     }
 
@@ -57,6 +59,7 @@ impl Kernel {
             let ns = self.fault_not_present(hw, &who, slot, write)?;
             *clock += ns * u64::from(self.scale);
             if *clock - reclaimed >= STEP_NS {
+                self.finish_moves(*clock);
                 self.background_reclaim(hw, *clock, *clock - reclaimed);
                 reclaimed = *clock;
             }

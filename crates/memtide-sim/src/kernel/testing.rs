@@ -131,9 +131,20 @@ impl Bench {
         configuration: &Configuration,
         scale: u32,
     ) -> Bench {
-        let thread = ThreadPlan {
-            space: 0,
-            nodes: vec![0],
+        Bench::with_threads(spec, regions, &[(0, &[0])], configuration, scale)
+    }
+
+    /// Threads are spaces and the nodes that they may use.
+    pub fn with_threads(
+        spec: &MachineSpec,
+        regions: Vec<RegionPlan>,
+        threads: &[(u16, &[u16])],
+        configuration: &Configuration,
+        scale: u32,
+    ) -> Bench {
+        let thread = |&(space, nodes): &(u16, &[u16])| ThreadPlan {
+            space,
+            nodes: nodes.to_vec(),
             pattern: Pattern::Random,
             ops_per_access: 1,
             think_ns: 0.0,
@@ -141,7 +152,7 @@ impl Bench {
         };
         let plan = Plan {
             regions,
-            threads: vec![thread],
+            threads: threads.iter().map(thread).collect(),
             ends_at_ns: None,
         };
         Bench {
@@ -162,10 +173,27 @@ impl Bench {
         }
     }
 
+    /// A thread of the plan, where it runs now.
+    pub fn thread(&self, thread: u32, space: u16) -> Who {
+        let cpu = self.hw.cpu_of_thread(thread);
+        Who {
+            thread,
+            cpu,
+            node: self.hw.node_of_cpu(cpu),
+            space,
+            now_ns: self.now_ns,
+        }
+    }
+
     /// A thread on `node` touches a page as hardware would.
     pub fn touch(&mut self, node: u16, slot: Slot, write: bool) -> Result<u64, KernelError> {
-        use crate::page::Flags;
         let who = self.who(node);
+        self.touch_by(who, slot, write)
+    }
+
+    /// The same by anybody.
+    pub fn touch_by(&mut self, who: Who, slot: Slot, write: bool) -> Result<u64, KernelError> {
+        use crate::page::Flags;
         let mut ns = 0;
         for _ in 0..8 {
             let head = self.kernel.head(slot);

@@ -1,6 +1,9 @@
-//! The kernel's memory side on small machines. Balancing and migration have tests of their own.
+//! The kernel on small machines.
 
+mod balancing;
 mod faulting;
 mod memory;
+mod migrating;
 mod placing;
+mod promoting;
 mod reclaiming;

@@ -464,3 +464,78 @@ impl Run {
         }
     }
 }
+
+/// A fast node of so many pages with CPUs over a slow one of four times as many, for benchmarks.
+#[allow(dead_code)]
+pub fn two_tiers(pages: u64) -> MachineSpec {
+    let node = |id: u16, pages: u64, cpus: Vec<u32>| NodeInput {
+        id: NodeId(id),
+        online: true,
+        memory_bytes: pages * 4096,
+        cpus,
+        distances: None,
+        figures: Default::default(),
+        tier: None,
+    };
+    let mut spec = machine(&mut Choices::of_seed(0), 1);
+    let sizes = [(pages, 64), (pages * 4, 0)];
+    let mut nodes = Vec::new();
+    for (id, (pages, cpus)) in sizes.into_iter().enumerate() {
+        let mut node = spec.nodes[0].clone();
+        node.id = id as u16;
+        node.capacity_bytes = pages * 4096;
+        node.cpus = cpus;
+        node.seen_from = vec![1.0; 2];
+        nodes.push(node);
+    }
+    spec.nodes = nodes;
+    let inputs = TopologyInput {
+        nodes: vec![
+            node(0, pages, (0..64).collect()),
+            node(1, pages * 4, vec![]),
+        ],
+    };
+    spec.topology = Topology::try_from(inputs).expect("a machine that can be");
+    spec
+}
+
+/// Anonymous memory where the thread is.
+#[allow(dead_code)]
+pub fn plain_region(pages: u32) -> RegionPlan {
+    RegionPlan {
+        name: "data".into(),
+        space: 0,
+        kind: Kind::Anonymous,
+        file: None,
+        writable: true,
+        huge: false,
+        pages,
+        start_vpn: 0,
+        policy: Policy {
+            mode: Mode::Local,
+            flags: ModeFlags::default(),
+            nodes: NodeMask::EMPTY,
+            remembered: NodeMask::EMPTY,
+            home: None,
+            on_fault: true,
+            to_accessor: true,
+        },
+        policy_after: None,
+        populated_from: None,
+        bandwidth: false,
+        freed_at_ns: None,
+    }
+}
+
+/// A thread of space 0 on node 0.
+#[allow(dead_code)]
+pub fn plain_thread() -> ThreadPlan {
+    ThreadPlan {
+        space: 0,
+        nodes: vec![0],
+        pattern: Pattern::Random,
+        ops_per_access: 1,
+        think_ns: 0.0,
+        group: 0,
+    }
+}
