@@ -145,7 +145,9 @@ fn main() {
                 while accesses < rounds * CHUNK {
                     accesses += quantum(&mut run);
                 }
-                start.elapsed().mul_f64((rounds * CHUNK) as f64 / accesses as f64)
+                start
+                    .elapsed()
+                    .mul_f64((rounds * CHUNK) as f64 / accesses as f64)
             });
         });
         let mut plain = Plain::new(pages);

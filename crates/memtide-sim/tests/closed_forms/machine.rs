@@ -7,12 +7,8 @@ use memtide_core::units::NodeId;
 use memtide_sim::engine::Source;
 use memtide_sim::page::Slot;
 use memtide_sim::rng::Rng;
-use memtide_sim::spec::{
-    Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec,
-};
-use memtide_sim::workload::{
-    Access, Filled, Kind, Pattern, Plan, RegionPlan, ThreadPlan, Truth,
-};
+use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
+use memtide_sim::workload::{Access, Filled, Kind, Pattern, Plan, RegionPlan, ThreadPlan, Truth};
 
 /// A node: CPUs, MiB, nanoseconds idle, GB/s.
 pub struct Node(pub u32, pub u64, pub f64, pub f64);

@@ -291,6 +291,7 @@ pub mod samples {
                 placed: Vec::new(),
                 bytes_per_s: vec![1e11, 1e10],
                 series: self,
+                group_seconds: vec![seconds],
             }
         }
     }

@@ -16,10 +16,11 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
         if !case.name.is_empty() {
             let _ = writeln!(text, "{}\n", case.name);
         }
-        outcomes(case, styled, &mut text);
         if case.measure.kind == MeasureKind::Pages {
             placed(case, &comparison.nodes, styled, &mut text);
+            continue;
         }
+        outcomes(case, styled, &mut text);
         overhead(case, styled, &mut text);
     }
     for line in notes(comparison) {
@@ -29,6 +30,9 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
         let _ = writeln!(text, "{:.1} million simulated accesses/s", rate / 1e6);
     }
     for case in &comparison.cases {
+        if case.measure.kind == MeasureKind::Pages {
+            continue;
+        }
         let name = match case.name.is_empty() {
             true => String::new(),
             false => format!("{}: ", case.name),
@@ -45,21 +49,22 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
     let measure = &case.measure;
     let all = &case.configurations;
     let published = all.iter().any(|outcome| outcome.published.is_some());
-    let mut columns: Vec<Column<'_>> = Vec::new();
-    if measure.kind != MeasureKind::Pages {
-        let name = match measure.kind {
-            MeasureKind::Time => "time",
-            _ => "score",
-        };
-        let value = |outcome: &Outcome| amount(outcome.value, &measure.unit);
-        columns.push((name, Box::new(value)));
-        columns.push((
+    let name = match measure.kind {
+        MeasureKind::Time => "time",
+        MeasureKind::Score | MeasureKind::Pages => "score",
+    };
+    let mut columns: Vec<Column<'_>> = vec![
+        (
+            name,
+            Box::new(|outcome| amount(outcome.value, &measure.unit)),
+        ),
+        (
             "ratio",
             Box::new(|outcome| or_dash(outcome.ratio.map(ratio))),
-        ));
-        if published {
-            columns.push(("published", Box::new(published_ratio)));
-        }
+        ),
+    ];
+    if published {
+        columns.push(("published", Box::new(published_ratio)));
     }
     columns.push((
         "fast tier",

@@ -12,7 +12,8 @@ mod single;
 mod theme;
 
 use super::causes::CAUSES;
-use super::comparison::{COUNTS, Case, Comparison, MeasureKind, Outcome};
+use super::comparison::{COUNTS, Case, Comparison, MeasureKind, NodeLine, Outcome};
+use super::table::counts;
 use super::words::{amount, bytes, grouped, percent, ratio};
 use std::fmt::Write as _;
 use theme::{HEAT, Role};
@@ -82,6 +83,17 @@ fn section(comparison: &Comparison, alone: bool, page: &mut String) -> anyhow::R
         }
         let summary = escape(&case.summary);
         let _ = writeln!(page, "<p class=\"finding\">{summary}</p>");
+        if case.measure.kind == MeasureKind::Pages {
+            let guide = "How many pages of each mapping lie on each node, and how many the document \
+                         counted there.";
+            card(
+                page,
+                "Pages by node",
+                guide,
+                &placed(case, &comparison.nodes),
+            );
+            continue;
+        }
         card(page, "Comparison", &table_guide(case), &table(case));
         let chart = overlaid::values(case)?;
         let title = overlaid::values_title(case);
@@ -202,6 +214,35 @@ fn table(case: &Case) -> String {
             let _ = write!(html, "<td>{}</td>", escape(&cell));
         }
         html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div>\n");
+    html
+}
+
+/// Where the pages of each mapping lie.
+fn placed(case: &Case, nodes: &[NodeLine]) -> String {
+    let mut html =
+        String::from("<div class=\"wide\"><table>\n<tr><th>configuration</th><th>mapping</th>");
+    for node in nodes {
+        let _ = write!(html, "<th>node {}</th>", node.id);
+    }
+    html.push_str("<th>published</th></tr>\n");
+    for outcome in &case.configurations {
+        for mapping in &outcome.run.placed {
+            let published = outcome.published.as_ref();
+            let published = published.and_then(|published| published.pages.get(&mapping.region));
+            let _ = write!(
+                html,
+                "<tr><td>{}</td><td>{}</td>",
+                escape(&outcome.run.configuration),
+                escape(&mapping.region)
+            );
+            for &pages in &mapping.pages {
+                let _ = write!(html, "<td>{}</td>", grouped(pages));
+            }
+            let published = published.map_or("–".to_owned(), |pages| counts(pages));
+            let _ = writeln!(html, "<td>{published}</td></tr>");
+        }
     }
     html.push_str("</table></div>\n");
     html
