@@ -9,6 +9,7 @@
 
 mod published;
 mod read;
+pub mod reproduction;
 mod run;
 mod shipped;
 

@@ -96,6 +96,13 @@ impl Access {
         (self.0 >> 38) as u32 & 127
     }
 
+    /// Whether it is to one line and no streaming store.
+    #[inline]
+    #[must_use]
+    pub fn is_one_line(self) -> bool {
+        self.0 >> 38 & 0x17f == 1
+    }
+
     /// Whether it stores.
     #[inline]
     #[must_use]

@@ -73,7 +73,15 @@ impl<W: Source> Run<W> {
         let by_node = |pages: &[u64; MAX_NODES]| -> Vec<u64> {
             nodes.iter().map(|node| pages[node.index()] * s).collect()
         };
-        let placed = self.kernel.regions.iter().zip(&self.placed);
+        // Memory that the run itself touched first was placed during the run.
+        let placed = (0..self.kernel.regions.len()).map(|region| {
+            let touched_first = self.kernel.regions.get(region).plan.populated_from.is_none();
+            match touched_first {
+                true => self.kernel.pages_by_node(region),
+                false => self.placed[region],
+            }
+        });
+        let placed = self.kernel.regions.iter().zip(placed);
         RunResult {
             configuration: self.configuration.name.clone(),
             seconds,
@@ -92,7 +100,7 @@ impl<W: Source> Run<W> {
             placed: placed
                 .map(|(region, pages)| Placed {
                     region: region.plan.name.clone(),
-                    pages: by_node(pages),
+                    pages: by_node(&pages),
                 })
                 .collect(),
             bytes_per_s: nodes

@@ -22,6 +22,7 @@ impl Kernel {
     /// Out of memory.
     pub fn populate(&mut self, hw: &mut Hardware) -> Result<(), KernelError> {
         let mut clock = 0;
+        let overhead = self.overhead.clone();
         for region in 0..self.regions.len() {
             let plan = &self.regions.get(region).plan;
             let Some(node) = plan.populated_from else {
@@ -34,11 +35,13 @@ impl Kernel {
                 space: plan.space,
                 now_ns: 0,
             };
-            let write = plan.writable && plan.kind != Kind::PrivateFile;
+            // A file is populated by reading it: nothing of it is dirty.
+            let write = plan.writable && plan.kind == Kind::Anonymous;
             self.populate_region(hw, who, region, write, &mut clock)?;
         }
         // The run's own clock begins at 0.
         self.finish_moves(u64::MAX);
+        self.overhead = overhead;
         Ok(())
     }
 
