@@ -100,7 +100,7 @@ impl Llc {
     fn place_of(&self, number: u64) -> Place {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Place {
-            set: ((mixed >> 32) * self.sets.len() as u64 >> 32) as u32,
+            set: (((mixed >> 32) * self.sets.len() as u64) >> 32) as u32,
             // An empty way is 0. The low bits depend on the line's low bits alone, which are what
             // tells lines of one set apart; bits 16 to 31 are the best mixed of them.
             tag: ((mixed >> 16) as u16).max(1),
