@@ -1,8 +1,8 @@
 //! The simulated kernel under random scenarios whose choices the fuzzer makes; see
-//! `crates/memtide-sim/tests/swarm/cases.rs`.
+//! `crates/memtide-sim/tests/swarm/`.
 #![no_main]
 
-#[path = "../../crates/memtide-sim/tests/swarm/cases.rs"]
+#[path = "../../crates/memtide-sim/tests/swarm/mod.rs"]
 #[allow(dead_code)]
 mod cases;
 

@@ -2,7 +2,7 @@
 //!
 //! Aims: a first touch below 100 ns, a demotion below 1 us.
 
-#[path = "../tests/swarm/cases.rs"]
+#[path = "../tests/swarm/mod.rs"]
 #[allow(dead_code)]
 mod cases;
 
@@ -18,10 +18,10 @@ use std::hint::black_box;
 const PAGES: u32 = 1 << 20;
 
 fn kernel(pages: u32) -> (Kernel, Hardware) {
-    let spec = cases::two_tiers(u64::from(PAGES));
+    let spec = cases::draw::two_tiers(u64::from(PAGES));
     let plan = Plan {
-        regions: vec![cases::plain_region(pages)],
-        threads: vec![cases::plain_thread()],
+        regions: vec![cases::draw::plain_region(pages)],
+        threads: vec![cases::draw::plain_thread()],
         ends_at_ns: None,
     };
     let configuration = Configuration::off("bench");

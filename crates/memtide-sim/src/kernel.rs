@@ -239,7 +239,6 @@ impl Kernel {
 
     /// The entries that map the folio of owner `owner`: itself, or each mapping of a file's page that
     /// has it now. Heads only.
-    #[must_use]
     pub fn mappers(&self, owner: Slot) -> impl Iterator<Item = Slot> + '_ {
         let frame = self.ptes[owner as usize].frame();
         self.regions.mappings(owner).filter(move |&slot| {

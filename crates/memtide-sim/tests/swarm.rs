@@ -1,12 +1,11 @@
 //! Runs the swarm for as long as the environment says, and names what repeats a failure.
 
-mod swarm {
-    pub mod cases;
-}
+#[path = "swarm/mod.rs"]
+mod cases;
 
+use cases::{Choices, Ended, case, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
-use swarm::cases::{Choices, Ended, case, run};
 
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

@@ -22,6 +22,7 @@ impl Kernel {
     /// Out of memory.
     pub fn populate(&mut self, hw: &mut Hardware) -> Result<(), KernelError> {
         let mut clock = 0;
+        let overhead = self.overhead.clone();
         for region in 0..self.regions.len() {
             let plan = &self.regions.get(region).plan;
             let Some(node) = plan.populated_from else {
@@ -40,6 +41,7 @@ impl Kernel {
         }
         // The run's own clock begins at 0.
         self.finish_moves(u64::MAX);
+        self.overhead = overhead;
         Ok(())
     }
 

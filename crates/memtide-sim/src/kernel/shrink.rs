@@ -129,7 +129,7 @@ impl Kernel {
     fn inactive_is_short(&self, node: NodeId, kind: usize) -> bool {
         let active = self.lists.pages(node, kind, ACTIVE);
         let inactive = self.lists.all_pages(node, kind) - active;
-        let gigabytes = (active + inactive) * u64::from(self.scale) >> 18;
+        let gigabytes = ((active + inactive) * u64::from(self.scale)) >> 18;
         let ratio = (gigabytes * 10).isqrt().max(1);
         inactive * ratio < active
     }

@@ -1,10 +1,6 @@
-//! A swarm: random small machines, regions, policies and configurations, random accesses and calls, and
-//! after each step a look at the whole kernel.
-//!
-//! All choices come from a seed, or from the bytes of a fuzzer; the same choices make the same case.
-//! Memory that is out is an outcome like others. What fails is a broken conservation law, a page that
-//! faults without end, an access that finds a wrong page, or a panic.
+//! What a case is made of.
 
+use super::Choices;
 use memtide_core::access::SourceSet;
 use memtide_core::hotness::Layout;
 use memtide_core::mempolicy::{Mode, ModeFlags, Policy};
@@ -12,92 +8,20 @@ use memtide_core::nodemask::NodeMask;
 use memtide_core::topology::{NodeInput, Topology, TopologyInput};
 use memtide_core::units::NodeId;
 use memtide_sim::config::{Configuration, Interleave, Lru, Pghot, PromotionGate};
-use memtide_sim::hardware::{Hardware, Sample, ServedBy};
-use memtide_sim::kernel::{Fault, Kernel, KernelError, Who};
-use memtide_sim::page::{Flags, Slot};
-use memtide_sim::rng::Rng;
 use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
 use memtide_sim::workload::{Kind, Pattern, Plan, RegionPlan, ThreadPlan};
-
-/// Where choices come from: bytes as long as there are some, then a generator.
-pub struct Choices<'a> {
-    bytes: &'a [u8],
-    rng: Rng,
-}
-
-impl<'a> Choices<'a> {
-    /// Choices of a seed.
-    pub fn of_seed(seed: u64) -> Choices<'a> {
-        Choices {
-            bytes: &[],
-            rng: Rng::new(seed, 0),
-        }
-    }
-
-    /// Choices of a fuzzer.
-    #[allow(dead_code)]
-    pub fn of_bytes(bytes: &'a [u8]) -> Choices<'a> {
-        Choices {
-            bytes,
-            rng: Rng::new(0, 0),
-        }
-    }
-
-    fn below(&mut self, limit: u32) -> u32 {
-        match self.bytes {
-            [a, b, rest @ ..] => {
-                self.bytes = rest;
-                u32::from(u16::from_le_bytes([*a, *b])) % limit
-            }
-            _ => self.rng.below(limit),
-        }
-    }
-
-    fn within(&mut self, least: u32, most: u32) -> u32 {
-        least + self.below(most - least + 1)
-    }
-
-    /// One time in `n`.
-    fn once_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<T: Copy>(&mut self, these: &[T]) -> T {
-        these[self.below(these.len() as u32) as usize]
-    }
-}
 
 /// A case.
 #[derive(Debug)]
 pub struct Case {
-    machine: MachineSpec,
-    plan: Plan,
-    configuration: Configuration,
-    scale: u32,
-    quanta: u32,
-    seed: u64,
-}
-
-/// How a case ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// All quanta ran.
-    Done,
-    /// The workload needed more memory than there is.
-    OutOfMemory,
-}
-
-/// Makes a case and runs it; panics with what does not hold.
-pub fn run(choices: &mut Choices<'_>) -> Ended {
-    let case = case(choices);
-    let mut run = Run::new(&case);
-    let ended = run.all(&case, choices);
-    run.check();
-    match ended {
-        Ok(()) => Ended::Done,
-        Err(KernelError::OutOfMemory { .. }) => Ended::OutOfMemory,
-        Err(error) => panic!("{error}"),
-    }
+    pub machine: MachineSpec,
+    pub plan: Plan,
+    pub configuration: Configuration,
+    pub scale: u32,
+    pub quanta: u32,
+    pub seed: u64,
+    /// Through the engine, or straight to the kernel.
+    pub engine: bool,
 }
 
 /// The case of these choices, to be shown.
@@ -122,6 +46,7 @@ pub fn case(choices: &mut Choices<'_>) -> Case {
         scale,
         quanta: choices.within(5, 40),
         seed: u64::from(choices.below(1 << 16)),
+        engine: choices.once_in(2),
     }
 }
 
@@ -324,144 +249,6 @@ fn configuration(choices: &mut Choices<'_>, nodes: u16) -> Configuration {
         hot_threshold_ms: choices.of(&[1, 20, 1000]),
         rate_limit_mbps: choices.of(&[1, 100, 65_536]),
         ..Configuration::off("swarm")
-    }
-}
-
-struct Run {
-    kernel: Kernel,
-    hw: Hardware,
-    now_ns: u64,
-    samples: Vec<Sample>,
-}
-
-impl Run {
-    fn new(case: &Case) -> Run {
-        let Case {
-            machine,
-            plan,
-            configuration,
-            scale,
-            seed,
-            ..
-        } = case;
-        Run {
-            kernel: Kernel::new(machine, plan, configuration, *scale, *seed).expect("a kernel"),
-            hw: Hardware::new(machine, plan, configuration, *scale, *seed),
-            now_ns: 0,
-            samples: Vec::new(),
-        }
-    }
-
-    fn all(&mut self, case: &Case, choices: &mut Choices<'_>) -> Result<(), KernelError> {
-        self.kernel.populate(&mut self.hw)?;
-        self.check();
-        for _ in 0..case.quanta {
-            for (thread, plan) in case.plan.threads.iter().enumerate() {
-                self.quantum(case, thread as u32, plan, choices)?;
-            }
-            self.now_ns += 1_000_000;
-            let samples = std::mem::take(&mut self.samples);
-            self.kernel.samples(&mut self.hw, &samples, self.now_ns);
-            if choices.once_in(10) {
-                let node = NodeId(choices.below(case.machine.nodes.len() as u32) as u16);
-                let pages = u64::from(choices.within(1, 500));
-                let (kernel, hw) = (&mut self.kernel, &mut self.hw);
-                kernel.reclaim_proactively(hw, node, pages, self.now_ns);
-            }
-            self.kernel.background(&mut self.hw, self.now_ns, 1_000_000);
-            self.check();
-        }
-        Ok(())
-    }
-
-    /// What one thread does in a millisecond: accesses to a part of a region of its space.
-    fn quantum(
-        &mut self,
-        case: &Case,
-        thread: u32,
-        plan: &ThreadPlan,
-        choices: &mut Choices<'_>,
-    ) -> Result<(), KernelError> {
-        let mine = |r: &&(usize, &RegionPlan)| r.1.space == plan.space;
-        let regions: Vec<_> = case.plan.regions.iter().enumerate().collect();
-        let regions: Vec<_> = regions.iter().filter(mine).collect();
-        let cpu = self.hw.cpu_of_thread(thread);
-        let who = Who {
-            thread,
-            cpu,
-            node: self.hw.node_of_cpu(cpu),
-            space: plan.space,
-            now_ns: self.now_ns,
-        };
-        if !regions.is_empty() {
-            let &&(at, region) = &regions[choices.below(regions.len() as u32) as usize];
-            let first = choices.below(region.pages);
-            let span = choices.within(1, region.pages - first);
-            let stores = region.writable && choices.once_in(2);
-            // The accesses themselves are the generator's, not the fuzzer's: bytes decide the shape.
-            for _ in 0..choices.of(&[20, 200, 1000]) {
-                let page = first + choices.rng.below(span);
-                let slot = self.kernel.regions.get(at).base + page;
-                let write = stores && choices.rng.chance(20_000);
-                self.access(&who, slot, write)?;
-            }
-        }
-        self.kernel.tick(&mut self.hw, &who, 1_000_000);
-        Ok(())
-    }
-
-    fn access(&mut self, who: &Who, slot: Slot, write: bool) -> Result<(), KernelError> {
-        for _ in 0..8 {
-            let head = self.kernel.head(slot);
-            let pte = &mut self.kernel.ptes[head as usize];
-            let why = if pte.has(Flags::MIGRATING) {
-                Fault::Migrating
-            } else if !pte.has(Flags::PRESENT) {
-                Fault::NotPresent
-            } else if pte.has(Flags::HINT) {
-                Fault::Hint
-            } else if write && !pte.has(Flags::WRITABLE) {
-                Fault::WriteProtect
-            } else {
-                pte.set(Flags::ACCESSED);
-                if write {
-                    pte.set(Flags::DIRTY);
-                }
-                self.sample(who, slot, write);
-                return Ok(());
-            };
-            self.kernel.fault(&mut self.hw, who, slot, why, write)?;
-        }
-        panic!(
-            "slot {slot} faults without end: {:?}",
-            self.kernel.ptes[slot as usize]
-        );
-    }
-
-    /// Each eleventh page is one that the sampler happens to pick.
-    fn sample(&mut self, who: &Who, slot: Slot, write: bool) {
-        if slot.is_multiple_of(11) {
-            let node = self.kernel.ptes[slot as usize].node();
-            let served = match (node == who.node, self.hw.has_cpus(node)) {
-                (true, _) => ServedBy::LocalDram,
-                (false, true) => ServedBy::RemoteDram,
-                (false, false) => ServedBy::Extension,
-            };
-            self.samples.push(Sample {
-                slot,
-                cpu: who.cpu,
-                thread: who.thread,
-                write,
-                latency_ns: 100,
-                served,
-            });
-        }
-    }
-
-    fn check(&self) {
-        if let Err(violation) = self.kernel.check() {
-            panic!("conservation at {} ns: {violation}", self.now_ns);
-        }
     }
 }
 
