@@ -1,8 +1,10 @@
 //! A last-level cache: which lines of memory it holds, by tag.
 //!
 //! Four ways, replaced in LRU order, kept in that order in 16 bytes a set. A line's set and tag come
-//! from one multiplication of its physical number, so that any number of sets will do and no stride
-//! falls into few of them, as with the address hashes of real caches. Tags have 32 bits; together with
+//! from mixing its physical number, so that any number of sets will do and no stride falls into few of
+//! them, as with the address hashes of real caches. One multiplication would not do: it spreads
+//! neighbouring frames more evenly than chance, so memory would be cached worse before its pages moved
+//! than after. Tags have 32 bits; together with
 //! the set that tells apart all lines of a machine but for one chance in billions.
 
 use super::PTES_A_LINE;
@@ -62,6 +64,7 @@ impl Llc {
     #[inline]
     fn place_of(&self, number: u64) -> Place {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         Place {
             set: ((mixed >> 32) * self.sets.len() as u64 >> 32) as usize,
             tag: mixed as u32 | 1,
