@@ -6,7 +6,10 @@
 use memtide_sim::scenario::{Options, Quiet, reproduction::render, run, shipped};
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "takes an hour unoptimised; run with --release")]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "takes an hour unoptimised; run with --release"
+)]
 fn the_tables_are_current() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.md");
     let document = std::fs::read_to_string(path).unwrap();

@@ -63,7 +63,10 @@ scenarios! {
 
 #[test]
 fn chance_comes_from_the_seed() {
-    let scenario = memtide_sim::scenario::shipped("pghot-mode1").unwrap().read().unwrap();
+    let scenario = memtide_sim::scenario::shipped("pghot-mode1")
+        .unwrap()
+        .read()
+        .unwrap();
     assert_ne!(
         json(&compared(&scenario, 2, 1)),
         json(&compared(&scenario, 2, 2))
@@ -72,7 +75,10 @@ fn chance_comes_from_the_seed() {
 
 #[test]
 fn pages_land_where_the_document_saw_them_within_one_round() {
-    let scenario = memtide_sim::scenario::shipped("page-count").unwrap().read().unwrap();
+    let scenario = memtide_sim::scenario::shipped("page-count")
+        .unwrap()
+        .read()
+        .unwrap();
     let comparison = compared(&scenario, 2, 1);
     for row in &comparison.rows {
         assert_eq!(row.unit, Unit::Pages);

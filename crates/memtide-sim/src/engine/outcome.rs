@@ -113,7 +113,7 @@ impl<W: Source> Run<W> {
                 .iter()
                 .map(|node| totals.bytes[node.index()] as f64 / seconds.max(1e-12))
                 .collect(),
-            series: self.recorder.series(s),
+            series: self.recorder.series(s, self.heat_groups()),
             group_seconds: self.group_seconds(),
         }
     }
