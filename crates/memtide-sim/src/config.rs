@@ -1,6 +1,7 @@
 //! What one run does with the machine and the workload: the configurations that a scenario compares.
 
 mod read;
+mod words;
 
 pub(crate) use read::ConfigurationText;
 

@@ -230,6 +230,7 @@ impl<W: Source> Run<W> {
         let regions = &self.kernel.regions;
         let last = regions.iter().last();
         let slots = last.map_or(1, |region| u64::from(region.slots().end).max(1));
+        let blocks = slots.div_ceil(1 << Group::SHIFT);
         for (index, region) in regions.iter().enumerate() {
             if !all && region.page_table_node == self.tables[index] {
                 continue;
@@ -239,11 +240,17 @@ impl<W: Source> Run<W> {
             let groups = region.slots().start >> Group::SHIFT
                 ..region.slots().end.div_ceil(1 << Group::SHIFT);
             for group in groups {
-                let first = u64::from(group) << Group::SHIFT;
-                let heat = first * HEAT_GROUPS as u64 / slots;
+                let heat = u64::from(group) * HEAT_GROUPS.min(blocks as usize) as u64 / blocks;
                 self.groups[group as usize] = Group::new(index as u16, heat as u8, node);
             }
         }
+    }
+
+    /// How many groups of pages the heat series has: no more than there are blocks of 512 slots.
+    fn heat_groups(&self) -> usize {
+        let regions = self.kernel.regions.iter();
+        let slots = regions.last().map_or(0, |region| region.slots().end);
+        (slots.div_ceil(1 << Group::SHIFT) as usize).clamp(1, HEAT_GROUPS)
     }
 
     /// The oracle's placement, where there is one.

@@ -9,6 +9,7 @@
 
 mod published;
 mod read;
+pub mod reproduction;
 mod run;
 mod shipped;
 
@@ -16,7 +17,7 @@ pub use published::{Figure, Mark, Published};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
 };
-pub use shipped::{SHIPPED, Shipped, shipped};
+pub use shipped::{MACHINES, SHIPPED, Shipped, ShippedMachine, shipped};
 
 use crate::config::Configuration;
 use crate::spec::MachineSpec;

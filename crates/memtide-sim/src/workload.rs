@@ -8,6 +8,7 @@
 //! its memory and its accesses a thread by S when it is built. Loops over all of a region keep their
 //! number of rounds, because a round has S times fewer pages.
 
+mod about;
 mod pace;
 mod page_count;
 mod phases;
@@ -93,6 +94,13 @@ impl Access {
     #[must_use]
     pub fn lines(self) -> u32 {
         (self.0 >> 38) as u32 & 127
+    }
+
+    /// Whether it is to one line and no streaming store.
+    #[inline]
+    #[must_use]
+    pub fn is_one_line(self) -> bool {
+        self.0 >> 38 & 0x17f == 1
     }
 
     /// Whether it stores.

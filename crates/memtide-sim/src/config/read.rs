@@ -1,5 +1,6 @@
 //! A configuration from its part of a scenario's file.
 
+use super::words::in_words;
 use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
 use crate::text::{Source, TextError};
 use crate::units::{Nanos, Rate};
@@ -131,7 +132,7 @@ impl ConfigurationText {
             let error = |what: String| source.error(text.span(), &format!("interleave: {what}"));
             made.interleave = Some(interleave(text.get_ref(), memory).map_err(error)?);
         }
-        made.about = self.about.unwrap_or_else(|| made.in_words());
+        made.about = self.about.unwrap_or_else(|| in_words(&made));
         Ok(made)
     }
 }
@@ -210,72 +211,13 @@ fn interleave(text: &InterleaveText, memory: &NodeMask) -> Result<Interleave, St
 impl Configuration {
     /// The two bounds that every comparison shows.
     pub(crate) fn bounds() -> [Configuration; 2] {
-        let bound = |name, bound, about: &str| Configuration {
-            bound: Some(bound),
-            about: about.to_owned(),
-            ..Configuration::off(name)
-        };
-        [
-            bound(
-                "static",
-                Bound::Static,
-                "Nothing moves: pages stay where they began.",
-            ),
-            bound(
-                "oracle",
-                Bound::Oracle,
-                "Knows how often each page is used and moves it at no cost: no policy can be faster.",
-            ),
-        ]
-    }
-
-    /// What its settings mean.
-    fn in_words(&self) -> String {
-        let mut words = match self.numa_balancing {
-            0 => "NUMA balancing off".to_owned(),
-            1 => "NUMA balancing by hint faults, pages to the node that uses them".to_owned(),
-            2 => "NUMA balancing as tiering: hint faults promote hot pages".to_owned(),
-            _ => "NUMA balancing between nodes and between tiers".to_owned(),
-        };
-        if let Some(pghot) = &self.pghot {
-            let sources = AccessSource::ALL.into_iter();
-            let heard: Vec<String> = sources
-                .filter(|&source| pghot.sources.contains(source))
-                .map(|source| source.to_string())
-                .collect();
-            words += &match heard.is_empty() {
-                true => "; hot-page tracking with no source".to_owned(),
-                false => format!(
-                    "; hot-page tracking fed by {}, hot after {} accesses in {} ms",
-                    heard.join(" and "),
-                    pghot.threshold,
-                    pghot.window_ms
-                ),
+        [("static", Bound::Static), ("oracle", Bound::Oracle)].map(|(name, bound)| {
+            let mut made = Configuration {
+                bound: Some(bound),
+                ..Configuration::off(name)
             };
-            if pghot.gate == PromotionGate::ThresholdFree {
-                words += ", promotion without thresholds (our own)";
-            }
-        }
-        if let Some(interleave) = &self.interleave {
-            let nodes = interleave.weights.iter().map(|(n, _)| n.to_string());
-            let nodes = nodes.collect::<Vec<_>>().join(", ");
-            let all_ones = interleave.weights.iter().all(|&(_, weight)| weight == 1);
-            words += &match (interleave.weights.len(), all_ones) {
-                (1, _) => format!("; all memory on node {nodes}"),
-                (_, true) => format!("; pages in turn on nodes {nodes}"),
-                (_, false) => {
-                    let weights = interleave.weights.iter().map(|(_, w)| w.to_string());
-                    let weights = weights.collect::<Vec<_>>().join(":");
-                    format!("; pages {weights} on nodes {nodes}")
-                }
-            };
-            if interleave.targeted {
-                words += ", only in mappings driven for bandwidth";
-            }
-        }
-        if self.bind_balancing {
-            words += "; bindings carry MPOL_F_NUMA_BALANCING";
-        }
-        words + "."
+            made.about = in_words(&made);
+            made
+        })
     }
 }

@@ -1,13 +1,17 @@
 //! The way of one access: TLB, page table, cache, memory, sampler.
 //!
-//! A batch goes through two passes. The first reads what the second will need, all loads independent of
-//! one another, so that the host's memory works on many of them at once: entries, then the cache sets
-//! to which their frames lead, and the sets of the lines that hold the entries themselves. The second
-//! makes the accesses one after the other, each seeing what the one before it did. It stops where the
-//! kernel is needed and is called again at the same access.
+//! A batch goes through four passes, each a short loop that the host runs well. The first reads the
+//! entries of all its pages: independent loads, on many of which the host's memory works at once. The
+//! second looks each page up in the TLB, walks where that fails, and notes where the access goes. The
+//! third reads the cache sets to which that leads, again independent loads. The fourth asks the cache,
+//! charges what the line cost, and counts down to the next sample. The second stops at an access that
+//! needs the kernel; what came before it is charged, and the call ends.
 //!
 //! What stays true: a TLB hit decides alone where an access goes, whatever the first pass read; a walk
-//! reads the entry anew. Times are picoseconds of one simulated access, not yet times the scale.
+//! reads the entry anew; the TLB, the cache and the sampler each see the accesses in order. A batch is
+//! as long as fits into the time by what accesses cost last, so a thread may run over its time by some
+//! accesses; it begins its next quantum later by as much. Times are picoseconds of one simulated
+//! access, not yet times the scale.
 
 use crate::hardware::cpu::Cpu;
 use crate::hardware::llc::{Llc, Place};
@@ -85,6 +89,29 @@ pub struct Prices {
     pub operations: i64,
 }
 
+impl Prices {
+    /// Think time and translation, by how an address was found.
+    fn translation(&self) -> [u64; 4] {
+        [0, self.second_tlb, self.walk, self.walk_huge].map(|price| self.think + price)
+    }
+
+    #[cold]
+    fn sampled_ns(&self, memory: Option<usize>, write: bool) -> u32 {
+        match memory {
+            Some(node) => self.latency_ns[node][usize::from(write)],
+            None => self.cache_latency_ns,
+        }
+    }
+
+    #[cold]
+    fn sampled_source(&self, memory: Option<usize>) -> ServedBy {
+        match memory {
+            Some(node) => self.served[node].unwrap_or(ServedBy::Extension),
+            None => ServedBy::Cache,
+        }
+    }
+}
+
 /// How a region's lines are shared between caches, as chances out of 65,536.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
@@ -124,6 +151,8 @@ pub struct Tally {
     pub heat: [u64; HEAT_GROUPS],
     /// Samples taken, for their cost.
     pub samples: u64,
+    /// What an access cost lately, in picoseconds.
+    pub typical_ps: u64,
     /// A little chance for shared lines.
     pub noise: u64,
 }
@@ -138,6 +167,7 @@ impl Default for Tally {
             served: [0; MAX_NODES],
             heat: [0; HEAT_GROUPS],
             samples: 0,
+            typical_ps: 0,
             noise: 0x243f_6a88_85a3_08d3,
         }
     }
@@ -154,52 +184,56 @@ pub enum Stop {
     Fault(Fault),
 }
 
-/// What the first pass read.
+/// A batch between its passes.
 pub struct Ahead {
     entries: [Pte; AHEAD],
-    places: [Place; AHEAD],
-    first: usize,
-    end: usize,
+    steps: [Step; AHEAD],
+    data: [Place; AHEAD],
+    tables: [Place; AHEAD],
     /// Keeps the reads from being optimised away.
-    pub sum: u32,
+    pub sum: u64,
 }
 
 impl Default for Ahead {
     fn default() -> Ahead {
         Ahead {
             entries: [Pte::default(); AHEAD],
-            places: [Place::default(); AHEAD],
-            first: 0,
-            end: 0,
+            steps: [Step::default(); AHEAD],
+            data: [Place::default(); AHEAD],
+            tables: [Place::default(); AHEAD],
             sum: 0,
         }
     }
 }
 
-impl Ahead {
-    /// Forgets what was read.
-    pub fn clear(&mut self) {
-        (self.first, self.end) = (0, 0);
+/// Where an access goes: frame, node, and how that was found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Step(u64);
+
+impl Step {
+    const SECOND: u64 = 1 << 36;
+    const WALK: u64 = 2 << 36;
+    const WALK_HUGE: u64 = 3 << 36;
+
+    #[inline(always)]
+    fn new(entry: Translation, offset: u32, how: u64) -> Step {
+        let frame = u64::from(entry.frame() + offset);
+        Step(frame | (entry.node_index() as u64) << 32 | how)
     }
 
-    /// Reads ahead for `accesses[from..to]`, at most [`AHEAD`] of them.
-    pub fn read(&mut self, ptes: &[Pte], cache: &Llc, accesses: &[Access], from: usize, to: usize) {
-        let to = to.min(from + AHEAD).min(accesses.len());
-        let accesses = &accesses[from..to];
-        for (entry, access) in self.entries.iter_mut().zip(accesses) {
-            *entry = ptes[access.slot() as usize];
-        }
-        if cache.exists() {
-            let mut sum = 0u32;
-            for ((entry, access), place) in self.entries.iter().zip(accesses).zip(&mut self.places)
-            {
-                *place = cache.place(entry.frame(), access.line());
-                sum = sum.wrapping_add(cache.peek(*place));
-                sum = sum.wrapping_add(cache.peek(cache.place_of_entry(access.slot())));
-            }
-            self.sum = self.sum.wrapping_add(sum);
-        }
-        (self.first, self.end) = (from, to);
+    #[inline(always)]
+    fn frame(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn node(self) -> usize {
+        (self.0 >> 32) as usize & 15
+    }
+
+    #[inline(always)]
+    fn how(self) -> u64 {
+        self.0 & Step::WALK_HUGE
     }
 }
 
@@ -250,132 +284,212 @@ impl Path<'_> {
         at: &mut usize,
         budget: u64,
     ) -> (Stop, u64) {
-        let mut spent = 0u64;
-        let mut left = self.cpu.sampler.left();
-        let begin = *at;
-        let mut index = begin;
+        let (mut spent, begin) = (0, *at);
         let stop = loop {
-            if index >= accesses.len() {
+            let rest = &accesses[*at..];
+            if rest.is_empty() {
                 break Stop::Done;
             }
             if spent >= budget {
                 break Stop::Time;
             }
-            if index >= ahead.end || index < ahead.first {
-                ahead.read(self.ptes, self.cache, accesses, index, accesses.len());
+            // As many as will fit into the time, by what they cost last.
+            let fit = ((budget - spent) / self.tally.typical_ps.max(1)).clamp(1, AHEAD as u64);
+            let rest = &rest[..rest.len().min(fit as usize)];
+            for (entry, access) in ahead.entries.iter_mut().zip(rest) {
+                *entry = self.ptes[access.slot() as usize];
             }
-            let access = accesses[index];
-            let (slot, write) = (access.slot(), access.is_write());
-            let seen = ahead.entries[(index - ahead.first) % AHEAD];
-            let mut cost = self.prices.think;
-            let huge = seen.has(Flags::HUGE);
-            let key = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
-            let group = self.groups[(slot >> Group::SHIFT) as usize];
-            let (entry, huge) = match self.cpu.tlb.find(key, huge) {
-                Found::First(entry) if !write || entry.stores() => (entry, huge),
-                Found::Second(entry) if !write || entry.stores() => {
-                    cost += self.prices.second_tlb;
-                    (entry, huge)
-                }
-                found => match self.walk(slot, write, found == Found::Nothing, group, &mut cost) {
-                    Ok(walked) => walked,
-                    Err(why) => {
-                        // What the first pass read of this page will have changed.
-                        ahead.end = index;
-                        break Stop::Fault(why);
-                    }
-                },
-            };
-            let frame = entry.frame() + if huge { slot % HUGE_PAGES } else { 0 };
-            let node = entry.node_index();
-            let mut served = None;
-            if access.lines() == 1 && !access.is_streaming() {
-                let place = if frame == seen.frame() {
-                    ahead.places[(index - ahead.first) % AHEAD]
-                } else {
-                    self.cache.place(frame, access.line())
-                };
-                served = self.line::<SHARED>(place, node, write, group, &mut cost);
-            } else {
-                self.lines::<SHARED>(access, frame, node, group, &mut served, &mut cost);
-            }
-            self.tally.heat[group.heat()] += 1;
-            if SHARED {
-                let seen = &mut self.seen[group.region()];
-                seen.accesses += 1;
-                seen.stores += u64::from(write);
-            }
-            left -= self.prices.operations;
-            if left <= 0 {
-                (left, cost) = self.sample(slot, node, write, served, cost);
+            let (count, fault) = self.translate(rest, ahead);
+            let rest = &rest[..count];
+            self.look_up(rest, ahead);
+            let cost = self.charge::<SHARED>(rest, ahead);
+            if count > 0 {
+                self.tally.typical_ps = cost / count as u64;
             }
             spent += cost;
-            index += 1;
+            *at += count;
+            if let Some(why) = fault {
+                break Stop::Fault(why);
+            }
         };
-        self.cpu.sampler.set_left(left);
-        self.tally.accesses += (index - begin) as u64;
-        *at = index;
+        self.tally.accesses += (*at - begin) as u64;
         (stop, spent)
     }
 
-    /// Walks the page table, or for a store through a clean TLB entry, marks the page dirty.
-    #[inline]
-    fn walk(
-        &mut self,
-        slot: Slot,
-        write: bool,
-        absent: bool,
-        group: Group,
-        cost: &mut u64,
-    ) -> Result<(Translation, bool), Fault> {
-        const BAD: u64 = Flags::HINT.0 | Flags::MIGRATING.0;
-        let pte = self.ptes[slot as usize];
-        let huge = pte.has(Flags::HUGE);
-        let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
-        let entry = &mut self.ptes[head as usize];
-        let need = Flags::PRESENT.0 | if write { Flags::WRITABLE.0 } else { 0 };
-        if entry.0 & (need | BAD) != need {
-            return Err(why(*entry));
+    /// Second pass: TLB and page table. How many accesses came through, and why the next did not.
+    #[inline(never)]
+    fn translate(&mut self, accesses: &[Access], ahead: &mut Ahead) -> (usize, Option<Fault>) {
+        let ptes = &mut *self.ptes;
+        let tlb = &mut self.cpu.tlb;
+        let (mut count, mut misses) = (0, 0);
+        let mut fault = None;
+        let reads = ahead.entries.iter().zip(&mut ahead.steps);
+        for (&access, (read, step)) in accesses.iter().zip(reads) {
+            let (slot, write) = (access.slot(), access.is_write());
+            let huge = read.has(Flags::HUGE);
+            let key = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
+            let offset = slot - key;
+            let found = tlb.find(key, huge);
+            *step = match found {
+                Found::First(entry) if !write | entry.stores() => Step::new(entry, offset, 0),
+                Found::Second(entry) if !write | entry.stores() => {
+                    Step::new(entry, offset, Step::SECOND)
+                }
+                _ => match walk(ptes, slot, write) {
+                    Ok((head, huge, entry)) => {
+                        if found == Found::Nothing {
+                            misses += 1;
+                            tlb.insert(head, huge, entry);
+                        } else {
+                            tlb.set(head, huge, entry);
+                        }
+                        let how = if huge { Step::WALK_HUGE } else { Step::WALK };
+                        Step::new(entry, slot - head, how)
+                    }
+                    Err(why) => {
+                        fault = Some(why);
+                        break;
+                    }
+                },
+            };
+            count += 1;
         }
-        let mark = Flags::ACCESSED.0 | if write { Flags::DIRTY.0 } else { 0 };
-        if entry.0 & mark != mark {
-            entry.0 |= mark;
-        }
-        let stores = entry.has(Flags::WRITABLE.with(Flags::DIRTY));
-        let translation = Translation::new(entry.frame(), entry.node_index(), stores);
-        let (place, walk) = if huge {
-            (self.cache.place_of_huge_entry(slot), self.prices.walk_huge)
-        } else {
-            (self.cache.place_of_entry(slot), self.prices.walk)
-        };
-        *cost += walk;
-        *cost += if self.cache.access(place) {
-            self.prices.cache
-        } else {
-            let node = group.table_node();
-            self.tally.read[node] += 1;
-            self.prices.memory[node][0]
-        };
-        if absent {
-            self.tally.tlb_misses += 1;
-            self.cpu.tlb.insert(head, huge, translation);
-        } else {
-            self.cpu.tlb.set(head, huge, translation);
-        }
-        Ok((translation, huge))
+        self.tally.tlb_misses += misses;
+        (count, fault)
     }
 
-    /// One line of data. `None` if a cache served it.
-    #[inline]
-    fn line<const SHARED: bool>(
+    /// Third pass: which cache sets will be used, reading them ahead.
+    #[inline(never)]
+    fn look_up(&mut self, accesses: &[Access], ahead: &mut Ahead) {
+        let cache = &*self.cache;
+        if !cache.exists() {
+            return;
+        }
+        let mut sum = 0u64;
+        let places = ahead.data.iter_mut().zip(&mut ahead.tables);
+        for ((&access, &step), (data, table)) in accesses.iter().zip(&ahead.steps).zip(places) {
+            *data = cache.place(step.frame(), access.line());
+            *table = match step.how() == Step::WALK_HUGE {
+                true => cache.place_of_huge_entry(access.slot()),
+                false => cache.place_of_entry(access.slot()),
+            };
+            sum = sum
+                .wrapping_add(cache.peek(*data))
+                .wrapping_add(cache.peek(*table));
+        }
+        ahead.sum = ahead.sum.wrapping_add(sum);
+    }
+
+    /// Fourth pass: caches, memory, sampler. Returns the time.
+    #[inline(never)]
+    fn charge<const SHARED: bool>(&mut self, accesses: &[Access], ahead: &Ahead) -> u64 {
+        let mut time = 0;
+        let mut countdown = self.cpu.sampler.left();
+        let operations = self.prices.operations;
+        let translation = self.prices.translation();
+        let mut lines = Lines::<SHARED> {
+            cache: &mut *self.cache,
+            prices: self.prices,
+            tally: &mut *self.tally,
+            seen: &mut *self.seen,
+            shared: self.shared,
+        };
+        let groups = self.groups;
+        let places = ahead.data.iter().zip(&ahead.tables);
+        for ((&access, &step), (&data, &table)) in accesses.iter().zip(&ahead.steps).zip(places) {
+            let (slot, write) = (access.slot(), access.is_write());
+            let group = groups[(slot >> Group::SHIFT) as usize];
+            let mut cost = translation[(step.how() >> 36) as usize];
+            if step.how() >= Step::WALK {
+                cost += lines.table(table, group);
+            }
+            let node = step.node();
+            let mut served = None;
+            cost += if access.is_one_line() {
+                lines.line(data, node, write, group, &mut served)
+            } else {
+                lines.several(access, step.frame(), node, group, &mut served)
+            };
+            lines.tally.heat[group.heat()] += 1;
+            if SHARED {
+                let seen = &mut lines.seen[group.region()];
+                seen.accesses += 1;
+                seen.stores += u64::from(write);
+            }
+            countdown -= operations;
+            if countdown <= 0 {
+                let sample = Sample {
+                    slot,
+                    cpu: self.cpu_number,
+                    thread: self.thread,
+                    write,
+                    latency_ns: lines.prices.sampled_ns(served, write),
+                    served: lines.prices.sampled_source(served),
+                };
+                let (next, taken) = self.cpu.sampler.pick(sample);
+                countdown = next;
+                lines.tally.samples += u64::from(taken);
+                cost += if taken { lines.prices.interrupt } else { 0 };
+            }
+            time += cost;
+        }
+        self.cpu.sampler.set_left(countdown);
+        time
+    }
+}
+
+/// Walks the page table for an access: the head, whether it is of a huge page, and its translation.
+#[inline(always)]
+fn walk(ptes: &mut [Pte], slot: Slot, write: bool) -> Result<(Slot, bool, Translation), Fault> {
+    const BAD: u64 = Flags::HINT.0 | Flags::MIGRATING.0;
+    let store = u64::from(write);
+    let need = Flags::PRESENT.0 | (Flags::WRITABLE.0 * store);
+    let mark = Flags::ACCESSED.0 | (Flags::DIRTY.0 * store);
+    let huge = ptes[slot as usize].has(Flags::HUGE);
+    let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
+    let entry = &mut ptes[head as usize];
+    if entry.0 & (need | BAD) != need {
+        return Err(why(*entry));
+    }
+    if entry.0 & mark != mark {
+        entry.0 |= mark;
+    }
+    let stores = entry.has(Flags::WRITABLE.with(Flags::DIRTY));
+    let translation = Translation::new(entry.frame(), entry.node_index(), stores);
+    Ok((head, huge, translation))
+}
+
+/// Lines on their way through cache and memory.
+struct Lines<'a, const SHARED: bool> {
+    cache: &'a mut Llc,
+    prices: &'a Prices,
+    tally: &'a mut Tally,
+    seen: &'a mut [Seen],
+    shared: &'a [Shared],
+}
+
+impl<const SHARED: bool> Lines<'_, SHARED> {
+    /// The line of the page table at the end of a walk.
+    #[inline(always)]
+    fn table(&mut self, place: Place, group: Group) -> u64 {
+        let hit = self.cache.access(place);
+        let node = group.table_node();
+        self.tally.read[node] += u64::from(!hit);
+        let memory = self.prices.memory[node][0];
+        if hit { self.prices.cache } else { memory }
+    }
+
+    /// One line of data. `served` is the node if memory served it.
+    #[inline(always)]
+    fn line(
         &mut self,
         place: Place,
         node: usize,
         write: bool,
         group: Group,
-        cost: &mut u64,
-    ) -> Option<usize> {
-        let mut hit = self.cache.access(place);
+        served: &mut Option<usize>,
+    ) -> u64 {
+        let mut hit = self.cache.access_branching(place);
         if SHARED {
             let seen = &mut self.seen[group.region()];
             seen.lines += 1;
@@ -387,76 +501,42 @@ impl Path<'_> {
                 .wrapping_add(1_442_695_040_888_963_407);
             hit &= ((noise >> 48) as u32) < chances.valid;
             if !hit && ((noise >> 32) as u32 & 0xffff) < chances.elsewhere {
-                *cost += self.prices.other_cache;
-                return None;
+                return self.prices.other_cache;
             }
         }
         if hit {
-            *cost += self.prices.cache;
-            return None;
+            return self.prices.cache;
         }
-        *cost += self.prices.memory[node][usize::from(write)];
         self.tally.read[node] += 1;
         self.tally.written[node] += u64::from(write);
         self.tally.served[node] += 1;
-        Some(node)
+        *served = Some(node);
+        self.prices.memory[node][usize::from(write)]
     }
 
     /// Lines in order, or streaming stores, which read nothing and leave nothing in a cache.
-    fn lines<const SHARED: bool>(
+    #[inline(never)]
+    fn several(
         &mut self,
         access: Access,
         frame: u32,
         node: usize,
         group: Group,
         served: &mut Option<usize>,
-        cost: &mut u64,
-    ) {
+    ) -> u64 {
         if access.is_streaming() {
             let lines = u64::from(access.lines());
-            *cost += lines * self.prices.memory[node][1];
             self.tally.written[node] += lines;
             self.tally.served[node] += lines;
             *served = Some(node);
-            return;
+            return lines * self.prices.memory[node][1];
         }
+        let mut cost = 0;
         for line in access.line()..access.line() + access.lines() {
             let place = self.cache.place(frame, line);
-            let line = self.line::<SHARED>(place, node, access.is_write(), group, cost);
-            *served = line.or(*served);
+            cost += self.line(place, node, access.is_write(), group, served);
         }
-    }
-
-    /// The sampler picks the access; what then is left to count down, and what the access cost.
-    #[cold]
-    fn sample(
-        &mut self,
-        slot: Slot,
-        node: usize,
-        write: bool,
-        memory: Option<usize>,
-        cost: u64,
-    ) -> (i64, u64) {
-        let latency_ns = match memory {
-            Some(node) => self.prices.latency_ns[node][usize::from(write)],
-            None => self.prices.cache_latency_ns,
-        };
-        let (left, taken) = self.cpu.sampler.pick(Sample {
-            slot,
-            cpu: self.cpu_number,
-            thread: self.thread,
-            write,
-            latency_ns,
-            served: match memory {
-                Some(_) => self.prices.served[node].unwrap_or(ServedBy::Extension),
-                None => ServedBy::Cache,
-            },
-        });
-        if !taken {
-            return (left, cost);
-        }
-        self.tally.samples += 1;
-        (left, cost + self.prices.interrupt)
+        cost
     }
 }
 

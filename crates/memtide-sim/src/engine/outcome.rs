@@ -73,7 +73,21 @@ impl<W: Source> Run<W> {
         let by_node = |pages: &[u64; MAX_NODES]| -> Vec<u64> {
             nodes.iter().map(|node| pages[node.index()] * s).collect()
         };
-        let placed = self.kernel.regions.iter().zip(&self.placed);
+        // Memory that the run itself touched first was placed during the run.
+        let placed = (0..self.kernel.regions.len()).map(|region| {
+            let touched_first = self
+                .kernel
+                .regions
+                .get(region)
+                .plan
+                .populated_from
+                .is_none();
+            match touched_first {
+                true => self.kernel.pages_by_node(region),
+                false => self.placed[region],
+            }
+        });
+        let placed = self.kernel.regions.iter().zip(placed);
         RunResult {
             configuration: self.configuration.name.clone(),
             seconds,
@@ -92,14 +106,14 @@ impl<W: Source> Run<W> {
             placed: placed
                 .map(|(region, pages)| Placed {
                     region: region.plan.name.clone(),
-                    pages: by_node(pages),
+                    pages: by_node(&pages),
                 })
                 .collect(),
             bytes_per_s: nodes
                 .iter()
                 .map(|node| totals.bytes[node.index()] as f64 / seconds.max(1e-12))
                 .collect(),
-            series: self.recorder.series(s),
+            series: self.recorder.series(s, self.heat_groups()),
             group_seconds: self.group_seconds(),
         }
     }

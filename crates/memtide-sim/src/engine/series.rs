@@ -106,8 +106,8 @@ impl Recorder {
         }
     }
 
-    /// The series; page counts times `scale`.
-    pub fn series(&self, scale: u64) -> Series {
+    /// The series; page counts times `scale`, heat of the first `groups` groups.
+    pub fn series(&self, scale: u64, groups: usize) -> Series {
         let points = &self.points;
         let share = |p: &Point| match p.served {
             0 => 1.0,
@@ -126,7 +126,7 @@ impl Recorder {
             fast_share: points.iter().map(share).collect(),
             bytes_per_s: by_node(&|p, n| p.bytes[n] as f64 / p.span),
             latency_ns: by_node(&|p, n| p.latency_ns[n]),
-            heat: (0..HEAT_GROUPS)
+            heat: (0..groups.min(HEAT_GROUPS))
                 .map(|group| {
                     let accesses = points.iter().map(move |p| p.heat[group]);
                     accesses.map(|n| n.min(u64::from(u32::MAX)) as u32)

@@ -216,13 +216,11 @@ impl<W: Source> Run<W> {
             let cost_ns = self.kernel.tick(&mut self.hw, &who, ran_ns);
             thread.clock_ps += cost_ns * PS * self.scale;
         }
-        self.ahead.clear();
         let mut faults = 0;
         while thread.clock_ps < until_ps {
             let stolen_ns = std::mem::take(&mut self.hw.cpus[cpu as usize].stolen_ns);
             thread.clock_ps += stolen_ns * PS * self.scale;
             if thread.at == thread.end {
-                self.ahead.clear();
                 let wanted = (until_ps.saturating_sub(thread.clock_ps))
                     .checked_div(thread.typical_ps)
                     .map_or(LEAST_BATCH, |n| n.clamp(LEAST_BATCH, BATCH as u64));

@@ -4,22 +4,25 @@
 //! without a look at the page table. A hit uses the entry alone, so an entry that was not flushed
 //! translates to where the page was: that is what accessed bits miss and lazy flushing relies on.
 //!
-//! The first level has four ways, replaced in true LRU order, apart for each size of page; the second
-//! is shared by both sizes and replaces an entry that was not used since all others were. Numbers of
-//! sets are powers of two, indexed by the low bits of the page's number. Scaling divides the entries,
-//! but a level keeps at least one full set.
+//! Entries are kept by the second level, which both sizes share. It replaces an entry that was not
+//! used since all others of its set were. The first level says which of them are at hand at no cost:
+//! four ways in LRU order for each size of page, by 16 bits of the tag, as an error there is one of
+//! cost only. Numbers of sets are powers of two, indexed by the low bits of the page's number; more
+//! ways than 16 are taken for twice as many sets of half of them. Scaling divides the entries, but a
+//! level keeps at least one full set.
 //!
 //! A full flush is noted and done before the next look-up ([`Tlb::settle`]), so that many flushes of a
 //! CPU that does not run cost one.
 
+use super::llc::Set;
 use crate::page::{Frame, HUGE_PAGES, Pte, Slot};
 use crate::spec::CpuSpec;
 use memtide_core::units::NodeId;
 
 /// Ways of the first level.
-const L1_WAYS: usize = 4;
-/// The second level's ways come in lanes of eight, so that a set is compared at once.
-const LANE: usize = 8;
+const FIRST_WAYS: u32 = 4;
+/// Most ways of the second.
+const WAYS: usize = 16;
 /// A tag that no page has.
 const EMPTY: u32 = u32::MAX;
 /// A way that the level does not have.
@@ -84,154 +87,128 @@ pub enum Found {
 
 /// The first level for one size of page.
 struct First {
-    tags: Vec<[u32; L1_WAYS]>,
-    values: Vec<[Translation; L1_WAYS]>,
+    sets: Vec<Set>,
     mask: u32,
 }
 
 impl First {
     fn new(entries: u32) -> First {
-        let sets = power_of_two_sets(entries, L1_WAYS as u32);
+        let sets = power_of_two_sets(entries, FIRST_WAYS);
         First {
-            tags: vec![[EMPTY; L1_WAYS]; sets],
-            values: vec![Default::default(); sets],
+            sets: vec![Set::default(); sets],
             mask: sets as u32 - 1,
         }
     }
 
-    /// Finds `tag` and makes it the most recent.
-    #[inline]
-    fn find(&mut self, tag: u32, index: u32) -> Option<Translation> {
-        let set = (index & self.mask) as usize;
-        let tags = &mut self.tags[set];
-        if tags[0] == tag {
-            return Some(self.values[set][0]);
-        }
-        let way = (1..L1_WAYS).find(|&way| tags[way] == tag)?;
-        let values = &mut self.values[set];
-        tags[..=way].rotate_right(1);
-        values[..=way].rotate_right(1);
-        Some(values[0])
+    /// Whether the page of number `index` is there; afterwards it is.
+    #[inline(always)]
+    fn access(&mut self, index: u32) -> bool {
+        let tag = index.wrapping_mul(0x9e37_79b1) >> 16;
+        self.sets[(index & self.mask) as usize].access((tag as u16).max(1))
     }
 
-    #[inline]
-    fn insert(&mut self, tag: u32, index: u32, value: Translation) {
-        let set = (index & self.mask) as usize;
-        let tags = &mut self.tags[set];
-        *tags = [tag, tags[0], tags[1], tags[2]];
-        let values = &mut self.values[set];
-        *values = [value, values[0], values[1], values[2]];
-    }
-
-    fn remove(&mut self, tag: u32, index: u32) {
-        let set = (index & self.mask) as usize;
-        for way in &mut self.tags[set] {
-            if *way == tag {
-                *way = EMPTY;
-            }
-        }
+    /// Puts a page in that was in neither level.
+    #[inline(always)]
+    fn push(&mut self, index: u32) {
+        let tag = index.wrapping_mul(0x9e37_79b1) >> 16;
+        self.sets[(index & self.mask) as usize].push((tag as u16).max(1));
     }
 }
 
-/// The second level.
+/// The second level. Tags, values and use lie apart, as a look-up that fails needs tags only.
 struct Second {
-    /// `lanes` lanes a set.
-    tags: Vec<[u32; LANE]>,
-    values: Vec<[Translation; LANE]>,
-    /// Ways of a set that were used lately, a bit each.
-    used: Vec<u32>,
-    lanes: usize,
-    all_ways: u32,
+    tags: Vec<[u32; WAYS]>,
+    values: Vec<[Translation; WAYS]>,
+    /// Ways that were used lately, a bit each; those that the level lacks count as used.
+    used: Vec<u16>,
+    /// Ways that the level does not have.
+    absent: u16,
     mask: u32,
 }
 
 impl Second {
     fn new(entries: u32, ways: u32) -> Second {
-        let ways = ways.clamp(1, 32);
+        let ways = ways.max(1);
+        let ways = ways.div_ceil(ways.div_ceil(WAYS as u32).next_power_of_two());
         let sets = power_of_two_sets(entries, ways);
-        let lanes = (ways as usize).div_ceil(LANE);
-        let mut second = Second {
-            tags: vec![[EMPTY; LANE]; sets * lanes],
-            values: vec![Default::default(); sets * lanes],
-            used: vec![0; sets],
-            lanes,
-            all_ways: u32::MAX >> (32 - ways),
+        let absent = !(0xffff >> (WAYS as u32 - ways));
+        let tags = std::array::from_fn(|way| if way < ways as usize { EMPTY } else { ABSENT });
+        Second {
+            tags: vec![tags; sets],
+            values: vec![Default::default(); sets],
+            used: vec![absent; sets],
+            absent,
             mask: sets as u32 - 1,
-        };
-        second.clear();
-        second
+        }
     }
 
     fn clear(&mut self) {
-        for (index, lane) in self.tags.iter_mut().enumerate() {
-            let first = index % self.lanes * LANE;
-            for (way, tag) in lane.iter_mut().enumerate() {
-                let exists = self.all_ways >> (first + way) & 1 == 1;
-                *tag = if exists { EMPTY } else { ABSENT };
+        for tag in self.tags.iter_mut().flatten() {
+            if *tag != ABSENT {
+                *tag = EMPTY;
             }
         }
-        self.used.fill(0);
+        self.used.fill(self.absent);
     }
 
-    /// The way of `tag` in `set`.
-    #[inline]
+    /// The way of `tag` in `set`. Whether it is there at all is a few comparisons at once; where it is
+    /// matters only then.
+    #[inline(always)]
     fn way(&self, tag: u32, set: usize) -> Option<usize> {
-        let first = set * self.lanes;
-        for (number, lane) in self.tags[first..first + self.lanes].iter().enumerate() {
-            let mut equal = 0u32;
-            for (way, &found) in lane.iter().enumerate() {
-                equal |= u32::from(found == tag) << way;
-            }
-            if equal != 0 {
-                return Some(number * LANE + equal.trailing_zeros() as usize);
+        let tags = &self.tags[set];
+        let mut found = [0u32; 4];
+        for four in tags.as_chunks::<4>().0 {
+            for (found, &way) in found.iter_mut().zip(four) {
+                *found |= if way == tag { u32::MAX } else { 0 };
             }
         }
-        None
+        if found[0] | found[1] | found[2] | found[3] == 0 {
+            return None;
+        }
+        tags.iter().position(|&way| way == tag)
     }
 
-    #[inline]
+    #[inline(always)]
     fn touch(&mut self, set: usize, way: usize) {
         let used = self.used[set] | 1 << way;
-        self.used[set] = if used == self.all_ways {
-            1 << way
+        self.used[set] = if used == 0xffff {
+            self.absent | 1 << way
         } else {
             used
         };
     }
 
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, tag: u32, index: u32) -> Option<Translation> {
         let set = (index & self.mask) as usize;
-        let way = self.way(tag, set)?;
+        let way = self.way(tag, set)? & (WAYS - 1);
         self.touch(set, way);
-        Some(self.values[set * self.lanes + way / LANE][way % LANE])
+        Some(self.values[set][way])
     }
 
     /// Puts an entry in that was not found.
-    #[inline]
+    #[inline(always)]
     fn insert(&mut self, tag: u32, index: u32, value: Translation) {
         let set = (index & self.mask) as usize;
-        // A set of one way has all of it used.
-        let way = ((!self.used[set] & self.all_ways).trailing_zeros() as usize)
-            .min(self.lanes * LANE - 1);
-        let way = if self.all_ways == 1 { 0 } else { way };
+        // With one way only, all are always used.
+        let way = (!self.used[set]).trailing_zeros() as usize;
+        let way = if way < WAYS { way } else { 0 };
         self.touch(set, way);
-        let lane = set * self.lanes + way / LANE;
-        self.tags[lane][way % LANE] = tag;
-        self.values[lane][way % LANE] = value;
+        self.tags[set][way] = tag;
+        self.values[set][way] = value;
     }
 
     fn set_value(&mut self, tag: u32, index: u32, value: Translation) {
         let set = (index & self.mask) as usize;
         if let Some(way) = self.way(tag, set) {
-            self.values[set * self.lanes + way / LANE][way % LANE] = value;
+            self.values[set][way] = value;
         }
     }
 
     fn remove(&mut self, tag: u32, index: u32) {
         let set = (index & self.mask) as usize;
         if let Some(way) = self.way(tag, set) {
-            self.tags[set * self.lanes + way / LANE][way % LANE] = EMPTY;
+            self.tags[set][way] = EMPTY;
             self.used[set] &= !(1 << way);
         }
     }
@@ -243,16 +220,12 @@ fn power_of_two_sets(entries: u32, ways: u32) -> usize {
     1 << sets.ilog2()
 }
 
-fn retarget<'a>(
-    tags: impl Iterator<Item = &'a u32>,
-    values: impl Iterator<Item = &'a mut Translation>,
-    ptes: &[Pte],
-) {
-    for (&tag, value) in tags.zip(values) {
-        if tag != EMPTY && tag != ABSENT {
-            let pte = ptes[(tag & !HUGE_TAG) as usize];
-            *value = Translation::new(pte.frame(), pte.node_index(), value.stores());
-        }
+/// A page's tag, and its number among pages of its size.
+#[inline(always)]
+fn tagged(slot: Slot, huge: bool) -> (u32, u32) {
+    match huge {
+        true => (slot | HUGE_TAG, slot / HUGE_PAGES),
+        false => (slot, slot),
     }
 }
 
@@ -276,10 +249,10 @@ impl Tlb {
         }
     }
 
-    /// Entries of the second level, which bound what both levels reach.
+    /// How many translations it holds.
     #[must_use]
     pub fn reach(&self) -> u32 {
-        self.second.all_ways.count_ones() * (self.second.mask + 1)
+        self.second.absent.count_zeros() * (self.second.mask + 1)
     }
 
     /// Does a full flush that was asked for; to be called before look-ups.
@@ -293,53 +266,45 @@ impl Tlb {
     #[cold]
     fn clear(&mut self) {
         self.flush_pending = false;
-        self.small.tags.fill([EMPTY; L1_WAYS]);
-        self.large.tags.fill([EMPTY; L1_WAYS]);
+        self.small.sets.fill(Set::default());
+        self.large.sets.fill(Set::default());
         self.second.clear();
     }
 
-    /// Looks up a page; `huge` if `slot` is the head of a huge page. A hit in the second level moves
-    /// the entry to the first.
-    #[inline]
+    /// Looks up a page; `huge` if `slot` is the head of a huge page. Afterwards the first level has it.
+    #[inline(always)]
     pub fn find(&mut self, slot: Slot, huge: bool) -> Found {
-        let (first, tag, index) = if huge {
-            (&mut self.large, slot | HUGE_TAG, slot / HUGE_PAGES)
-        } else {
-            (&mut self.small, slot, slot)
+        let (tag, index) = tagged(slot, huge);
+        let Some(value) = self.second.find(tag, index) else {
+            return Found::Nothing;
         };
-        if let Some(value) = first.find(tag, index) {
-            return Found::First(value);
-        }
-        match self.second.find(tag, index) {
-            Some(value) => {
-                first.insert(tag, index, value);
-                Found::Second(value)
-            }
-            None => Found::Nothing,
+        let first = if huge {
+            &mut self.large
+        } else {
+            &mut self.small
+        };
+        match first.access(index) {
+            true => Found::First(value),
+            false => Found::Second(value),
         }
     }
 
     /// Notes a translation that a walk found after [`Tlb::find`] found nothing.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, slot: Slot, huge: bool, value: Translation) {
-        let (first, tag, index) = if huge {
-            (&mut self.large, slot | HUGE_TAG, slot / HUGE_PAGES)
+        let (tag, index) = tagged(slot, huge);
+        let first = if huge {
+            &mut self.large
         } else {
-            (&mut self.small, slot, slot)
+            &mut self.small
         };
-        first.insert(tag, index, value);
+        first.push(index);
         self.second.insert(tag, index, value);
     }
 
-    /// Replaces a translation, wherever it is: a store made it dirty.
+    /// Replaces a translation that [`Tlb::find`] found: a store made it dirty.
     pub fn set(&mut self, slot: Slot, huge: bool, value: Translation) {
-        let (first, tag, index) = if huge {
-            (&mut self.large, slot | HUGE_TAG, slot / HUGE_PAGES)
-        } else {
-            (&mut self.small, slot, slot)
-        };
-        first.remove(tag, index);
-        first.insert(tag, index, value);
+        let (tag, index) = tagged(slot, huge);
         self.second.set_value(tag, index, value);
     }
 
@@ -348,24 +313,21 @@ impl Tlb {
         if self.flush_pending {
             return;
         }
-        self.small.remove(slot, slot);
         self.second.remove(slot, slot);
         if slot.is_multiple_of(HUGE_PAGES) {
-            self.large.remove(slot | HUGE_TAG, slot / HUGE_PAGES);
             self.second.remove(slot | HUGE_TAG, slot / HUGE_PAGES);
         }
     }
 
     /// Points all entries to where their pages are now.
     pub fn follow(&mut self, ptes: &[Pte]) {
-        let first = |first: &mut First| {
-            let tags = first.tags.iter().flatten();
-            retarget(tags, first.values.iter_mut().flatten(), ptes);
-        };
-        first(&mut self.small);
-        first(&mut self.large);
         let tags = self.second.tags.iter().flatten();
-        retarget(tags, self.second.values.iter_mut().flatten(), ptes);
+        for (&tag, value) in tags.zip(self.second.values.iter_mut().flatten()) {
+            if tag != EMPTY && tag != ABSENT {
+                let pte = ptes[(tag & !HUGE_TAG) as usize];
+                *value = Translation::new(pte.frame(), pte.node_index(), value.stores());
+            }
+        }
     }
 
     /// Forgets everything.
@@ -373,19 +335,14 @@ impl Tlb {
         self.flush_pending = true;
     }
 
-    /// All entries: slot (of a huge page, its head), whether huge, and translation. An entry may be in
-    /// both levels. For checks that none is stale.
+    /// All entries: slot (of a huge page, its head), whether huge, and translation. For checks that
+    /// none is stale.
     pub fn entries(&self) -> impl Iterator<Item = (Slot, bool, Translation)> + '_ {
-        let firsts = [&self.small, &self.large];
-        let first = firsts.into_iter().flat_map(|first| {
-            let tags = first.tags.iter().flatten();
-            tags.zip(first.values.iter().flatten())
-        });
         let tags = self.second.tags.iter().flatten();
-        let second = tags.zip(self.second.values.iter().flatten());
-        let valid = |&(&tag, _): &(&u32, &Translation)| tag != EMPTY && tag != ABSENT;
-        let all = first.chain(second).filter(valid);
-        all.filter(|_| !self.flush_pending)
+        let entries = tags.zip(self.second.values.iter().flatten());
+        entries
+            .filter(|&(&tag, _)| tag != EMPTY && tag != ABSENT)
+            .filter(|_| !self.flush_pending)
             .map(|(&tag, &value)| (tag & !HUGE_TAG, tag & HUGE_TAG != 0, value))
     }
 }

@@ -35,7 +35,8 @@ impl Kernel {
                 space: plan.space,
                 now_ns: 0,
             };
-            let write = plan.writable && plan.kind != Kind::PrivateFile;
+            // A file is populated by reading it: nothing of it is dirty.
+            let write = plan.writable && plan.kind == Kind::Anonymous;
             self.populate_region(hw, who, region, write, &mut clock)?;
         }
         // The run's own clock begins at 0.

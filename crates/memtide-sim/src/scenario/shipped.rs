@@ -24,12 +24,24 @@ macro_rules! scenarios {
     };
 }
 
-macro_rules! machine {
-    ($name:literal) => {
-        (
-            concat!("machines/", $name, ".toml"),
-            include_str!(concat!("../../../../scenarios/machines/", $name, ".toml")),
-        )
+/// A machine that comes with memtide.
+#[derive(Clone, Copy, Debug)]
+pub struct ShippedMachine {
+    /// Its name.
+    pub name: &'static str,
+    /// Its path beside the scenarios.
+    pub path: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+macro_rules! machines {
+    ($($name:literal,)*) => {
+        &[$(ShippedMachine {
+            name: $name,
+            path: concat!("machines/", $name, ".toml"),
+            text: include_str!(concat!("../../../../scenarios/machines/", $name, ".toml")),
+        },)*]
     };
 }
 
@@ -51,16 +63,16 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "ibs-two-node",
 };
 
-/// Their machines, by path beside the scenarios.
-const MACHINES: &[(&str, &str)] = &[
-    machine!("zen5-cxl"),
-    machine!("zen4-two-node"),
-    machine!("four-node-dram"),
-    machine!("stream-cxl"),
-    machine!("mlc-cxl"),
-    machine!("xsbench-cxl"),
-    machine!("small-cxl"),
-];
+/// Their machines.
+pub const MACHINES: &[ShippedMachine] = machines! {
+    "zen5-cxl",
+    "zen4-two-node",
+    "four-node-dram",
+    "stream-cxl",
+    "mlc-cxl",
+    "xsbench-cxl",
+    "small-cxl",
+};
 
 /// The scenario of that name, if it comes with memtide.
 #[must_use]
@@ -76,9 +88,9 @@ impl Shipped {
     /// None for those that are tested; see [`Scenario::read`].
     pub fn read(&self) -> Result<Scenario, TextError> {
         Scenario::read(self.text, self.path, &mut |path| {
-            let machine = MACHINES.iter().find(|(name, _)| *name == path);
+            let machine = MACHINES.iter().find(|machine| machine.path == path);
             machine
-                .map(|(_, text)| (*text).to_owned())
+                .map(|machine| machine.text.to_owned())
                 .ok_or_else(|| format!("{path}: no machine that comes with memtide"))
         })
     }
