@@ -357,7 +357,7 @@ fn a_mistake_in_a_file_is_named_with_its_line() {
         );
     }
     std::fs::write(&file, &text).unwrap();
-    let wrong = machine.replacen("cpus = 4", "cpu = 4", 1);
+    let wrong = machine.replacen("\ncpus = 4", "\ncpu = 4", 1);
     std::fs::write(folder.path().join("tiny-machine.toml"), &wrong).unwrap();
     let (status, error) = fails(&["explain", file_name]);
     assert_eq!(status, Some(2));

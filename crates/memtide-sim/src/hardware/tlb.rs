@@ -335,19 +335,14 @@ impl Tlb {
         self.flush_pending = true;
     }
 
-    /// All entries: slot (of a huge page, its head), whether huge, and translation. An entry may be in
-    /// both levels. For checks that none is stale.
+    /// All entries: slot (of a huge page, its head), whether huge, and translation. For checks that
+    /// none is stale.
     pub fn entries(&self) -> impl Iterator<Item = (Slot, bool, Translation)> + '_ {
-        let firsts = [&self.small, &self.large];
-        let first = firsts.into_iter().flat_map(|first| {
-            let tags = first.tags.iter().flatten();
-            tags.zip(first.values.iter().flatten())
-        });
         let tags = self.second.tags.iter().flatten();
-        let second = tags.zip(self.second.values.iter().flatten());
-        let valid = |&(&tag, _): &(&u32, &Translation)| tag != EMPTY && tag != ABSENT;
-        let all = first.chain(second).filter(valid);
-        all.filter(|_| !self.flush_pending)
+        let entries = tags.zip(self.second.values.iter().flatten());
+        entries
+            .filter(|&(&tag, _)| tag != EMPTY && tag != ABSENT)
+            .filter(|_| !self.flush_pending)
             .map(|(&tag, &value)| (tag & !HUGE_TAG, tag & HUGE_TAG != 0, value))
     }
 }
