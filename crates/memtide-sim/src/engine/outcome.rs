@@ -75,7 +75,13 @@ impl<W: Source> Run<W> {
         };
         // Memory that the run itself touched first was placed during the run.
         let placed = (0..self.kernel.regions.len()).map(|region| {
-            let touched_first = self.kernel.regions.get(region).plan.populated_from.is_none();
+            let touched_first = self
+                .kernel
+                .regions
+                .get(region)
+                .plan
+                .populated_from
+                .is_none();
             match touched_first {
                 true => self.kernel.pages_by_node(region),
                 false => self.placed[region],
