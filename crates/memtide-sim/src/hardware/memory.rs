@@ -22,6 +22,10 @@ pub const PEAK_SHARE: f64 = 0.995;
 /// The power with which latency rises beyond it.
 const OVERLOAD_POWER: f64 = 200.0;
 
+/// No load makes latency more than so many times that of an idle node. Only a scale at which one
+/// access is more than a quantum's traffic comes near it.
+const MOST: f64 = 1e4;
+
 /// How latency follows load.
 #[derive(Clone, Debug)]
 struct Law(LoadedLatency);
@@ -234,10 +238,10 @@ impl Memory {
         let pooled = demand / (supply * seconds);
         for memory in self.nodes.iter_mut().flatten() {
             let u = if self.pooled { pooled } else { memory.share };
-            let target = memory.law.factor(u).ln();
+            let target = memory.law.factor(u).min(MOST).ln();
             let now = memory.factor.ln();
             let step = (target - now) / (1.0 + memory.law.elasticity(u));
-            memory.factor = (now + step).exp().max(1.0);
+            memory.factor = (now + step).exp().clamp(1.0, MOST);
         }
     }
 }
