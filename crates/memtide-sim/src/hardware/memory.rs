@@ -27,6 +27,10 @@ const OVERLOAD_POWER: f64 = 200.0;
 /// How much of the averaged demand a quantum's replaces.
 const DEMAND_WEIGHT: f64 = 0.25;
 
+/// No load makes latency more than so many times that of an idle node. Only a scale at which one
+/// access is more than a quantum's traffic comes near it.
+const MOST: f64 = 1e4;
+
 /// How latency follows load.
 #[derive(Clone, Debug)]
 struct Law(LoadedLatency);
@@ -70,7 +74,7 @@ impl Law {
     /// The solution L of L = f(c / L).
     fn settle(&self, c: f64) -> f64 {
         // It lies between 1 and f(c); in logarithms.
-        let (mut low, mut high) = (0.0, self.factor(c).ln());
+        let (mut low, mut high) = (0.0, self.factor(c).min(MOST).ln());
         while high - low > 1e-6 {
             let middle = 0.5 * (low + high);
             match self.factor(c * (-middle).exp()).ln() > middle {

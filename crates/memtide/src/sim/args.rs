@@ -33,7 +33,12 @@ pub struct RunArgs {
     pub trace: Option<PathBuf>,
 
     /// The machine of --trace: a name of sim list, or a file [default: the machine of pghot-mode1]
-    #[arg(long, value_name = "NAME|FILE", requires = "trace", conflicts_with = "scenarios")]
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        requires = "trace",
+        conflicts_with = "scenarios"
+    )]
     pub machine: Option<String>,
 
     /// Write the results as JSON to a file, or to standard output (-) instead of the tables
