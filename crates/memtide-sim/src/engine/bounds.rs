@@ -86,6 +86,13 @@ impl Oracle {
         self.done = Some((phase, now_ns));
         self.freed = freed;
         self.folios.clear();
+        for index in 0..kernel.regions.len() {
+            // Page tables lie where they are walked from.
+            let node = NodeId(source.truth(index, 0, now_ns).node);
+            if self.capacity.iter().any(|&(id, _)| id == node) {
+                kernel.regions.get_mut(index).page_table_node = Some(node);
+            }
+        }
         for (index, region) in kernel.regions.iter().enumerate() {
             if gone(region.plan.freed_at_ns) {
                 continue;

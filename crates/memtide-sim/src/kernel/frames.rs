@@ -99,6 +99,13 @@ impl Frames {
             let min = u128::from(real_pages(spec.min_free_bytes)) * u128::from(real)
                 / u128::from(total.max(1));
             let real_marks = Watermarks::new(min as u64, real, spec.watermark_scale_factor);
+            if pages < u64::from(HUGE_PAGES) && real > 0 {
+                return Err(KernelError::SmallNode {
+                    node: NodeId(node.id),
+                    pages,
+                    least: u64::from(HUGE_PAGES),
+                });
+            }
             let limit = u64::from(u32::MAX);
             if next + pages > limit {
                 return Err(KernelError::TooManyPages {

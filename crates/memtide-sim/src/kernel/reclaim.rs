@@ -13,6 +13,7 @@
 
 use super::migrate::{Initiator, MoveReason};
 use super::{Kernel, Who};
+use crate::config::Lru;
 use crate::hardware::Hardware;
 use crate::page::{MAX_NODES, Slot};
 use memtide_core::units::NodeId;
@@ -20,8 +21,10 @@ use memtide_core::vmstat::Counter;
 
 /// Fruitless rounds after which kswapd gives up.
 const FAILURES: u32 = 16;
-/// Base pages that a batch asks for.
-pub(super) const BATCH: u64 = 32;
+/// Base pages that a batch looks at, classic.
+const BATCH: u64 = 32;
+/// The same, multigenerational.
+const GENERATION_BATCH: u64 = 64;
 
 /// Reclaim's state.
 pub(super) struct Reclaim {
@@ -83,6 +86,13 @@ impl Kernel {
         }
     }
 
+    fn batch(&self) -> u64 {
+        match self.lists.lru() {
+            Lru::Classic => BATCH,
+            Lru::Multigenerational => GENERATION_BATCH,
+        }
+    }
+
     /// Whether a node's kswapd is at work.
     #[must_use]
     pub fn kswapd_is_awake(&self, node: NodeId) -> bool {
@@ -136,7 +146,7 @@ impl Kernel {
                 by: Initiator { cpu: None, now_ns },
                 walk_ns: self.reclaim.nodes[node.index()].credit_ns as u64,
             };
-            let shrunk = self.shrink(hw, node, BATCH, reclaimer);
+            let shrunk = self.shrink(hw, node, self.batch(), reclaimer);
             self.count(Counter::PgscanKswapd, shrunk.scanned);
             self.count(Counter::PgstealKswapd, shrunk.freed);
             self.overhead.kswapd_ns += shrunk.ns;
@@ -204,7 +214,7 @@ impl Kernel {
         };
         let mut done = Shrunk::default();
         while done.freed < pages && done.scanned <= round && !done.empty {
-            let batch = self.shrink(hw, node, BATCH.min(pages - done.freed), reclaimer);
+            let batch = self.shrink(hw, node, self.batch().min(pages - done.freed), reclaimer);
             done.scanned += batch.scanned;
             done.freed += batch.freed;
             done.ns += batch.ns;

@@ -1,7 +1,9 @@
 //! Pointer chasing: each address is read from the one before, so that no two misses overlap and every
 //! nanosecond of latency counts.
 //!
-//! The chain goes through all pages in one cycle, by a stride near the golden section of their number.
+//! Each thread has a chain of its own, which goes through all pages in one cycle, by a stride near the
+//! golden section of their number. (On one chain threads would catch up with each other, and those
+//! behind would find in the cache what those before them read.)
 
 use super::pace::Pace;
 use super::zipf::coprime_stride;
@@ -15,11 +17,11 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PointerChaseSpec {
-    /// How many threads, each with its own place in the chain.
+    /// How many threads, each with its own chain.
     pub threads: u32,
     /// The node on whose CPUs they run.
     pub node: u16,
-    /// The memory that the chain goes through.
+    /// The memory that the chains go through.
     pub memory: Bytes,
     /// The node it is populated on.
     pub on: u16,
@@ -80,7 +82,10 @@ impl PointerChaseSpec {
         let chase = PointerChase {
             base: 0,
             pages: count,
-            stride: coprime_stride(count),
+            // Where few strides share no factor with the pages, chains repeat.
+            strides: (0..threads)
+                .map(|n| coprime_stride(count, n * 7) % count.max(1))
+                .collect(),
             at: (0..threads as u64).map(begin).collect(),
             node: self.node,
             pace: Pace::new(threads, self.accesses / u64::from(scale)),
@@ -94,7 +99,7 @@ impl PointerChaseSpec {
 pub(super) struct PointerChase {
     base: Slot,
     pages: u32,
-    stride: u32,
+    strides: Vec<u32>,
     at: Vec<u32>,
     node: u16,
     pace: Pace,
@@ -107,11 +112,11 @@ impl Acts for PointerChase {
 
     fn fill(&mut self, thread: usize, _: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
         let count = self.pace.take(thread, batch.len());
-        let mut at = self.at[thread];
+        let (mut at, stride) = (self.at[thread], self.strides[thread]);
         for access in &mut batch[..count] {
             // The line differs from page to page, as a node's place in its page would.
             *access = Access::new(self.base + at, at.wrapping_mul(29) & 63, 1, false);
-            at += self.stride;
+            at += stride;
             if at >= self.pages {
                 at -= self.pages;
             }

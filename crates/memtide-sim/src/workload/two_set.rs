@@ -2,8 +2,7 @@
 //! node: document 004's benchmark.
 //!
 //! "The benchmark touches each page in the chunk iteratively for a fixed number of iterations." Each
-//! thread of a set goes over its set's whole chunk, page after page; threads begin at equal distances
-//! round the chunk. Half of the memory is local from the beginning, the other half has to move.
+//! thread of a set goes over its set's whole chunk, page after page from its beginning. Half of the memory is local from the beginning, the other half has to move.
 
 use super::pace::Pace;
 use super::places::START_VPN;
@@ -77,12 +76,11 @@ impl TwoSetSpec {
         };
         let mut threads = vec![thread(0, first); per_set];
         threads.extend(vec![thread(1, second); per_set]);
-        let begin = |n: usize| (n as u64 * u64::from(count) / per_set as u64) as u32;
         let two_set = TwoSet {
             bases: [0, 0],
             pages: count,
             per_set,
-            next: (0..2 * per_set).map(|n| begin(n % per_set)).collect(),
+            next: vec![0; 2 * per_set],
             stores: super::random::share_of_65536(self.stores_percent),
             nodes: self.nodes,
             pace: Pace::new(2 * per_set, u64::from(self.iterations) * u64::from(count)),

@@ -88,7 +88,7 @@ impl ZipfSpec {
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Zipf) {
         let count = pages(self.memory, scale, false);
-        let stride = coprime_stride(count);
+        let stride = coprime_stride(count, 0);
         let threads = self.threads as usize;
         let plan = Plan {
             regions: vec![places.region("memory", count, self.node, self.on)],
@@ -121,11 +121,12 @@ impl ZipfSpec {
     }
 }
 
-/// A stride near the golden section of `pages` that shares no factor with it.
-pub(super) fn coprime_stride(pages: u32) -> u32 {
+/// The `nth` stride from the golden section of `pages` on that shares no factor with it.
+pub(super) fn coprime_stride(pages: u32, nth: usize) -> u32 {
     let near = (u64::from(pages) * 40_503 / 65_536) as u32;
     (near.max(1)..)
-        .find(|&stride| gcd(stride, pages) == 1)
+        .filter(|&stride| gcd(stride, pages) == 1)
+        .nth(nth)
         .unwrap_or(1)
 }
 

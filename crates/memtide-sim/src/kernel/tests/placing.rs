@@ -203,3 +203,21 @@ fn scaling_divides_memory_and_marks() {
     // min 8192, step max(2048, 1048) = 2048: high 12,288, promo 14,336; by 16.
     assert_eq!((space.high, space.promo), (768, 896));
 }
+
+#[test]
+fn a_node_that_scaling_leaves_nothing_of_is_refused() {
+    let spec = machine(&[(1 << 16, 1), (1 << 12, 0)], 0);
+    let plan = crate::workload::Plan {
+        regions: vec![],
+        threads: vec![],
+        ends_at_ns: None,
+    };
+    let configuration = Configuration::off("test");
+    let made = crate::kernel::Kernel::new(&spec, &plan, &configuration, 16, 1);
+    let error = made.err().unwrap().to_string();
+    // 4096 / 16 = 256 pages.
+    assert!(
+        error.starts_with("node 1: 256 pages at this scale are less than 512"),
+        "{error}"
+    );
+}
