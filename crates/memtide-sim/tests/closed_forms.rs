@@ -138,6 +138,10 @@ fn a_saturated_interleave_carries_the_least_bandwidth_over_share() {
 }
 
 #[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "a billion accesses: a minute with --release"
+)]
 fn feedback_is_stable_for_any_number_of_threads_and_nodes() {
     for threads in [1, 64, 400] {
         for nodes in 1..=5 {
