@@ -74,7 +74,7 @@ impl Law {
     /// The solution L of L = f(c / L).
     fn settle(&self, c: f64) -> f64 {
         // It lies between 1 and f(c); in logarithms.
-        let (mut low, mut high) = (0.0, self.factor(c).ln());
+        let (mut low, mut high) = (0.0, self.factor(c).min(MOST).ln());
         while high - low > 1e-6 {
             let middle = 0.5 * (low + high);
             match self.factor(c * (-middle).exp()).ln() > middle {
@@ -258,7 +258,7 @@ impl Memory {
             let before = memory.demand.unwrap_or(demand);
             let demand = before + DEMAND_WEIGHT * (demand - before);
             memory.demand = Some(demand);
-            memory.factor = memory.law.settle(demand).clamp(1.0, MOST);
+            memory.factor = memory.law.settle(demand);
         }
     }
 }
