@@ -124,8 +124,11 @@ pub struct Outcome {
     pub run: RunResult,
 }
 
+/// A column of counts: its name, and the count.
+pub type CountOf = (&'static str, fn(&Outcome) -> u64);
+
 /// What tables count of a run; what never happened in any run gets no column.
-pub const COUNTS: &[(&str, fn(&Outcome) -> u64)] = &[
+pub const COUNTS: &[CountOf] = &[
     ("promoted", |outcome| outcome.pages_promoted),
     ("balanced", |outcome| outcome.pages_balanced),
     ("demoted", |outcome| outcome.pages_demoted),

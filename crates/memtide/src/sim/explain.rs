@@ -258,10 +258,10 @@ fn published_table(report: &Report, styled: bool) -> String {
         let all: Vec<String> = [mark, note, not_run].into_iter().flatten().collect();
         all.join("; ")
     };
+    type Count = fn(&PublishedRow) -> Option<u64>;
     type Cell<'a> = Box<dyn Fn(&PublishedRow) -> String + 'a>;
-    let count = |get: fn(&PublishedRow) -> Option<u64>| -> Cell<'_> {
-        Box::new(move |row| get(row).map_or("-".to_owned(), grouped))
-    };
+    let count =
+        |get: Count| -> Cell<'_> { Box::new(move |row| get(row).map_or("-".to_owned(), grouped)) };
     let mut columns: Vec<(&str, bool, Cell<'_>)> = Vec::new();
     if cases {
         columns.push(("  case", true, Box::new(|row| format!("  {}", row.case))));
@@ -286,7 +286,7 @@ fn published_table(report: &Report, styled: bool) -> String {
             (Some(figure), unit) => amount(figure, unit),
         }),
     ));
-    let counts: [(&str, fn(&PublishedRow) -> Option<u64>); 3] = [
+    let counts: [(&str, Count); 3] = [
         ("pages moved", |row| row.pages_moved),
         ("demoted", |row| row.pages_demoted),
         ("hint faults", |row| row.hint_faults),

@@ -49,7 +49,22 @@ pub fn run(args: &ListArgs, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// About how long a run of each takes on two processors, in seconds; measured by hand.
-const SECONDS: &[(&str, u32)] = &[];
+const SECONDS: &[(&str, u32)] = &[
+    ("zipf-drift", 7),
+    ("phases", 6),
+    ("scan-over-hot", 5),
+    ("pointer-chase", 1),
+    ("page-count", 1),
+    ("stream-interleave", 10),
+    ("mlc-interleave", 1),
+    ("xsbench-interleave", 6),
+    ("pghot-mode1", 50),
+    ("pghot-mode2", 50),
+    ("pghot-mode3", 50),
+    ("pghot-overcommit", 2),
+    ("numab-bind-pmbench", 75),
+    ("ibs-two-node", 12),
+];
 
 fn scenario_line(shipped: &Shipped) -> anyhow::Result<ScenarioLine> {
     let scenario = shipped.read()?;

@@ -177,6 +177,9 @@ fn table(case: &Case) -> String {
         .filter(|(_, count)| outcomes.iter().any(|outcome| count(outcome) > 0))
         .collect();
     head.extend(counts.iter().map(|(name, _)| name));
+    let moved = |outcome: &Outcome| outcome.published.as_ref()?.pages_moved;
+    let any_moved = outcomes.iter().any(|outcome| moved(outcome).is_some());
+    head.extend(any_moved.then_some("published moves"));
     let mut html = String::from("<div class=\"wide\"><table>\n<tr><th>configuration</th>");
     for name in head {
         let _ = write!(html, "<th>{name}</th>");
@@ -200,6 +203,9 @@ fn table(case: &Case) -> String {
         }
         cells.push(percent(outcome.run.fast_share));
         cells.extend(counts.iter().map(|(_, count)| grouped(count(outcome))));
+        if any_moved {
+            cells.push(moved(outcome).map_or("–".to_owned(), grouped));
+        }
         let class = if outcome.bound {
             " class=\"bound\""
         } else {
