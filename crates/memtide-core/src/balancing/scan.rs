@@ -533,10 +533,10 @@ mod tests {
         assert_eq!(touched(&history), [false, true]);
         // Seen at 0: shifts after 1000 + 4000 ms, then after 9000.
         let mut at = |now| {
-            let mut progress = Progress { seq: 5, offset: 0 };
+            let progress = Progress { seq: 5, offset: 0 };
             skip(
                 &mut history,
-                &mut progress,
+                &progress,
                 &scanner(now, 1),
                 &SETTINGS,
                 false,
