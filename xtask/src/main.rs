@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod guest;
 mod lab;
+mod reproduction;
 mod test;
 
 /// memtide's chores: boot guests, run the tests, fetch what they need.
@@ -24,6 +25,9 @@ enum Chore {
     Demo(lab::DemoArguments),
     /// Run the end-to-end tests in guests
     Guest(guest::Arguments),
+    /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
+    /// tables; with --release, or it takes an hour
+    Reproduction(reproduction::Arguments),
     /// Fetch QEMU, both kernels and the guest's programs (once; later runs do nothing)
     Fetch,
 }
@@ -34,6 +38,7 @@ fn main() {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
+        Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),
     };
     match result {

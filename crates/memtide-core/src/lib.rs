@@ -13,6 +13,9 @@
 //!    asks [`promotion::Gate`] and hands batches to a mover;
 //! 5. [`demotion`] makes room with pages that nobody touched.
 //!
+//! [`balancing`] is the other way for pages to move: to the sockets of the tasks
+//! that use them.
+//!
 //! ```
 //! use memtide_core::access::{Access, Source, SourceSet};
 //! use memtide_core::hotness::{Config, Intake, Layout, Store};
@@ -81,6 +84,7 @@
 #![warn(missing_docs)]
 
 pub mod access;
+pub mod balancing;
 pub mod demotion;
 mod dense;
 pub mod hotness;

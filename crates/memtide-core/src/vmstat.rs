@@ -44,6 +44,35 @@ counters! {
     NumaLocal = "numa_local",
     /// Allocations on another node than the allocating CPU's.
     NumaOther = "numa_other",
+    /// Page faults of any kind (events).
+    Pgfault = "pgfault",
+    /// Page faults that had to read a file (events).
+    Pgmajfault = "pgmajfault",
+    /// Pages that were freed.
+    Pgfree = "pgfree",
+    /// Pages that background reclaim looked at.
+    PgscanKswapd = "pgscan_kswapd",
+    /// Pages that a waiting allocation's reclaim looked at.
+    PgscanDirect = "pgscan_direct",
+    /// Pages that proactive reclaim looked at.
+    PgscanProactive = "pgscan_proactive",
+    /// Pages that background reclaim freed or demoted.
+    PgstealKswapd = "pgsteal_kswapd",
+    /// Pages that a waiting allocation's reclaim freed or demoted.
+    PgstealDirect = "pgsteal_direct",
+    /// Pages that proactive reclaim freed or demoted.
+    PgstealProactive = "pgsteal_proactive",
+    /// Pages that became active.
+    Pgactivate = "pgactivate",
+    /// Pages that became inactive.
+    Pgdeactivate = "pgdeactivate",
+    /// Allocations that had to reclaim for themselves (events). The kernel has one counter a zone,
+    /// `allocstall_normal` among them.
+    Allocstall = "allocstall_normal",
+    /// Huge pages that faults mapped (events).
+    ThpFaultAlloc = "thp_fault_alloc",
+    /// Faults that found no huge page and mapped base pages (events).
+    ThpFaultFallback = "thp_fault_fallback",
     /// Page-table entries armed for hint faults.
     NumaPteUpdates = "numa_pte_updates",
     /// Huge entries armed for hint faults (events).

@@ -1,5 +1,10 @@
 //! What one run does with the machine and the workload: the configurations that a scenario compares.
 
+mod read;
+mod words;
+
+pub(crate) use read::ConfigurationText;
+
 use memtide_core::access::SourceSet;
 use memtide_core::hotness::Layout;
 
@@ -8,6 +13,8 @@ use memtide_core::hotness::Layout;
 pub struct Configuration {
     /// Its name in tables.
     pub name: String,
+    /// What it means, in words.
+    pub about: String,
     /// `kernel.numa_balancing`: 0 to 3.
     pub numa_balancing: u8,
     /// `demotion_enabled`.
@@ -99,6 +106,7 @@ impl Configuration {
     pub fn off(name: &str) -> Configuration {
         Configuration {
             name: name.to_owned(),
+            about: String::new(),
             numa_balancing: 0,
             demotion: true,
             lru: Lru::Multigenerational,

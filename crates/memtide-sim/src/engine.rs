@@ -1,1 +1,285 @@
-//! (owner: hot; see the design)
+//! The engine: time passes, threads make accesses, the kernel works, memory answers later or sooner.
+//!
+//! Time goes in quanta of one millisecond. In each, every thread runs until its clock passes the
+//! quantum's end (CPUs with several threads give each a slice); then samplers are emptied, kernel
+//! threads do their work, and latencies follow the traffic. Within a quantum threads run one after the
+//! other, in the order of their CPUs; so a run depends on its inputs alone.
+//!
+//! Scaling: an access of the simulated machine stands for S real ones. The engine multiplies by S what
+//! an access, a fault, an interrupt costs a thread, and what goes over memory channels; and it
+//! multiplies what was counted when it writes the result.
+
+pub mod access;
+mod bounds;
+mod outcome;
+mod series;
+mod sharing;
+mod source;
+mod threads;
+
+pub use source::Source;
+
+use crate::config::{Bound, Configuration};
+use crate::hardware::{Hardware, Sample};
+use crate::kernel::{Kernel, KernelError};
+use crate::page::MAX_NODES;
+use crate::result::RunResult;
+use crate::spec::MachineSpec;
+use crate::workload::Workload;
+use access::{Ahead, Group, HEAT_GROUPS, Tally};
+use bounds::Oracle;
+use memtide_core::units::NodeId;
+use series::Recorder;
+use sharing::Sharing;
+use threads::Thread;
+
+/// A quantum, in nanoseconds.
+pub const QUANTUM_NS: u64 = 1_000_000;
+/// Picoseconds of a nanosecond.
+const PS: u64 = 1000;
+
+/// Runs one configuration: `machine` unscaled, `workload` built for scale 1/`scale`. `progress` is told
+/// the share done now and then.
+///
+/// # Errors
+///
+/// What the kernel could not do for the workload, such as finding memory.
+pub fn run_configuration(
+    machine: &MachineSpec,
+    workload: Workload,
+    configuration: &Configuration,
+    seed: u64,
+    scale: u32,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<RunResult, KernelError> {
+    run(machine, workload, configuration, seed, scale, progress)
+}
+
+/// The same for any source of accesses.
+///
+/// # Errors
+///
+/// See [`run_configuration`].
+pub fn run<W: Source>(
+    machine: &MachineSpec,
+    source: W,
+    configuration: &Configuration,
+    seed: u64,
+    scale: u32,
+    progress: &(dyn Fn(f64) + Sync),
+) -> Result<RunResult, KernelError> {
+    let mut run = Run::new(machine, source, configuration, seed, scale)?;
+    let mut told = 0.0;
+    while run.quantum()? {
+        let done = run.done();
+        if done - told > 0.002 {
+            told = done;
+            progress(done);
+        }
+    }
+    progress(1.0);
+    Ok(run.result())
+}
+
+/// A machine with a workload on it, some way into a run.
+pub struct Run<W> {
+    configuration: Configuration,
+    scale: u64,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The hardware.
+    pub hw: Hardware,
+    source: W,
+    ends_at_ps: Option<u64>,
+    threads: Vec<Thread>,
+    /// Threads by CPU, as of `generation`.
+    order: Vec<(u32, Vec<usize>)>,
+    generation: Option<u64>,
+    groups: Vec<Group>,
+    tables: Vec<Option<NodeId>>,
+    sharing: Sharing,
+    oracle: Option<Oracle>,
+    /// What was added up so far.
+    pub tally: Tally,
+    ahead: Ahead,
+    samples: Vec<Sample>,
+    recorder: Recorder,
+    placed: Vec<[u64; MAX_NODES]>,
+    now_ps: u64,
+    quanta: u64,
+}
+
+impl<W: Source> Run<W> {
+    /// A machine whose workload is populated; its time begins.
+    ///
+    /// # Errors
+    ///
+    /// See [`run_configuration`].
+    pub fn new(
+        machine: &MachineSpec,
+        mut source: W,
+        configuration: &Configuration,
+        seed: u64,
+        scale: u32,
+    ) -> Result<Run<W>, KernelError> {
+        let configuration = still(configuration);
+        let plan = source.plan().clone();
+        let mut hw = Hardware::new(machine, &plan, &configuration, scale, seed);
+        let mut kernel = Kernel::new(machine, &plan, &configuration, scale, seed)?;
+        let oracle = match configuration.bound {
+            Some(Bound::Oracle) => {
+                hw.memory.pool();
+                Some(Oracle::new(machine, scale, &mut kernel))
+            }
+            _ => {
+                kernel.populate(&mut hw)?;
+                None
+            }
+        };
+        // Population takes no time, and its traffic is no load.
+        hw.memory.reset();
+        hw.counters = Default::default();
+        let bases: Vec<_> = kernel.regions.iter().map(|region| region.base).collect();
+        source.mapped(&bases);
+        let threads = plan.threads.iter().enumerate();
+        let threads = threads.map(|(index, plan)| Thread::new(plan.clone(), seed, index as u64));
+        let mut run = Run {
+            scale: u64::from(scale.max(1)),
+            sharing: Sharing::new(&plan, &hw),
+            ends_at_ps: plan.ends_at_ns.map(|ns| ns * PS),
+            threads: threads.collect(),
+            order: Vec::new(),
+            generation: None,
+            groups: vec![Group::default(); (kernel.regions.slots() >> Group::SHIFT) as usize + 1],
+            tables: vec![None; kernel.regions.len()],
+            oracle,
+            tally: Tally::default(),
+            ahead: Ahead::default(),
+            samples: Vec::new(),
+            recorder: Recorder::new(machine),
+            placed: Vec::new(),
+            now_ps: 0,
+            quanta: 0,
+            configuration,
+            kernel,
+            hw,
+            source,
+        };
+        run.place_by_truth();
+        run.note_tables(true);
+        run.placed = (0..run.kernel.regions.len())
+            .map(|region| run.kernel.pages_by_node(region))
+            .collect();
+        Ok(run)
+    }
+
+    /// The share that is done.
+    pub fn done(&self) -> f64 {
+        match self.ends_at_ps {
+            Some(end) => self.now_ps as f64 / end as f64,
+            None => self.source.done(),
+        }
+    }
+
+    /// One quantum; whether there is more to do.
+    ///
+    /// # Errors
+    ///
+    /// See [`run_configuration`].
+    pub fn quantum(&mut self) -> Result<bool, KernelError> {
+        let ended = self.ends_at_ps.is_some_and(|end| self.now_ps >= end);
+        if ended || self.threads.iter().all(Thread::is_done) {
+            return Ok(false);
+        }
+        let end_ps = self.now_ps + QUANTUM_NS * PS;
+        self.run_threads(end_ps)?;
+        self.now_ps = end_ps;
+        self.quanta += 1;
+        let now_ns = end_ps / PS;
+        self.empty_samplers(now_ns);
+        if self.oracle.is_none() {
+            self.kernel.background(&mut self.hw, now_ns, QUANTUM_NS);
+        }
+        self.place_by_truth();
+        self.note_tables(false);
+        self.sharing.end_quantum();
+        self.hw.memory.feedback(QUANTUM_NS);
+        if self.recorder.is_due(self.quanta) {
+            self.record();
+        }
+        Ok(true)
+    }
+
+    /// Hands samples to the kernel; who was sampled pays for the work.
+    fn empty_samplers(&mut self, now_ns: u64) {
+        self.samples.clear();
+        for cpu in &mut self.hw.cpus {
+            let before = self.samples.len();
+            cpu.sampler.drain(&mut self.samples);
+            let work = (self.samples.len() - before) as f64 * self.hw.costs.sample_work_ns;
+            cpu.stolen_ns += work as u64;
+            self.kernel.overhead.sample_work_ns += work as u64;
+        }
+        if !self.samples.is_empty() {
+            self.kernel.samples(&mut self.hw, &self.samples, now_ns);
+        }
+    }
+
+    /// Bytes that the engine itself holds beside kernel, hardware, workload and oracle and that could
+    /// grow with pages: the groups of 512 slots.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.groups.len() * size_of::<Group>()
+    }
+
+    /// Keeps the table of groups in step with where page tables are.
+    fn note_tables(&mut self, all: bool) {
+        let regions = &self.kernel.regions;
+        let last = regions.iter().last();
+        let slots = last.map_or(1, |region| u64::from(region.slots().end).max(1));
+        let blocks = slots.div_ceil(1 << Group::SHIFT);
+        for (index, region) in regions.iter().enumerate() {
+            if !all && region.page_table_node == self.tables[index] {
+                continue;
+            }
+            self.tables[index] = region.page_table_node;
+            let node = region.page_table_node.map_or(0, NodeId::index);
+            let groups = region.slots().start >> Group::SHIFT
+                ..region.slots().end.div_ceil(1 << Group::SHIFT);
+            for group in groups {
+                let heat = u64::from(group) * HEAT_GROUPS.min(blocks as usize) as u64 / blocks;
+                self.groups[group as usize] = Group::new(index as u16, heat as u8, node);
+            }
+        }
+    }
+
+    /// How many groups of pages the heat series has: no more than there are blocks of 512 slots.
+    fn heat_groups(&self) -> usize {
+        let regions = self.kernel.regions.iter();
+        let slots = regions.last().map_or(0, |region| region.slots().end);
+        (slots.div_ceil(1 << Group::SHIFT) as usize).clamp(1, HEAT_GROUPS)
+    }
+
+    /// The oracle's placement, where there is one.
+    fn place_by_truth(&mut self) {
+        if let Some(oracle) = &mut self.oracle {
+            oracle.place(
+                &self.source,
+                &mut self.kernel,
+                &mut self.hw,
+                self.now_ps / PS,
+            );
+        }
+    }
+}
+
+/// A configuration with what its bound forbids turned off.
+fn still(configuration: &Configuration) -> Configuration {
+    let mut still = configuration.clone();
+    if still.bound.is_some() {
+        still.numa_balancing = 0;
+        still.demotion = false;
+        still.pghot = None;
+    }
+    still
+}

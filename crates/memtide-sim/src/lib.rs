@@ -19,5 +19,6 @@ pub mod result;
 pub mod rng;
 pub mod scenario;
 pub mod spec;
+pub mod text;
 pub mod units;
 pub mod workload;

@@ -61,6 +61,8 @@ pub struct RunResult {
     pub bytes_per_s: Vec<f64>,
     /// Series over time.
     pub series: Series,
+    /// Seconds until the last thread of each group was done, by group.
+    pub group_seconds: Vec<f64>,
 }
 
 /// A workload's own score.

@@ -40,7 +40,7 @@ impl Rng {
     /// A number below `limit`, which is at least 1 (multiply and shift; the bias is below 2^-32).
     #[inline]
     pub fn below(&mut self, limit: u32) -> u32 {
-        ((self.bits() >> 32) * u64::from(limit) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(limit)) >> 32) as u32
     }
 
     /// Whether a chance of `share` out of 65,536 came.

@@ -3,6 +3,10 @@
 //! All figures are those of the real machine; [`MachineSpec::scaled`] is applied once, by the engine.
 //! Units: bytes, nanoseconds, bytes a second.
 
+mod read;
+
+pub use read::ReadFile;
+
 use memtide_core::mempolicy::curve::Curve;
 use memtide_core::topology::Topology;
 
@@ -11,6 +15,8 @@ use memtide_core::topology::Topology;
 pub struct MachineSpec {
     /// Its name.
     pub name: String,
+    /// What it is, in a sentence or two.
+    pub about: String,
     /// Nodes, ids ascending, at most [`crate::page::MAX_NODES`].
     pub nodes: Vec<NodeSpec>,
     /// Nodes, tiers and distances as the decisions see them.
@@ -160,3 +166,6 @@ impl Default for Costs {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,10 +1,47 @@
 //! What the simulated threads do: regions to map, threads that access them, and when they are done.
 //!
-//! A workload is an enum of the kinds in this folder, so that the engine's inner loop makes no
-//! indirect call per access: it asks for a batch ([`Workload::fill`]) and goes through it.
+//! A workload is one of the kinds in this folder, so that the engine's inner loop makes no indirect
+//! call per access: it asks for a batch ([`Workload::fill`]) and goes through it. A kind is pure: its
+//! own state, the generator it is handed and the time decide what it does, and nothing else.
+//!
+//! Scaling: a page stands for S real pages and an access for S real accesses, so a kind divides both
+//! its memory and its accesses a thread by S when it is built. Loops over all of a region keep their
+//! number of rounds, because a round has S times fewer pages.
+
+mod about;
+mod pace;
+mod page_count;
+mod phases;
+mod places;
+mod pmbench;
+mod pointer_chase;
+mod random;
+mod regions;
+mod scan_over_hot;
+mod streams;
+mod trace;
+mod two_set;
+mod xsbench;
+mod zipf;
+
+pub use page_count::PageCountSpec;
+pub use phases::PhasesSpec;
+pub use places::Places;
+pub use pmbench::PmbenchSpec;
+pub use pointer_chase::PointerChaseSpec;
+pub use random::RandomSpec;
+pub use regions::RegionsSpec;
+pub use scan_over_hot::ScanOverHotSpec;
+pub use streams::{MlcSpec, StreamSpec};
+pub use trace::{TraceRow, TraceSpec};
+pub use two_set::TwoSetSpec;
+pub use xsbench::XsbenchSpec;
+pub use zipf::ZipfSpec;
 
 use crate::page::Slot;
 use crate::rng::Rng;
+use crate::units::Bytes;
+use std::sync::Arc;
 
 /// One access, packed: slot, first line of 64 bytes in the page, how many lines in order, store or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +74,33 @@ impl Access {
         (self.0 >> 32) as u32 & 63
     }
 
+    /// The same as a streaming store: it writes whole lines without reading them first, and leaves
+    /// none in a cache.
+    #[inline]
+    #[must_use]
+    pub fn streaming(slot: Slot, line: u32, lines: u32) -> Access {
+        Access(Access::new(slot, line, lines, true).0 | 1 << 46)
+    }
+
+    /// Whether it is a streaming store.
+    #[inline]
+    #[must_use]
+    pub fn is_streaming(self) -> bool {
+        self.0 >> 46 & 1 == 1
+    }
+
     /// How many lines.
     #[inline]
     #[must_use]
     pub fn lines(self) -> u32 {
         (self.0 >> 38) as u32 & 127
+    }
+
+    /// Whether it is to one line and no streaming store.
+    #[inline]
+    #[must_use]
+    pub fn is_one_line(self) -> bool {
+        self.0 >> 38 & 0x17f == 1
     }
 
     /// Whether it stores.
@@ -95,6 +154,8 @@ pub struct RegionPlan {
     pub start_vpn: u64,
     /// The policy under which it is populated: mode and nodes, as in the mempolicy model.
     pub policy: memtide_core::mempolicy::Policy,
+    /// The policy in force once it is populated, which hint faults ask; `None`: the same.
+    pub policy_after: Option<memtide_core::mempolicy::Policy>,
     /// Populated before the measured time starts (by a CPU of this node), or by first touch (`None`).
     pub populated_from: Option<u16>,
     /// Driven for bandwidth: a targeted interleave takes it.
@@ -121,7 +182,7 @@ pub struct ThreadPlan {
 }
 
 /// What a workload needs of the machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Mappings in order; region n's slots begin where those of n-1 end.
     pub regions: Vec<RegionPlan>,
@@ -142,6 +203,17 @@ pub enum Filled {
     Done,
 }
 
+impl Filled {
+    /// `count` accesses; done if there were none left.
+    #[inline]
+    pub(crate) fn of(count: usize) -> Filled {
+        match count {
+            0 => Filled::Done,
+            _ => Filled::Accesses(count),
+        }
+    }
+}
+
 /// The true rate of a page, for the oracle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truth {
@@ -151,32 +223,242 @@ pub struct Truth {
     pub node: u16,
 }
 
-/// A workload. Each kind is a variant with its own file.
+/// A workload as a scenario describes it, in figures of the real machine.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadSpec {
+    /// Threads that access random pages.
+    Random(RandomSpec),
+    /// One thread that works through hot regions one after another.
+    Regions(RegionsSpec),
+    /// Two groups of threads on two nodes, whose memory begins on the first.
+    TwoSet(TwoSetSpec),
+    /// Many processes, and an eater of memory that leaves.
+    Pmbench(PmbenchSpec),
+    /// Copy, scale, add, triad.
+    Stream(StreamSpec),
+    /// Bandwidth by a mix of reads and writes.
+    Mlc(MlcSpec),
+    /// Cross-section lookups.
+    Xsbench(XsbenchSpec),
+    /// A program that touches its pages once; where they lie is the result.
+    PageCount(PageCountSpec),
+    /// Few pages get most accesses, and which ones changes slowly.
+    Zipf(ZipfSpec),
+    /// The hot set changes all at once.
+    Phases(PhasesSpec),
+    /// A hot set, and a scan that touches much memory once.
+    ScanOverHot(ScanOverHotSpec),
+    /// Each address comes from the one before.
+    PointerChase(PointerChaseSpec),
+    /// Recorded accesses again.
+    Trace(TraceSpec),
+}
+
+/// What a description of a workload gets wrong: the key, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong and what to do.
+    pub why: String,
+}
+
+/// `Err` unless `good`.
+pub(crate) fn want(good: bool, key: &'static str, why: impl Into<String>) -> Result<(), Wrong> {
+    match good {
+        true => Ok(()),
+        false => Err(Wrong {
+            key,
+            why: why.into(),
+        }),
+    }
+}
+
+/// Base pages of the simulated machine that `bytes` of the real one are: at least 1, and whole huge
+/// pages if `huge`.
+pub(crate) fn pages(bytes: Bytes, scale: u32, huge: bool) -> u32 {
+    let unit = if huge {
+        u64::from(crate::page::HUGE_PAGES)
+    } else {
+        1
+    };
+    let pages = bytes.0 / 4096 / u64::from(scale) / unit * unit;
+    pages.max(unit).min(u64::from(u32::MAX)) as u32
+}
+
+macro_rules! each_program {
+    ($self:expr, $program:ident => $do:expr) => {
+        match $self {
+            Program::Random($program) => $do,
+            Program::Regions($program) => $do,
+            Program::TwoSet($program) => $do,
+            Program::Pmbench($program) => $do,
+            Program::Streams($program) => $do,
+            Program::Xsbench($program) => $do,
+            Program::PageCount($program) => $do,
+            Program::Zipf($program) => $do,
+            Program::Phases($program) => $do,
+            Program::ScanOverHot($program) => $do,
+            Program::PointerChase($program) => $do,
+            Program::Trace($program) => $do,
+        }
+    };
+}
+
 #[derive(Clone, Debug)]
-pub enum Workload {
-    /// Nothing: a machine at rest. (Owner scen adds the kinds.)
-    Idle,
+enum Program {
+    Random(random::Random),
+    Regions(regions::Regions),
+    TwoSet(two_set::TwoSet),
+    Pmbench(pmbench::Pmbench),
+    Streams(streams::Streams),
+    Xsbench(xsbench::Xsbench),
+    PageCount(page_count::PageCount),
+    Zipf(zipf::Zipf),
+    Phases(phases::Phases),
+    ScanOverHot(scan_over_hot::ScanOverHot),
+    PointerChase(pointer_chase::PointerChase),
+    Trace(trace::Trace),
+}
+
+/// What each kind can do.
+trait Acts {
+    fn mapped(&mut self, slots: &[Slot]);
+    fn fill(&mut self, thread: usize, now_ns: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled;
+    fn done(&self) -> f64;
+    fn phase(&self, _now_ns: u64) -> u64 {
+        0
+    }
+    fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth;
+}
+
+/// How a workload measures itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Seconds until it is done; fewer are better.
+    Seconds,
+    /// Accesses a second; more are better.
+    Rate,
+    /// Bytes a second that the program itself counts (arrays read and written); more are better.
+    Bytes,
+    /// Bytes a second that memory carried, reads for stores included; more are better.
+    Traffic,
+    /// Where its pages lie; no time.
+    Pages,
+}
+
+impl WorkloadSpec {
+    /// Checks it against the machine.
+    ///
+    /// # Errors
+    ///
+    /// The first key that cannot be.
+    pub fn check(&self, places: &Places) -> Result<(), Wrong> {
+        match self {
+            WorkloadSpec::Random(spec) => spec.check(places),
+            WorkloadSpec::Regions(spec) => spec.check(places),
+            WorkloadSpec::TwoSet(spec) => spec.check(places),
+            WorkloadSpec::Pmbench(spec) => spec.check(places),
+            WorkloadSpec::Stream(spec) => spec.check(places),
+            WorkloadSpec::Mlc(spec) => spec.check(places),
+            WorkloadSpec::Xsbench(spec) => spec.check(places),
+            WorkloadSpec::PageCount(spec) => spec.check(places),
+            WorkloadSpec::Zipf(spec) => spec.check(places),
+            WorkloadSpec::Phases(spec) => spec.check(places),
+            WorkloadSpec::ScanOverHot(spec) => spec.check(places),
+            WorkloadSpec::PointerChase(spec) => spec.check(places),
+            WorkloadSpec::Trace(spec) => spec.check(places),
+        }
+    }
+
+    /// How its result is measured.
+    #[must_use]
+    pub fn measure(&self) -> Measure {
+        match self {
+            WorkloadSpec::Pmbench(_) => Measure::Rate,
+            WorkloadSpec::Stream(_) => Measure::Bytes,
+            WorkloadSpec::Mlc(_) => Measure::Traffic,
+            WorkloadSpec::PageCount(_) => Measure::Pages,
+            _ => Measure::Seconds,
+        }
+    }
+
+    /// The largest S at which it still means something.
+    #[must_use]
+    pub fn max_scale(&self) -> u32 {
+        match self {
+            WorkloadSpec::PageCount(_) => 1,
+            _ => 1 << 16,
+        }
+    }
+
+    /// The file that a trace is read from.
+    #[must_use]
+    pub fn trace_file(&self) -> Option<&str> {
+        match self {
+            WorkloadSpec::Trace(spec) => Some(&spec.file),
+            _ => None,
+        }
+    }
+
+    /// The workload at scale 1/`scale`, on the machine of `places`; `rows` are a trace's.
+    #[must_use]
+    pub fn build(&self, places: &Places, scale: u32, rows: &Arc<Vec<TraceRow>>) -> Workload {
+        let (plan, program) = match self {
+            WorkloadSpec::Random(spec) => wrap(spec.build(places, scale), Program::Random),
+            WorkloadSpec::Regions(spec) => wrap(spec.build(places, scale), Program::Regions),
+            WorkloadSpec::TwoSet(spec) => wrap(spec.build(places, scale), Program::TwoSet),
+            WorkloadSpec::Pmbench(spec) => wrap(spec.build(places, scale), Program::Pmbench),
+            WorkloadSpec::Stream(spec) => wrap(spec.build(places, scale), Program::Streams),
+            WorkloadSpec::Mlc(spec) => wrap(spec.build(places, scale), Program::Streams),
+            WorkloadSpec::Xsbench(spec) => wrap(spec.build(places, scale), Program::Xsbench),
+            WorkloadSpec::PageCount(spec) => wrap(spec.build(places), Program::PageCount),
+            WorkloadSpec::Zipf(spec) => wrap(spec.build(places, scale), Program::Zipf),
+            WorkloadSpec::Phases(spec) => wrap(spec.build(places, scale), Program::Phases),
+            WorkloadSpec::ScanOverHot(spec) => {
+                wrap(spec.build(places, scale), Program::ScanOverHot)
+            }
+            WorkloadSpec::PointerChase(spec) => {
+                wrap(spec.build(places, scale), Program::PointerChase)
+            }
+            WorkloadSpec::Trace(spec) => wrap(spec.build(places, scale, rows), Program::Trace),
+        };
+        Workload { plan, program }
+    }
+}
+
+fn wrap<T>(built: (Plan, T), program: fn(T) -> Program) -> (Plan, Program) {
+    (built.0, program(built.1))
+}
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    plan: Plan,
+    program: Program,
 }
 
 impl Workload {
-    /// What it needs; `slots[n]` will be the first slot of region n.
+    /// What it needs; region n's slots begin where those of n-1 end.
     #[must_use]
-    pub fn plan(&self) -> Plan {
-        match self {
-            Workload::Idle => Plan {
-                regions: Vec::new(),
-                threads: Vec::new(),
-                ends_at_ns: None,
-            },
-        }
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Changes the policies under which its regions are populated.
+    pub(crate) fn regions_mut(&mut self) -> &mut [RegionPlan] {
+        &mut self.plan.regions
     }
 
     /// Told once, after mapping: the first slot of each region.
     pub fn mapped(&mut self, slots: &[Slot]) {
-        let _ = slots;
+        each_program!(&mut self.program, program => program.mapped(slots));
     }
 
     /// The next accesses of `thread`, at `now_ns` of its clock since the measured start.
+    #[inline]
     pub fn fill(
         &mut self,
         thread: usize,
@@ -184,27 +466,27 @@ impl Workload {
         rng: &mut Rng,
         batch: &mut [Access],
     ) -> Filled {
-        let _ = (thread, now_ns, rng, batch);
-        Filled::Done
+        each_program!(&mut self.program, program => program.fill(thread, now_ns, rng, batch))
     }
 
     /// The share that the slowest group of threads has done, 0 to 1.
     #[must_use]
     pub fn done(&self) -> f64 {
-        1.0
+        each_program!(&self.program, program => program.done())
     }
 
     /// A number that changes whenever the true rates do.
     #[must_use]
     pub fn phase(&self, now_ns: u64) -> u64 {
-        let _ = now_ns;
-        0
+        each_program!(&self.program, program => program.phase(now_ns))
     }
 
     /// The true rate of page `page` of region `region` at `now_ns`.
     #[must_use]
     pub fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth {
-        let _ = (region, page, now_ns);
-        Truth { rate: 0.0, node: 0 }
+        each_program!(&self.program, program => program.truth(region, page, now_ns))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,10 @@
 //! Promises of every subcommand: exit status 0 done, 1 failed, 2 bad usage; an
 //! error is one line on standard error that begins with `memtide: `; with
 //! `--json`, standard output is one JSON document as in `docs/json.md`.
+//! [`Printing`] gives a subcommand that option; one whose `--json` means more
+//! declares its own.
 
-use crate::{doctor, policy, rebalance, run, tier, topology, weights};
+use crate::{doctor, policy, rebalance, run, sim, tier, topology, weights};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -27,7 +29,7 @@ const BAD_USAGE: u8 = 2;
 #[command(name = "memtide", version, propagate_version = true)]
 struct Cli {
     /// Print one JSON document instead of text.
-    #[arg(long, global = true)]
+    #[arg(long)]
     json: bool,
 
     /// Read /proc and /sys under this directory instead of /.
@@ -40,13 +42,38 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Topology(topology::Args),
-    Doctor(doctor::Args),
-    Policy(Box<policy::Args>),
-    Rebalance(rebalance::Args),
-    Run(run::Args),
-    Tier(tier::Args),
-    Weights(weights::Args),
+    Topology(Printing<topology::Args>),
+    Doctor(Printing<doctor::Args>),
+    Policy(Box<Printing<policy::Args>>),
+    Rebalance(Printing<rebalance::Args>),
+    Run(Printing<run::Args>),
+    Sim(sim::Args),
+    Tier(Printing<tier::Args>),
+    Weights(Printing<weights::Args>),
+}
+
+// A subcommand's arguments with `--json`, which may stand before or after its name. (A doc comment
+// here would take the place of the subcommand's own in the help.)
+#[derive(Debug, clap::Args)]
+struct Printing<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+
+    /// Print one JSON document instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl<A: clap::Args> Printing<A> {
+    /// Has the command with `context`, which then knows of the option here.
+    fn with(
+        self,
+        mut context: Context,
+        command: impl FnOnce(A, &Context) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        context.json |= self.json;
+        command(self.args, &context)
+    }
 }
 
 /// Words that are well formed and that this machine cannot make sense of: exit
@@ -104,7 +131,7 @@ pub fn main() -> ExitCode {
         json: cli.json,
         styled: std::io::stdout().is_terminal() && set("NO_COLOR").is_none(),
     };
-    match run(cli.command, &context) {
+    match run(cli.command, context) {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -116,15 +143,16 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command, context: &Context) -> anyhow::Result<ExitCode> {
+fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Topology(args) => topology::run(args, context),
-        Command::Doctor(args) => doctor::run(args, context),
-        Command::Policy(args) => policy::run(*args, context),
-        Command::Rebalance(args) => rebalance::run(args, context),
-        Command::Run(args) => run::run(args, context),
-        Command::Tier(args) => tier::run(args, context),
-        Command::Weights(args) => weights::run(args, context),
+        Command::Topology(args) => args.with(context, topology::run),
+        Command::Doctor(args) => args.with(context, doctor::run),
+        Command::Policy(args) => args.with(context, policy::run),
+        Command::Rebalance(args) => args.with(context, rebalance::run),
+        Command::Run(args) => args.with(context, run::run),
+        Command::Sim(args) => sim::run(args, &context),
+        Command::Tier(args) => args.with(context, tier::run),
+        Command::Weights(args) => args.with(context, weights::run),
     }
 }
 

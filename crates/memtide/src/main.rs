@@ -8,6 +8,7 @@ mod nodes;
 mod policy;
 mod rebalance;
 mod run;
+mod sim;
 mod source;
 mod tier;
 mod topology;

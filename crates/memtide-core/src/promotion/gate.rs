@@ -71,6 +71,12 @@ pub struct GateConfig {
     pub count_bypassed: bool,
     /// What the first call finds.
     pub start: StartState,
+    /// Room beyond the promotion watermark that counts as plenty, at least, in
+    /// bytes: [`PLENTY_BYTES`], or less on a machine that is simulated smaller.
+    pub plenty_bytes: u64,
+    /// The budget is divided by this: 1, or more on a machine that is simulated
+    /// smaller.
+    pub budget_divisor: u64,
 }
 
 impl GateConfig {
@@ -82,13 +88,25 @@ impl GateConfig {
             reference_ms,
             count_bypassed: true,
             start: StartState::default(),
+            plenty_bytes: PLENTY_BYTES,
+            budget_divisor: 1,
+        }
+    }
+
+    /// The same on a machine whose every quantity is divided by `scale`.
+    pub fn scaled(self, scale: u64) -> GateConfig {
+        let scale = scale.max(1);
+        GateConfig {
+            plenty_bytes: self.plenty_bytes / scale,
+            budget_divisor: self.budget_divisor.saturating_mul(scale),
+            ..self
         }
     }
 
     /// The budget in pages a second.
     pub fn pages_per_second(&self) -> u64 {
         let shift = 20u32.saturating_sub(self.page_size.shift());
-        self.rate_limit_mbps.saturating_mul(1 << shift)
+        self.rate_limit_mbps.saturating_mul(1 << shift) / self.budget_divisor.max(1)
     }
 
     fn unit_ms(&self) -> u64 {
@@ -190,7 +208,7 @@ impl Gate {
         let plenty = self
             .config
             .page_size
-            .pages(PLENTY_BYTES)
+            .pages(self.config.plenty_bytes)
             .max(space.present / 16);
         space.free > space.promo.saturating_add(plenty)
     }

@@ -40,6 +40,23 @@ fn the_default_budget_is_64_gib_a_second() {
 }
 
 #[test]
+fn a_smaller_machine_has_a_smaller_budget_and_plenty_sooner() {
+    // 65536 MB/s are 16,777,216 pages; a sixteenth 1,048,576. 1 GiB / 16 = 64 MiB,
+    // 16,384 pages; a sixteenth of 10,000 present is less.
+    let config = GateConfig::new(1000).scaled(16);
+    assert_eq!(config.pages_per_second(), 1_048_576);
+    let gate = Gate::new(config, 1);
+    let space = |free| NodeSpace {
+        free,
+        high: 5,
+        promo: 10,
+        present: 10_000,
+    };
+    assert!(!gate.is_plenty(&space(16_394)));
+    assert!(gate.is_plenty(&space(16_395)));
+}
+
+#[test]
 fn on_a_booted_kernel_the_first_page_finds_the_minute_over() {
     // No candidates, far below 90 % of the budget: 1000 + 2 * 1000 / 16 = 1125.
     let gate = slow_gate(StartState::KernelBoot);

@@ -1,0 +1,165 @@
+//! Simulated accesses a second, beside a plain loop over a page table with a TLB check.
+//!
+//! The machine has two nodes; four threads on the first access a region on both, uniformly at random,
+//! half of it stores. Hint faults, accessed bits, hardware samples, both TLB levels and a 32 MiB cache
+//! are on. One host core. `cargo bench -p memtide-sim --bench accesses -- --figures` prints both
+//! figures and their ratio, taken in turn in one process; without the option criterion measures.
+
+#[path = "../tests/closed_forms/machine.rs"]
+#[allow(dead_code)]
+mod machine;
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use machine::{Node, Uniform, machine, policy};
+use memtide_core::access::SourceSet;
+use memtide_core::hotness::Layout;
+use memtide_core::mempolicy::Mode;
+use memtide_core::vmstat::Counter;
+use memtide_sim::config::{Configuration, Pghot, PromotionGate};
+use memtide_sim::engine::Run;
+use memtide_sim::page::{Flags, Pte};
+use memtide_sim::rng::Rng;
+use std::hint::black_box;
+use std::time::Instant;
+
+const SIZES: [u32; 2] = [2_097_152, 42_000_000];
+
+/// A run with everything on.
+fn everything(pages: u32) -> Run<Uniform> {
+    let mib = u64::from(pages) / 256;
+    let mut spec = machine(&[
+        Node(4, mib * 3 / 4, 90.0, 300.0),
+        Node(0, mib * 3 / 4, 250.0, 60.0),
+    ]);
+    spec.cpu.llc_bytes = 32 << 20;
+    spec.cpu.walk_ns = 20.0;
+    spec.cpu.l2_tlb_ns = 3.0;
+    let mut policy = policy(Mode::Local, &[]);
+    (policy.on_fault, policy.to_accessor) = (true, true);
+    let configuration = Configuration {
+        numa_balancing: 2,
+        pghot: Some(Pghot {
+            sources: SourceSet::ALL,
+            layout: Layout::Precise,
+            threshold: 2,
+            window_ms: 4000,
+            gate: PromotionGate::Kernel,
+            page_table_scan_ms: 1000,
+            sample_period: 10_000,
+            sample_misses_only: true,
+        }),
+        ..Configuration::off("everything")
+    };
+    let source = Uniform::new(4, 0, pages, u64::MAX / 2, policy).stores_of_64(32);
+    Run::new(&spec, source, &configuration, 1, 1).unwrap()
+}
+
+/// A plain loop: a random page, a TLB of 2048 entries, and its entry in the page table on a miss.
+struct Plain {
+    ptes: Vec<Pte>,
+    tags: Vec<[u32; 4]>,
+    rng: Rng,
+}
+
+impl Plain {
+    fn new(pages: u32) -> Plain {
+        Plain {
+            ptes: vec![Pte::default(); pages as usize],
+            tags: vec![[u32::MAX; 4]; 512],
+            rng: Rng::new(1, 1),
+        }
+    }
+
+    fn run(&mut self, accesses: u64) -> u64 {
+        let mut sum = 0;
+        for n in 0..accesses {
+            let slot = self.rng.below(self.ptes.len() as u32);
+            let set = &mut self.tags[slot as usize & 511];
+            if !set.contains(&slot) {
+                set[n as usize & 3] = slot;
+                let pte = &mut self.ptes[slot as usize];
+                pte.set(Flags::ACCESSED);
+                sum += pte.0;
+            }
+        }
+        sum
+    }
+}
+
+fn quantum(run: &mut Run<Uniform>) -> u64 {
+    let before = run.tally.accesses;
+    run.quantum().unwrap();
+    run.tally.accesses - before
+}
+
+/// Nanoseconds that this thread had a CPU, so that what else runs on the host does not count.
+fn cpu_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn figures() {
+    for pages in SIZES {
+        let mut run = everything(pages);
+        let mut plain = Plain::new(pages);
+        for _ in 0..100 {
+            quantum(&mut run);
+        }
+        let (mut best, mut best_plain) = (0.0f64, 0.0f64);
+        for _ in 0..5 {
+            let (mut accesses, start) = (0, cpu_ns());
+            while accesses < 20_000_000 {
+                accesses += quantum(&mut run);
+            }
+            let ours = accesses as f64 / (cpu_ns() - start) * 1e3;
+            let start = cpu_ns();
+            black_box(plain.run(20_000_000));
+            let theirs = 20e9 / (cpu_ns() - start);
+            (best, best_plain) = (best.max(ours), best_plain.max(theirs));
+            let count = |counter| run.kernel.counters.get(counter);
+            println!(
+                "{pages} pages: {ours:.1} million accesses/s; plain loop {theirs:.1}; ratio {:.2}; \
+                 {} hint faults, {} promoted, {} samples",
+                ours / theirs,
+                count(Counter::NumaHintFaults),
+                count(Counter::PgpromoteSuccess),
+                run.tally.samples,
+            );
+        }
+        println!("{pages} pages: best {best:.1} million accesses/s, plain loop {best_plain:.1}");
+    }
+}
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--figures") {
+        return figures();
+    }
+    let mut criterion = Criterion::default().configure_from_args().sample_size(10);
+    let mut group = criterion.benchmark_group("accesses");
+    for pages in SIZES {
+        // A quantum makes about this many; the exact number is counted below.
+        let mut run = everything(pages);
+        for _ in 0..100 {
+            quantum(&mut run);
+        }
+        const CHUNK: u64 = 1_000_000;
+        group.throughput(Throughput::Elements(CHUNK));
+        group.bench_function(BenchmarkId::new("simulated", pages), |b| {
+            b.iter_custom(|rounds| {
+                let (mut accesses, start) = (0, Instant::now());
+                while accesses < rounds * CHUNK {
+                    accesses += quantum(&mut run);
+                }
+                start
+                    .elapsed()
+                    .mul_f64((rounds * CHUNK) as f64 / accesses as f64)
+            });
+        });
+        let mut plain = Plain::new(pages);
+        group.bench_function(BenchmarkId::new("plain-loop", pages), |b| {
+            b.iter(|| plain.run(CHUNK));
+        });
+    }
+    group.finish();
+    criterion.final_summary();
+}

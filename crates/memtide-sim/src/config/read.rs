@@ -1,0 +1,223 @@
+//! A configuration from its part of a scenario's file.
+
+use super::words::in_words;
+use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use crate::text::{Source, TextError};
+use crate::units::{Nanos, Rate};
+use memtide_core::access::{Source as AccessSource, SourceSet};
+use memtide_core::hotness::{Config as HotnessConfig, Layout};
+use memtide_core::nodemask::NodeMask;
+use memtide_core::units::NodeId;
+use serde::Deserialize;
+use toml::Spanned;
+
+/// As it stands in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConfigurationText {
+    pub name: Spanned<String>,
+    about: Option<String>,
+    numa_balancing: Option<Spanned<u8>>,
+    demotion: Option<bool>,
+    lru: Option<LruText>,
+    pghot: Option<Spanned<PghotText>>,
+    interleave: Option<Spanned<InterleaveText>>,
+    scan_period_min: Option<Spanned<Nanos>>,
+    scan_period_max: Option<Spanned<Nanos>>,
+    scan_delay: Option<Spanned<Nanos>>,
+    scan_size_mb: Option<u32>,
+    hot_threshold: Option<Spanned<Nanos>>,
+    rate_limit: Option<Rate>,
+    bind_balancing: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum LruText {
+    Classic,
+    Multigenerational,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PghotText {
+    sources: Vec<AccessSource>,
+    #[serde(default = "precise")]
+    layout: Layout,
+    threshold: Option<u8>,
+    window: Option<Nanos>,
+    #[serde(default)]
+    gate: GateText,
+    page_table_scan: Option<Nanos>,
+    sample_period: Option<u32>,
+    sample_misses_only: Option<bool>,
+}
+
+fn precise() -> Layout {
+    Layout::Precise
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum GateText {
+    #[default]
+    Kernel,
+    ThresholdFree,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InterleaveText {
+    nodes: Vec<u16>,
+    weights: Option<Vec<i64>>,
+    #[serde(default)]
+    targeted: bool,
+}
+
+/// How often the accessed bits are looked at if nobody says: the aging interval that the series uses.
+const PAGE_TABLE_SCAN_MS: u32 = 4000;
+
+impl ConfigurationText {
+    /// Checks it; `memory` are the nodes that have any.
+    pub fn check(self, source: Source<'_>, memory: &NodeMask) -> Result<Configuration, TextError> {
+        let mut made = Configuration::off(self.name.get_ref());
+        if let Some(mode) = &self.numa_balancing {
+            if *mode.get_ref() > 3 {
+                let what = "numa_balancing: give 0 (off), 1 (normal), 2 (tiering) or 3 (both)";
+                return Err(source.error(mode.span(), what));
+            }
+            made.numa_balancing = *mode.get_ref();
+        }
+        made.demotion = self.demotion.unwrap_or(made.demotion);
+        made.lru = match self.lru {
+            Some(LruText::Classic) => Lru::Classic,
+            Some(LruText::Multigenerational) | None => Lru::Multigenerational,
+        };
+        for (key, text, field) in [
+            (
+                "scan_period_min",
+                &self.scan_period_min,
+                &mut made.scan_period_min_ms,
+            ),
+            (
+                "scan_period_max",
+                &self.scan_period_max,
+                &mut made.scan_period_max_ms,
+            ),
+            ("scan_delay", &self.scan_delay, &mut made.scan_delay_ms),
+            (
+                "hot_threshold",
+                &self.hot_threshold,
+                &mut made.hot_threshold_ms,
+            ),
+        ] {
+            let Some(text) = text else { continue };
+            *field = millis(*text.get_ref())
+                .filter(|&ms| ms > 0 || key == "scan_delay")
+                .ok_or_else(|| {
+                    let what = format!("{key}: give 1 ms to 1000 s, in whole milliseconds");
+                    source.error(text.span(), &what)
+                })?;
+        }
+        made.scan_size_mb = self.scan_size_mb.unwrap_or(made.scan_size_mb).max(1);
+        if let Some(Rate(bytes_per_s)) = self.rate_limit {
+            made.rate_limit_mbps = (bytes_per_s / f64::from(1 << 20)).round().max(1.0) as u64;
+        }
+        made.bind_balancing = self.bind_balancing.unwrap_or(false);
+        if let Some(text) = &self.pghot {
+            let error = |what: String| source.error(text.span(), &format!("pghot: {what}"));
+            made.pghot = Some(pghot(text.get_ref()).map_err(error)?);
+        }
+        if let Some(text) = &self.interleave {
+            let error = |what: String| source.error(text.span(), &format!("interleave: {what}"));
+            made.interleave = Some(interleave(text.get_ref(), memory).map_err(error)?);
+        }
+        made.about = self.about.unwrap_or_else(|| in_words(&made));
+        Ok(made)
+    }
+}
+
+fn millis(Nanos(ns): Nanos) -> Option<u32> {
+    let ms = ns / 1e6;
+    (ms.fract() == 0.0 && ms <= 1e6).then_some(ms as u32)
+}
+
+fn pghot(text: &PghotText) -> Result<Pghot, String> {
+    let threshold = text.threshold.unwrap_or(2);
+    let default = HotnessConfig::new(text.layout);
+    let window = match text.window {
+        Some(window) => millis(window).ok_or("window: give whole milliseconds")?,
+        None => default.window_ms(),
+    };
+    default
+        .with_threshold(threshold)
+        .and_then(|config| config.with_window_ms(window))
+        .map_err(|error| error.to_string())?;
+    let scan = match text.page_table_scan {
+        Some(interval) => millis(interval)
+            .filter(|&ms| ms > 0)
+            .ok_or("page_table_scan: give whole milliseconds")?,
+        None => PAGE_TABLE_SCAN_MS,
+    };
+    let sample_period = text.sample_period.unwrap_or(10_000);
+    if sample_period < 16 {
+        return Err(format!(
+            "sample_period {sample_period}: give at least 16 operations"
+        ));
+    }
+    let sources = text.sources.iter();
+    Ok(Pghot {
+        sources: sources.fold(SourceSet::NONE, |set, &source| set.with(source)),
+        layout: text.layout,
+        threshold,
+        window_ms: window,
+        gate: match text.gate {
+            GateText::Kernel => PromotionGate::Kernel,
+            GateText::ThresholdFree => PromotionGate::ThresholdFree,
+        },
+        page_table_scan_ms: scan,
+        sample_period,
+        sample_misses_only: text.sample_misses_only.unwrap_or(true),
+    })
+}
+
+fn interleave(text: &InterleaveText, memory: &NodeMask) -> Result<Interleave, String> {
+    if text.nodes.is_empty() {
+        return Err("name at least one node".to_owned());
+    }
+    if let Some(node) = text.nodes.iter().find(|&&n| !memory.contains(NodeId(n))) {
+        return Err(format!("node {node} has no memory; choose from {memory}"));
+    }
+    let ones = vec![1; text.nodes.len()];
+    let weights = text.weights.as_ref().unwrap_or(&ones);
+    if weights.len() != text.nodes.len() {
+        return Err(format!(
+            "{} weights for {} nodes; give one for each",
+            weights.len(),
+            text.nodes.len()
+        ));
+    }
+    let weight = |&weight: &i64| match u8::try_from(weight) {
+        Ok(weight @ 1..) => Ok(weight),
+        _ => Err(format!("weight {weight}: weights are 1 to 255")),
+    };
+    let weights = weights.iter().map(weight).collect::<Result<Vec<u8>, _>>()?;
+    Ok(Interleave {
+        weights: text.nodes.iter().copied().zip(weights).collect(),
+        targeted: text.targeted,
+    })
+}
+
+impl Configuration {
+    /// The two bounds that every comparison shows.
+    pub(crate) fn bounds() -> [Configuration; 2] {
+        [("static", Bound::Static), ("oracle", Bound::Oracle)].map(|(name, bound)| {
+            let mut made = Configuration {
+                bound: Some(bound),
+                ..Configuration::off(name)
+            };
+            made.about = in_words(&made);
+            made
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! What a configuration means, in plain words, from its settings.
+
+use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use memtide_core::access::{Source, SourceSet};
+use memtide_core::hotness::Layout;
+
+/// One to four sentences.
+pub(crate) fn in_words(configuration: &Configuration) -> String {
+    match configuration.bound {
+        Some(Bound::Static) => {
+            return "A bound: pages stay where they were first put, and looking after them costs \
+                    nothing."
+                .to_owned();
+        }
+        Some(Bound::Oracle) => {
+            return "A bound: whoever places the pages knows every access beforehand and moves pages \
+                    at no cost. Nothing real can be faster."
+                .to_owned();
+        }
+        None => {}
+    }
+    let mut sentences = vec![balancing(configuration).to_owned()];
+    if let Some(pghot) = &configuration.pghot {
+        sentences.push(tracking(pghot));
+        sentences.push(gate(pghot).to_owned());
+    }
+    if let Some(interleave) = &configuration.interleave {
+        sentences.push(interleaved(interleave));
+    }
+    if configuration.bind_balancing {
+        sentences.push(
+            "Memory that is bound to several nodes may be balanced among them \
+             (MPOL_F_NUMA_BALANCING)."
+                .to_owned(),
+        );
+    }
+    if !configuration.demotion {
+        sentences
+            .push("Cold pages are not demoted: memory that runs short is reclaimed.".to_owned());
+    }
+    if configuration.lru == Lru::Classic {
+        sentences.push("Pages age on active and inactive lists instead of generations.".to_owned());
+    }
+    sentences.join(" ")
+}
+
+fn balancing(configuration: &Configuration) -> &'static str {
+    match (configuration.numa_balancing, &configuration.pghot) {
+        (0, None) => "NUMA balancing is off: the kernel moves no page to where it is used.",
+        (0, Some(_)) => "NUMA balancing is off.",
+        (1, _) => {
+            "NUMA balancing (1): pages are made to fault now and then, and a page that faults from \
+             another socket again moves to the CPUs that use it."
+        }
+        (2, Some(_)) => "Tiering by hint faults (2) says which pages are touched.",
+        (2, None) => {
+            "The kernel's tiering (2): pages of the slow tier are made to fault now and then, and one \
+             that is touched soon after is promoted inside the fault."
+        }
+        _ => {
+            "NUMA balancing and tiering together (3): hint faults move pages between sockets and \
+             promote hot ones."
+        }
+    }
+}
+
+fn tracking(pghot: &Pghot) -> String {
+    let layout = match pghot.layout {
+        Layout::Compact => "one byte a page",
+        Layout::Precise => "four bytes a page",
+    };
+    format!(
+        "Hot-page tracking is fed by {} and calls a page hot after {} within {} s ({layout}); threads \
+         of their own move hot pages in batches.",
+        sources(pghot),
+        accesses(pghot.threshold),
+        f64::from(pghot.window_ms) / 1000.0
+    )
+}
+
+fn accesses(count: u8) -> String {
+    match count {
+        1 => "1 recorded access".to_owned(),
+        count => format!("{count} recorded accesses"),
+    }
+}
+
+fn sources(pghot: &Pghot) -> String {
+    let misses = match pghot.sample_misses_only {
+        true => ", cache misses only",
+        false => "",
+    };
+    let names: Vec<String> = Source::ALL
+        .into_iter()
+        .filter(|source| pghot.sources.contains(*source))
+        .map(|source| match source {
+            Source::HintFault => "hint faults".to_owned(),
+            Source::PageTableScan => format!(
+                "scans of accessed bits every {} s",
+                f64::from(pghot.page_table_scan_ms) / 1000.0
+            ),
+            Source::Hardware => format!(
+                "hardware samples (one every {} operations{misses})",
+                pghot.sample_period
+            ),
+            Source::Damon => "DAMON".to_owned(),
+        })
+        .collect();
+    match pghot.sources == SourceSet::NONE {
+        true => "nothing".to_owned(),
+        false => names.join(" and "),
+    }
+}
+
+fn gate(pghot: &Pghot) -> &'static str {
+    match pghot.gate {
+        PromotionGate::Kernel => {
+            "They are promoted by the kernel's rule: at once while the fast tier has plenty of room, \
+             else if they were touched lately enough and within a budget of bytes a second."
+        }
+        PromotionGate::ThresholdFree => {
+            "They are promoted by memtide's own rule: the hottest pages that fit the fast tier, if \
+             the move pays."
+        }
+    }
+}
+
+fn interleaved(interleave: &Interleave) -> String {
+    let nodes: Vec<String> = interleave
+        .weights
+        .iter()
+        .map(|(node, weight)| format!("{node}={weight}"))
+        .collect();
+    let what = match interleave.targeted {
+        true => "Pages of the memory that is read and written most",
+        false => "New pages",
+    };
+    let plain = interleave.weights.iter().all(|(_, weight)| *weight == 1);
+    match plain {
+        true => format!("{what} go to the nodes in turn, one page each."),
+        false => format!(
+            "{what} go to the nodes in turn, by weight ({}).",
+            nodes.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_in_words() {
+        let mut plain = Configuration::off("x");
+        assert_eq!(
+            in_words(&plain),
+            "NUMA balancing is off: the kernel moves no page to where it is used."
+        );
+        plain.interleave = Some(Interleave {
+            weights: vec![(0, 9), (2, 1)],
+            targeted: true,
+        });
+        assert!(in_words(&plain).ends_with(
+            "Pages of the memory that is read and written most go to the nodes in turn, by weight \
+             (0=9, 2=1)."
+        ));
+        let tracked = Configuration {
+            pghot: Some(Pghot {
+                sources: SourceSet::NONE
+                    .with(Source::Hardware)
+                    .with(Source::PageTableScan),
+                layout: Layout::Precise,
+                threshold: 2,
+                window_ms: 5000,
+                gate: PromotionGate::ThresholdFree,
+                page_table_scan_ms: 4000,
+                sample_period: 100_000,
+                sample_misses_only: true,
+            }),
+            ..Configuration::off("y")
+        };
+        assert_eq!(
+            in_words(&tracked),
+            "NUMA balancing is off. Hot-page tracking is fed by hardware samples (one every 100000 \
+             operations, cache misses only) and scans of accessed bits every 4 s and calls a page hot \
+             after 2 recorded accesses within 5 s (four bytes a page); threads of their own move hot \
+             pages in batches. They are promoted by memtide's own rule: the hottest pages that fit \
+             the fast tier, if the move pays."
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Series over time: at most 512 points, however long the run.
+//!
+//! A point is taken every so many quanta. When there would be more than 512, each two become one, and
+//! points come half as often from then on.
+
+use super::access::HEAT_GROUPS;
+use crate::page::MAX_NODES;
+use crate::result::Series;
+use crate::spec::MachineSpec;
+
+/// Most points.
+const POINTS: usize = 512;
+/// Quanta between points at first.
+const FIRST_INTERVAL: u64 = 10;
+
+/// What adds up during a run; a point holds the difference to the one before.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    pub seconds: f64,
+    pub pages_migrated: u64,
+    pub done: f64,
+    /// Data lines that memory served.
+    pub served: u64,
+    /// Of these, by the top tier.
+    pub served_fast: u64,
+    /// Bytes by node.
+    pub bytes: [u64; MAX_NODES],
+    /// Latency by node, now.
+    pub latency_ns: [f64; MAX_NODES],
+    pub heat: Heat,
+}
+
+/// Accesses by group of pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Heat(pub [u64; HEAT_GROUPS]);
+
+impl Default for Heat {
+    fn default() -> Heat {
+        Heat([0; HEAT_GROUPS])
+    }
+}
+
+struct Point {
+    seconds: f64,
+    pages_migrated: u64,
+    done: f64,
+    span: f64,
+    served: u64,
+    served_fast: u64,
+    bytes: [u64; MAX_NODES],
+    latency_ns: [f64; MAX_NODES],
+    heat: [u64; HEAT_GROUPS],
+}
+
+/// Takes points.
+pub struct Recorder {
+    nodes: Vec<usize>,
+    points: Vec<Point>,
+    interval: u64,
+    last: Totals,
+}
+
+impl Recorder {
+    pub fn new(machine: &MachineSpec) -> Recorder {
+        Recorder {
+            nodes: machine.nodes.iter().map(|n| usize::from(n.id)).collect(),
+            points: Vec::new(),
+            interval: FIRST_INTERVAL,
+            last: Totals::default(),
+        }
+    }
+
+    /// Whether a point is due after so many quanta.
+    pub fn is_due(&self, quanta: u64) -> bool {
+        quanta.is_multiple_of(self.interval)
+    }
+
+    pub fn record(&mut self, now: Totals) {
+        let last = &self.last;
+        self.points.push(Point {
+            seconds: now.seconds,
+            pages_migrated: now.pages_migrated,
+            done: now.done,
+            span: now.seconds - last.seconds,
+            served: now.served - last.served,
+            served_fast: now.served_fast - last.served_fast,
+            bytes: std::array::from_fn(|n| now.bytes[n] - last.bytes[n]),
+            latency_ns: now.latency_ns,
+            heat: std::array::from_fn(|n| now.heat.0[n] - last.heat.0[n]),
+        });
+        self.last = now;
+        if self.points.len() > POINTS {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.interval *= 2;
+        let points = std::mem::take(&mut self.points);
+        let mut points = points.into_iter();
+        while let Some(first) = points.next() {
+            self.points.push(match points.next() {
+                Some(second) => joined(&first, second),
+                None => first,
+            });
+        }
+    }
+
+    /// The series; page counts times `scale`, heat of the first `groups` groups.
+    pub fn series(&self, scale: u64, groups: usize) -> Series {
+        let points = &self.points;
+        let share = |p: &Point| match p.served {
+            0 => 1.0,
+            served => p.served_fast as f64 / served as f64,
+        };
+        let by_node = |of: &dyn Fn(&Point, usize) -> f64| -> Vec<Vec<f64>> {
+            let nodes = self.nodes.iter();
+            nodes
+                .map(|&n| points.iter().map(|p| of(p, n)).collect())
+                .collect()
+        };
+        Series {
+            seconds: points.iter().map(|p| p.seconds).collect(),
+            pages_migrated: points.iter().map(|p| p.pages_migrated * scale).collect(),
+            done: points.iter().map(|p| p.done).collect(),
+            fast_share: points.iter().map(share).collect(),
+            bytes_per_s: by_node(&|p, n| p.bytes[n] as f64 / p.span),
+            latency_ns: by_node(&|p, n| p.latency_ns[n]),
+            heat: (0..groups.min(HEAT_GROUPS))
+                .map(|group| {
+                    let accesses = points.iter().map(move |p| p.heat[group]);
+                    accesses.map(|n| n.min(u64::from(u32::MAX)) as u32)
+                })
+                .map(Iterator::collect)
+                .collect(),
+        }
+    }
+}
+
+fn joined(first: &Point, second: Point) -> Point {
+    let span = first.span + second.span;
+    let mean = |a: f64, b: f64| (a * first.span + b * second.span) / span;
+    Point {
+        span,
+        served: first.served + second.served,
+        served_fast: first.served_fast + second.served_fast,
+        bytes: std::array::from_fn(|n| first.bytes[n] + second.bytes[n]),
+        latency_ns: std::array::from_fn(|n| mean(first.latency_ns[n], second.latency_ns[n])),
+        heat: std::array::from_fn(|n| first.heat[n] + second.heat[n]),
+        ..second
+    }
+}

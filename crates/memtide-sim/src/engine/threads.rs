@@ -1,0 +1,326 @@
+//! Threads: whose turn it is, what their accesses cost, and what happens in between.
+
+use super::access::{BATCH, Path, Prices, Stop};
+use super::{PS, QUANTUM_NS, Run, Source};
+use crate::hardware::Hardware;
+use crate::kernel::{Fault, KernelError, Who};
+use crate::page::MAX_NODES;
+use crate::rng::Rng;
+use crate::workload::{Access, Filled, Pattern, ThreadPlan};
+use memtide_core::units::NodeId;
+
+/// Faults of one access, one after the other, that no kernel makes.
+const MOST_FAULTS: u32 = 64;
+/// Fewest accesses asked for at once.
+const LEAST_BATCH: u64 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    Waiting,
+    Done,
+}
+
+/// A thread.
+pub struct Thread {
+    pub plan: ThreadPlan,
+    pub state: State,
+    /// Its time, in picoseconds since the start.
+    pub clock_ps: u64,
+    /// Accesses made.
+    pub accesses: u64,
+    rng: Rng,
+    batch: Vec<Access>,
+    at: usize,
+    end: usize,
+    /// CPU time since the kernel's last tick.
+    since_tick_ps: u64,
+    /// What an access took lately, times the scale.
+    typical_ps: u64,
+}
+
+impl Thread {
+    pub fn new(plan: ThreadPlan, seed: u64, index: u64) -> Thread {
+        Thread {
+            plan,
+            state: State::Running,
+            clock_ps: 0,
+            accesses: 0,
+            rng: Rng::new(seed, index),
+            batch: vec![Access(0); BATCH],
+            at: 0,
+            end: 0,
+            since_tick_ps: 0,
+            typical_ps: 0,
+        }
+    }
+
+    /// How the engine's `std::mem::take` leaves a thread's place.
+    fn absent() -> Thread {
+        Thread {
+            plan: ThreadPlan {
+                space: 0,
+                nodes: Vec::new(),
+                pattern: Pattern::Random,
+                ops_per_access: 0,
+                think_ns: 0.0,
+                group: 0,
+            },
+            state: State::Done,
+            clock_ps: 0,
+            accesses: 0,
+            rng: Rng::new(0, 0),
+            batch: Vec::new(),
+            at: 0,
+            end: 0,
+            since_tick_ps: 0,
+            typical_ps: 0,
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+}
+
+impl Default for Thread {
+    fn default() -> Thread {
+        Thread::absent()
+    }
+}
+
+impl<W: Source> Run<W> {
+    /// Lets every thread run until `end_ps`.
+    pub(super) fn run_threads(&mut self, end_ps: u64) -> Result<(), KernelError> {
+        self.renew_order();
+        let order = std::mem::take(&mut self.order);
+        for (cpu, threads) in &order {
+            let share = QUANTUM_NS * PS / threads.len() as u64;
+            let mut from_ps = self.now_ps;
+            // With several threads another one is first each time.
+            for turn in 0..threads.len() {
+                let index = threads[(turn + self.quanta as usize) % threads.len()];
+                let until_ps = match turn + 1 == threads.len() {
+                    true => end_ps,
+                    false => self.now_ps + (turn as u64 + 1) * share,
+                };
+                self.run_thread(index, *cpu, from_ps, until_ps)?;
+                from_ps = from_ps.max(self.threads[index].clock_ps);
+            }
+        }
+        self.ask_waiting(&order, end_ps)?;
+        self.order = order;
+        Ok(())
+    }
+
+    /// Threads that wait for others are asked again while that helps. Who goes on does so at the time
+    /// when the last one arrived.
+    fn ask_waiting(&mut self, order: &[(u32, Vec<usize>)], end_ps: u64) -> Result<(), KernelError> {
+        loop {
+            let waiting = |thread: &&Thread| thread.state == State::Waiting;
+            let arrived = self.threads.iter().filter(waiting);
+            let Some(arrived_ps) = arrived.map(|thread| thread.clock_ps).max() else {
+                return Ok(());
+            };
+            let mut went_on = false;
+            for (cpu, threads) in order {
+                for &index in threads {
+                    if self.threads[index].state != State::Waiting {
+                        continue;
+                    }
+                    let from_ps = arrived_ps.max(self.threads[index].clock_ps);
+                    if from_ps >= end_ps {
+                        continue;
+                    }
+                    let before = self.threads[index].accesses;
+                    let was_ps = self.threads[index].clock_ps;
+                    self.run_thread(index, *cpu, from_ps, end_ps)?;
+                    let thread = &mut self.threads[index];
+                    if thread.state != State::Waiting || thread.accesses != before {
+                        went_on = true;
+                    } else {
+                        thread.clock_ps = was_ps;
+                    }
+                }
+            }
+            if !went_on {
+                return Ok(());
+            }
+        }
+    }
+
+    fn renew_order(&mut self) {
+        if self.generation == Some(self.hw.thread_generation()) {
+            return;
+        }
+        self.generation = Some(self.hw.thread_generation());
+        let mut by_cpu: Vec<(u32, u32)> = self
+            .hw
+            .running_threads()
+            .map(|(thread, cpu)| (cpu, thread))
+            .collect();
+        by_cpu.sort_unstable();
+        self.order.clear();
+        for (cpu, thread) in by_cpu {
+            match self.order.last_mut() {
+                Some((last, threads)) if *last == cpu => threads.push(thread as usize),
+                _ => self.order.push((cpu, vec![thread as usize])),
+            }
+        }
+    }
+
+    /// Runs a thread on `cpu` from `from_ps` (or its own clock, if that is later) until its clock
+    /// passes `until_ps`, it waits, or it is done.
+    fn run_thread(
+        &mut self,
+        index: usize,
+        cpu: u32,
+        from_ps: u64,
+        until_ps: u64,
+    ) -> Result<(), KernelError> {
+        if self.threads[index].is_done() {
+            return Ok(());
+        }
+        // The thread is out of its place while it runs, so that all else may be borrowed.
+        let mut thread = std::mem::take(&mut self.threads[index]);
+        let result = self.run_taken(&mut thread, index, cpu, from_ps, until_ps);
+        self.threads[index] = thread;
+        result
+    }
+
+    fn run_taken(
+        &mut self,
+        thread: &mut Thread,
+        index: usize,
+        cpu: u32,
+        from_ps: u64,
+        until_ps: u64,
+    ) -> Result<(), KernelError> {
+        let from_ps = from_ps.max(thread.clock_ps);
+        if from_ps >= until_ps {
+            return Ok(());
+        }
+        thread.clock_ps = from_ps;
+        thread.state = State::Running;
+        self.hw.enter_space(thread.plan.space, cpu);
+        let prices = prices(&self.hw, &thread.plan, cpu);
+        let mut who = Who {
+            thread: index as u32,
+            cpu,
+            node: self.hw.node_of_cpu(cpu),
+            space: thread.plan.space,
+            now_ns: from_ps / PS,
+        };
+        if thread.since_tick_ps >= QUANTUM_NS * PS && self.oracle.is_none() {
+            let ran_ns = std::mem::take(&mut thread.since_tick_ps) / PS;
+            let cost_ns = self.kernel.tick(&mut self.hw, &who, ran_ns);
+            thread.clock_ps += cost_ns * PS * self.scale;
+        }
+        let mut faults = 0;
+        while thread.clock_ps < until_ps {
+            let stolen_ns = std::mem::take(&mut self.hw.cpus[cpu as usize].stolen_ns);
+            thread.clock_ps += stolen_ns * PS * self.scale;
+            if thread.at == thread.end {
+                let wanted = (until_ps.saturating_sub(thread.clock_ps))
+                    .checked_div(thread.typical_ps)
+                    .map_or(LEAST_BATCH, |n| n.clamp(LEAST_BATCH, BATCH as u64));
+                let batch = &mut thread.batch[..wanted as usize];
+                let now_ns = thread.clock_ps / PS;
+                match self.source.fill(index, now_ns, &mut thread.rng, batch) {
+                    Filled::Accesses(count) => (thread.at, thread.end) = (0, count),
+                    Filled::Waits => {
+                        thread.state = State::Waiting;
+                        break;
+                    }
+                    Filled::Done => {
+                        thread.state = State::Done;
+                        self.hw.end_thread(index as u32, thread.plan.space);
+                        break;
+                    }
+                }
+            }
+            let before = thread.at;
+            let budget = (until_ps.saturating_sub(thread.clock_ps)).div_ceil(self.scale);
+            let (hw, kernel) = (&mut self.hw, &mut self.kernel);
+            let processor = &mut hw.cpus[cpu as usize];
+            processor.tlb.settle();
+            let domain = processor.domain as usize;
+            let mut path = Path {
+                ptes: &mut kernel.ptes,
+                cpu: processor,
+                cache: &mut hw.caches[domain],
+                groups: &self.groups,
+                shared: &self.sharing.shared,
+                seen: &mut self.sharing.seen,
+                prices: &prices,
+                tally: &mut self.tally,
+                thread: index as u32,
+                cpu_number: cpu,
+            };
+            let accesses = &thread.batch[..thread.end];
+            let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);
+            thread.clock_ps += spent * self.scale;
+            let made = (thread.at - before) as u64;
+            thread.accesses += made;
+            if let Some(typical_ps) = (spent * self.scale).checked_div(made) {
+                faults = 0;
+                thread.typical_ps = typical_ps.max(1);
+            }
+            if let Stop::Fault(why) = stop {
+                faults += 1;
+                assert!(
+                    faults < MOST_FAULTS || why == Fault::Migrating,
+                    "access {:?} of thread {index} faults for ever: {why:?}",
+                    thread.batch[thread.at]
+                );
+                who.now_ns = thread.clock_ps / PS;
+                let access = thread.batch[thread.at];
+                let (slot, write) = (access.slot(), access.is_write());
+                let cost_ns = self.kernel.fault(&mut self.hw, &who, slot, why, write)?;
+                thread.clock_ps += cost_ns.max(1) * PS * self.scale;
+            }
+        }
+        thread.since_tick_ps += thread.clock_ps - from_ps;
+        self.sharing.ran(self.hw.cpus[cpu as usize].domain);
+        self.take_traffic();
+        Ok(())
+    }
+
+    /// Brings the access path's traffic to the memory channels.
+    fn take_traffic(&mut self) {
+        for node in 0..MAX_NODES {
+            let read = std::mem::take(&mut self.tally.read[node]);
+            let written = std::mem::take(&mut self.tally.written[node]);
+            if read + written > 0 {
+                let node = NodeId(node as u16);
+                self.hw
+                    .memory
+                    .add_lines(node, read * self.scale, written * self.scale);
+            }
+        }
+    }
+}
+
+/// What things cost a thread of `plan` on `cpu` at the present load.
+fn prices(hw: &Hardware, plan: &ThreadPlan, cpu: u32) -> Prices {
+    let from = hw.node_of_cpu(cpu);
+    let mlp = hw.mlp(plan.pattern).max(1.0);
+    let ps = |ns: f64| (ns * PS as f64) as u64;
+    let spec = &hw.cpu_spec;
+    let node = |index: usize| NodeId(index as u16);
+    let latency = |index: usize| [false, true].map(|w| hw.memory.latency_ns(from, node(index), w));
+    Prices {
+        think: ps(plan.think_ns),
+        second_tlb: ps(spec.l2_tlb_ns),
+        walk: ps(spec.walk_ns / mlp),
+        walk_huge: ps(spec.walk_huge_ns / mlp),
+        cache: ps(spec.llc_ns / mlp),
+        other_cache: ps(spec.cache_to_cache_ns / mlp),
+        memory: std::array::from_fn(|n| latency(n).map(|ns| ps(ns / mlp))),
+        latency_ns: std::array::from_fn(|n| latency(n).map(|ns| ns.min(4e9) as u32)),
+        cache_latency_ns: spec.llc_ns as u32,
+        served: std::array::from_fn(|n| Some(hw.memory.served_by(from, node(n)))),
+        interrupt: ps(hw.costs.sample_interrupt_ns),
+        operations: i64::from(plan.ops_per_access),
+    }
+}

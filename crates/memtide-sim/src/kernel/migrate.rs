@@ -1,0 +1,302 @@
+//! Moving folios to another node, a batch at a time.
+//!
+//! A batch is unmapped, flushed from the TLBs once a space, copied and mapped again. What a hint scan
+//! armed is in no TLB, so it needs no flush; that is why moves inside hint faults interrupt nobody.
+//!
+//! *Time.* Frames change hands at once. A thread that moves pages pays for it, and its pages are
+//! there when it goes on; others would wait for them only for the few microseconds of one folio,
+//! which is left out. A kernel thread works beside the application: until its part of the batch is
+//! over, a folio is `MIGRATING`, and who accesses it waits ([`Kernel::migration_wait`]). Those moments
+//! are of the length that they have on the real machine, since a waiting access here stands for S
+//! there.
+//!
+//! *Failures.* Busy: absent, isolated, or being moved already. No memory: a target may not be filled
+//! beyond its watermarks. A page must leave free more than the high one to be let in by balancing or
+//! promotion; demotion may go down to the lowest, and wakes reclaim below the low one.
+
+use super::{Kernel, Who};
+use crate::hardware::Hardware;
+use crate::page::{Flags, Frame, LAST_NONE, Slot};
+use memtide_core::units::{NodeId, PageNumber};
+use memtide_core::vmstat::Counter;
+
+/// Why folios move; decides which counters count them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveReason {
+    /// NUMA balancing or hot-page tracking put them where they are used: `numa_pages_migrated`,
+    /// and `pgpromote_success` if they leave a slow node for a top-tier one.
+    Balancing,
+    /// Background reclaim sends them down: `pgdemote_kswapd`.
+    DemotionKswapd,
+    /// An allocation that waits sends them down: `pgdemote_direct`.
+    DemotionDirect,
+    /// Proactive reclaim sends them down: `pgdemote_proactive`.
+    DemotionProactive,
+}
+
+/// Who moves them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Initiator {
+    /// The CPU of the thread that pays for it; `None` for a kernel thread.
+    pub cpu: Option<u32>,
+    /// When.
+    pub now_ns: u64,
+}
+
+/// What became of a batch, in base pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// On the target now.
+    pub moved: u64,
+    /// In somebody else's hands: absent, isolated or being moved.
+    pub busy: u64,
+    /// The target had no frame for them.
+    pub no_memory: u64,
+    /// What it took whoever moved them, in nanoseconds, unscaled.
+    pub ns: u64,
+}
+
+/// A folio on its way.
+struct Parcel {
+    owner: Slot,
+    from: NodeId,
+    old: Frame,
+    new: Frame,
+    pages: u32,
+}
+
+/// A folio that a kernel thread is moving.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    owner: Slot,
+    done_ns: u64,
+}
+
+/// All folios that kernel threads are moving.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InFlight(Vec<Flight>);
+
+impl Kernel {
+    /// Moves the folios of these owners, one batch, to `target`. They are on their LRU lists before and
+    /// after. Counts everything.
+    pub fn migrate(
+        &mut self,
+        hw: &mut Hardware,
+        folios: &[Slot],
+        target: NodeId,
+        why: MoveReason,
+        by: Initiator,
+    ) -> Moved {
+        let mut report = Moved::default();
+        let mut parcels = Vec::with_capacity(folios.len());
+        for &owner in folios {
+            self.pick_up(owner, target, why, &mut parcels, &mut report);
+        }
+        if !parcels.is_empty() {
+            report.ns = hw.costs.migrate_batch_ns as u64;
+            report.ns += self.flush_parcels(hw, &parcels, by.cpu);
+            self.deliver(hw, &parcels, target, by, &mut report);
+        }
+        self.count_moves(&parcels, target, why, &report);
+        report
+    }
+
+    /// Isolates a folio and takes a frame for it.
+    fn pick_up(
+        &mut self,
+        owner: Slot,
+        target: NodeId,
+        why: MoveReason,
+        parcels: &mut Vec<Parcel>,
+        report: &mut Moved,
+    ) {
+        let pte = self.ptes[owner as usize];
+        let pages = self.folio_pages(owner);
+        if !pte.has(Flags::PRESENT) || pte.node() == target || !self.isolate(owner) {
+            report.busy += u64::from(pages);
+            return;
+        }
+        let huge = pte.has(Flags::HUGE);
+        let frame = self.make_room(target, pages, why);
+        let Some(new) = frame.then(|| self.frames.take(target, huge)).flatten() else {
+            self.put_back(owner);
+            report.no_memory += u64::from(pages);
+            return;
+        };
+        parcels.push(Parcel {
+            owner,
+            from: pte.node(),
+            old: pte.frame(),
+            new,
+            pages,
+        });
+    }
+
+    /// Whether `target` may take `pages`; wakes its reclaim if that is what is missing.
+    fn make_room(&mut self, target: NodeId, pages: u32, why: MoveReason) -> bool {
+        let pages = u64::from(pages);
+        match why {
+            MoveReason::Balancing => {
+                let takes = self.frames.space(target).takes(pages);
+                if !takes && self.balance.tiers() {
+                    self.wake_kswapd(target);
+                }
+                takes
+            }
+            _ => {
+                let (free, marks) = (self.frames.free(target), self.frames.marks(target));
+                if free < marks.low() + pages {
+                    self.wake_kswapd(target);
+                }
+                free >= marks.min() + pages
+            }
+        }
+    }
+
+    /// Makes the CPUs forget the entries of all parcels; what the caller pays.
+    fn flush_parcels(&mut self, hw: &mut Hardware, parcels: &[Parcel], cpu: Option<u32>) -> u64 {
+        let mut entries: Vec<(u16, Slot)> = Vec::with_capacity(parcels.len());
+        for parcel in parcels {
+            for slot in self.mappers(parcel.owner) {
+                // An armed entry is in no TLB.
+                if !self.ptes[slot as usize].has(Flags::HINT) {
+                    let region = self.regions.get(self.regions.index_of(slot));
+                    entries.push((region.plan.space, slot));
+                }
+            }
+        }
+        entries.sort_unstable();
+        let mut ns = 0;
+        for run in entries.chunk_by(|a, b| a.0 == b.0) {
+            let slots: Vec<Slot> = run.iter().map(|&(_, slot)| slot).collect();
+            ns += hw.flush_pages(run[0].0, &slots, cpu);
+        }
+        ns
+    }
+
+    /// Copies, maps anew, and puts the folios back on lists or lets them travel.
+    fn deliver(
+        &mut self,
+        hw: &mut Hardware,
+        parcels: &[Parcel],
+        target: NodeId,
+        by: Initiator,
+        report: &mut Moved,
+    ) {
+        let slow = !self.topology.is_top_tier(target);
+        for parcel in parcels {
+            let copy = hw.copy_pages(parcel.from, target, u64::from(parcel.pages));
+            report.ns += hw.costs.migrate_page_ns as u64 + copy;
+            report.moved += u64::from(parcel.pages);
+            self.remap(parcel, target, by.cpu.is_none());
+            self.frames.give_back(parcel.old, parcel.pages > 1);
+            if self.topology.is_top_tier(parcel.from) == slow {
+                // A toucher in fast memory, a time in slow: neither means anything in the other.
+                self.ptes[parcel.owner as usize].set_last(LAST_NONE);
+            }
+            if let Some(pghot) = &self.balance.pghot
+                && slow
+            {
+                pghot.store.forget(PageNumber(u64::from(parcel.owner)));
+            }
+            match by.cpu {
+                Some(_) => self.put_back(parcel.owner),
+                None => self.balance.in_flight.0.push(Flight {
+                    owner: parcel.owner,
+                    done_ns: by.now_ns + report.ns,
+                }),
+            }
+        }
+    }
+
+    /// Puts the new frame behind the owner and all that map it.
+    fn remap(&mut self, parcel: &Parcel, target: NodeId, travels: bool) {
+        let mappers: Vec<Slot> = self.mappers(parcel.owner).collect();
+        for head in mappers {
+            for page in 0..parcel.pages {
+                let pte = &mut self.ptes[(head + page) as usize];
+                pte.set_frame(parcel.new + page, target);
+                if travels {
+                    pte.clear(Flags::PRESENT);
+                    pte.set(Flags::MIGRATING);
+                }
+            }
+            self.ptes[head as usize].clear(Flags::HINT);
+        }
+        // A file's page may be mapped by nobody.
+        self.ptes[parcel.owner as usize].set_frame(parcel.new, target);
+        self.frames.set_owner(parcel.new, parcel.owner);
+    }
+
+    fn count_moves(&mut self, parcels: &[Parcel], target: NodeId, why: MoveReason, done: &Moved) {
+        self.count(Counter::PgmigrateSuccess, done.moved);
+        self.count(Counter::PgmigrateFail, done.busy + done.no_memory);
+        match why {
+            MoveReason::Balancing => {
+                self.count(Counter::NumaPagesMigrated, done.moved);
+                let up = |p: &&Parcel| !self.topology.is_top_tier(p.from);
+                if self.balance.tiers() && self.topology.is_top_tier(target) {
+                    let pages = parcels.iter().filter(up).map(|p| u64::from(p.pages)).sum();
+                    self.count(Counter::PgpromoteSuccess, pages);
+                }
+            }
+            MoveReason::DemotionKswapd => self.count(Counter::PgdemoteKswapd, done.moved),
+            MoveReason::DemotionDirect => self.count(Counter::PgdemoteDirect, done.moved),
+            MoveReason::DemotionProactive => self.count(Counter::PgdemoteProactive, done.moved),
+        }
+    }
+
+    /// A thread accessed a page that is being moved: it waits until the page's part of the batch is
+    /// over; what that costs it.
+    pub(super) fn migration_wait(&mut self, hw: &mut Hardware, who: &Who, slot: Slot) -> u64 {
+        let mut ns = hw.costs.fault_ns as u64;
+        let owner = self.owner(slot);
+        let flights = &mut self.balance.in_flight.0;
+        match flights.iter().position(|f| Some(f.owner) == owner) {
+            Some(at) => {
+                let flight = flights.swap_remove(at);
+                ns += flight.done_ns.saturating_sub(who.now_ns);
+                self.arrive(flight.owner);
+            }
+            // Over already as far as the kernel is concerned.
+            None => self.settle(self.head(slot)),
+        }
+        self.overhead.migration_wait_ns += ns;
+        ns
+    }
+
+    /// Ends the moves that are over at `now_ns`.
+    pub(super) fn finish_moves(&mut self, now_ns: u64) {
+        let flights = std::mem::take(&mut self.balance.in_flight.0);
+        let (over, left) = flights.into_iter().partition(|f| f.done_ns <= now_ns);
+        self.balance.in_flight.0 = left;
+        let over: Vec<Flight> = over;
+        for flight in over {
+            self.arrive(flight.owner);
+        }
+    }
+
+    /// A folio is where it was going; unless it was freed on the way.
+    fn arrive(&mut self, owner: Slot) {
+        let pte = self.ptes[owner as usize];
+        if !pte.has(Flags::ISOLATED) {
+            return;
+        }
+        let mappers: Vec<Slot> = self.mappers(owner).collect();
+        for head in mappers {
+            self.settle(head);
+        }
+        self.put_back(owner);
+    }
+
+    /// A folio's entries are present again.
+    fn settle(&mut self, head: Slot) {
+        for page in 0..self.folio_pages(head) {
+            let pte = &mut self.ptes[(head + page) as usize];
+            if pte.has(Flags::MIGRATING) {
+                pte.clear(Flags::MIGRATING);
+                pte.set(Flags::PRESENT);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The kernel on small machines.
+
+mod balancing;
+mod faulting;
+mod memory;
+mod migrating;
+mod placing;
+mod promoting;
+mod reclaiming;

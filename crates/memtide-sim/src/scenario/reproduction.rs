@@ -1,0 +1,262 @@
+//! The tables of `docs/reproduction.md`: each published row beside ours, made by running the scenarios.
+//!
+//! The document is text with places for tables: a line `<!-- table NAME -->`, what a run of scenario
+//! NAME printed last, and a line `<!-- end -->`; `<!-- summary -->` likewise. [`render`] replaces what
+//! stands between, so text and tables live in one file and the tables cannot rot: a test renders it
+//! again and compares.
+//!
+//! Ratios are to a case's first configuration. A *point* is a hundredth. Rows of first configurations
+//! are 1 by definition and not counted.
+
+use super::{Comparison, Mark, Row, Unit};
+use memtide_core::vmstat::Counter;
+use std::fmt::Write;
+
+/// How many points a ratio may be off.
+pub const POINTS: f64 = 10.0;
+/// A published gap beyond which the order of two rows has to come out.
+pub const GAP: f64 = 0.05;
+
+/// How far published rows came out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Rows with a published ratio, without first ones.
+    pub rows: u32,
+    /// Of them, those within [`POINTS`].
+    pub near: u32,
+    /// Pairs of a case's rows whose published gap is beyond [`GAP`].
+    pub pairs: u32,
+    /// Of them, those in the published order.
+    pub ordered: u32,
+    /// Counts of pages published by node.
+    pub counts: u32,
+    /// Of them, those that agree to the page.
+    pub exact: u32,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.rows += other.rows;
+        self.near += other.near;
+        self.pairs += other.pairs;
+        self.ordered += other.ordered;
+        self.counts += other.counts;
+        self.exact += other.exact;
+    }
+}
+
+/// Counts how far a comparison came out.
+#[must_use]
+pub fn tally(comparison: &Comparison) -> Tally {
+    let mut tally = Tally::default();
+    let rows: Vec<(&Row, f64, f64)> = comparison
+        .rows
+        .iter()
+        .filter_map(|row| Some((row, row.ratio?, row.published.as_ref()?.ratio?)))
+        .collect();
+    let mut case = None;
+    for (at, (row, ours, published)) in rows.iter().enumerate() {
+        if case.replace(&row.case) == Some(&row.case) {
+            tally.rows += 1;
+            tally.near += u32::from(((ours - published) * 100.0).abs() <= POINTS);
+        }
+        for (_, other_ours, other_published) in rows[..at]
+            .iter()
+            .filter(|(other, ..)| other.case == row.case)
+        {
+            let gap = published / other_published;
+            if !(1.0 / (1.0 + GAP)..=1.0 + GAP).contains(&gap) {
+                tally.pairs += 1;
+                tally.ordered += u32::from((gap > 1.0) == (ours > other_ours));
+            }
+        }
+    }
+    for row in &comparison.rows {
+        for (published, ours) in page_counts(row) {
+            tally.counts += 1;
+            tally.exact += u32::from(published == ours);
+        }
+    }
+    tally
+}
+
+fn page_counts(row: &Row) -> impl Iterator<Item = (&Vec<u64>, &Vec<u64>)> {
+    let published = row.published.iter().flat_map(|published| &published.pages);
+    published.filter_map(|(region, pages)| {
+        let placed = row
+            .result
+            .placed
+            .iter()
+            .find(|placed| placed.region == *region)?;
+        Some((pages, &placed.pages))
+    })
+}
+
+/// The table of one scenario.
+#[must_use]
+pub fn table(comparison: &Comparison) -> String {
+    let mut out = String::new();
+    let cases = comparison.rows.iter().any(|row| !row.case.is_empty());
+    let pages = comparison.rows.iter().all(|row| row.unit == Unit::Pages);
+    let _ = writeln!(
+        out,
+        "Scale 1/{}, seed {}.\n",
+        comparison.scale, comparison.seed
+    );
+    if pages {
+        out += "| weights | mapping | published, by node | ours |\n|---|---|---|---|\n";
+        for row in &comparison.rows {
+            let Some(published) = &row.published else {
+                continue;
+            };
+            for (region, pages) in &published.pages {
+                let placed = row
+                    .result
+                    .placed
+                    .iter()
+                    .find(|placed| placed.region == *region);
+                let ours = placed.map_or(String::new(), |placed| format!("{:?}", placed.pages));
+                let _ = writeln!(out, "| {} | {region} | {pages:?} | {ours} |", row.case);
+            }
+        }
+        return out;
+    }
+    let case_head = if cases { "| case " } else { "" };
+    let case_line = if cases { "|---" } else { "" };
+    let _ = writeln!(
+        out,
+        "{case_head}| configuration | published | ratio | ours | ratio | points off | pages moved: published | ours | remark |\n\
+         {case_line}|---|---|---|---|---|---|---|---|---|"
+    );
+    for row in &comparison.rows {
+        if cases {
+            let _ = write!(out, "| {} ", row.case);
+        }
+        let published = row.published.as_ref();
+        let ratio = published.and_then(|published| published.ratio);
+        let off = ratio
+            .zip(row.ratio)
+            .map(|(theirs, ours)| (ours - theirs) * 100.0);
+        let off = off.map_or(String::new(), |off| match off.abs() <= POINTS {
+            true => format!("{off:+.1}"),
+            false => format!("**{off:+.1}**"),
+        });
+        let remark = published.map_or(String::new(), |published| {
+            let mark = match published.mark {
+                Some(Mark::Withdrawn) => "withdrawn",
+                Some(Mark::Doubtful) => "doubtful",
+                None => "",
+            };
+            let parts = [mark, published.note.as_str()];
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            parts.join(": ")
+        });
+        let number = |value: Option<u64>| value.map_or(String::new(), grouped);
+        let ratio_text =
+            |ratio: Option<f64>| ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {off} | {} | {} | {remark} |",
+            row.configuration,
+            published
+                .and_then(|published| published.value)
+                .map_or(String::new(), |value| figure(value, row.unit)),
+            ratio_text(ratio),
+            figure(row.value, row.unit),
+            ratio_text(row.ratio),
+            number(published.and_then(|published| published.pages_moved)),
+            grouped(moved(row)),
+        );
+    }
+    for row in &comparison.not_run {
+        let value = row.published.value.unwrap_or(0.0);
+        let ratio = row.published.ratio.unwrap_or(0.0);
+        let _ = writeln!(
+            out,
+            "\nNot run: {}, published {value:.1} s (ratio {ratio:.3}): {}.",
+            row.configuration, row.why
+        );
+    }
+    out
+}
+
+/// Pages that balancing or promotion moved; a promotion counts once.
+fn moved(row: &Row) -> u64 {
+    let promoted = row.result.counters.get(Counter::PgpromoteSuccess);
+    let balanced = row.result.counters.get(Counter::NumaPagesMigrated);
+    promoted.max(balanced)
+}
+
+fn figure(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Seconds => format!("{value:.2} s"),
+        Unit::BytesPerS => format!("{:.1} GB/s", value / 1e9),
+        Unit::AccessesPerS => format!("{:.1} M/s", value / 1e6),
+        Unit::Pages => String::new(),
+    }
+}
+
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// The document with fresh tables. `run` gives a scenario's comparison by name.
+///
+/// # Errors
+///
+/// A table without end, or what `run` says.
+pub fn render(
+    document: &str,
+    run: &mut dyn FnMut(&str) -> Result<Comparison, String>,
+) -> Result<String, String> {
+    let mut out = String::new();
+    let mut all = Tally::default();
+    let mut rest = document;
+    let mut summary_at = None;
+    while let Some((line, after)) = rest.split_once('\n') {
+        out += line;
+        out.push('\n');
+        rest = after;
+        let Some(what) = line
+            .strip_prefix("<!-- ")
+            .and_then(|line| line.strip_suffix(" -->"))
+            .filter(|what| *what != "end")
+        else {
+            continue;
+        };
+        if let Some(name) = what.strip_prefix("table ") {
+            let comparison = run(name)?;
+            all.add(tally(&comparison));
+            out += &format!("\n{}\n", table(&comparison));
+        } else {
+            summary_at = Some(out.len());
+        }
+        let end = rest.find("<!-- end -->");
+        rest = &rest[end.ok_or_else(|| format!("\"{line}\" has no <!-- end --> after it"))?..];
+    }
+    out += rest;
+    if let Some(at) = summary_at {
+        let text = format!(
+            "\n{} of {} published ratios come out within {POINTS:.0} points. Of {} pairs of rows with a \
+             published gap of more than {:.0} %, {} come out in the published order. {} of {} published \
+             counts of pages agree to the page.\n\n",
+            all.near,
+            all.rows,
+            all.pairs,
+            GAP * 100.0,
+            all.ordered,
+            all.exact,
+            all.counts
+        );
+        out.insert_str(at, &text);
+    }
+    Ok(out)
+}

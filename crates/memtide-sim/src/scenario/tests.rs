@@ -1,0 +1,228 @@
+//! Scenarios that come with memtide, and what is said of those that are wrong.
+
+use super::*;
+
+const GOOD: &str = r#"title = "t"
+shows = "s"
+machine = "machines/small-cxl.toml"
+scale = 64
+
+[workload.random]
+threads = 4
+node = 0
+memory = "1 GiB"
+on = 1
+stores_percent = 50
+accesses = 1_000_000
+ops_per_access = 10
+think = "0 ns"
+
+[[configuration]]
+name = "off"
+
+[[configuration]]
+name = "two to one"
+interleave = { nodes = [0, 1], weights = [2, 1] }
+
+[[published]]
+configuration = "off"
+seconds = 10.0
+"#;
+
+fn read(text: &str) -> Result<Scenario, String> {
+    let machine = include_str!("../../../../scenarios/machines/small-cxl.toml");
+    Scenario::read(text, "scenarios/x.toml", &mut |path| match path {
+        "machines/small-cxl.toml" => Ok(machine.to_owned()),
+        _ => Err(format!("{path}: no such file")),
+    })
+    .map_err(|error| error.to_string())
+}
+
+fn wrong(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    read(&GOOD.replacen(from, to, 1)).unwrap_err()
+}
+
+#[test]
+fn every_shipped_scenario_can_be_read() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut files = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            files += 1;
+            let name = path.file_stem().unwrap().to_string_lossy();
+            assert!(shipped(&name).is_some(), "{name} is not in SHIPPED");
+        }
+    }
+    assert_eq!(files, SHIPPED.len());
+    for shipped in SHIPPED {
+        let scenario = shipped.read().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(scenario.name, shipped.name);
+        for case in &scenario.cases {
+            for configuration in scenario.configurations_of(case) {
+                let workload = scenario.workload(case, &configuration, scenario.scale);
+                let plan = workload.plan();
+                assert!(!plan.threads.is_empty() && !plan.regions.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_comes_with_file_line_and_key() {
+    assert!(read(GOOD).is_ok());
+    let cases = [
+        (
+            "threads = 4",
+            "threds = 4",
+            "scenarios/x.toml:7: unknown key or word `threds`; did you mean `threads`?",
+        ),
+        (
+            "[workload.random]",
+            "[workload.randon]",
+            "scenarios/x.toml:6: unknown key or word `randon`; did you mean `random`?",
+        ),
+        (
+            "\"1 GiB\"",
+            "1",
+            "scenarios/x.toml:9: memory: \"1\" has no unit",
+        ),
+        (
+            "\"1 GiB\"",
+            "\"100 GiB\"",
+            "scenarios/x.toml:9: memory: 100.0 GiB are more than the machine's 40.0 GiB",
+        ),
+        (
+            "on = 1",
+            "on = 7",
+            "scenarios/x.toml:10: on: node 7 has no memory; choose one of 0-1",
+        ),
+        (
+            "node = 0",
+            "node = 1",
+            "scenarios/x.toml:8: node: node 1 has no CPUs; choose one of 0",
+        ),
+        (
+            "scale = 64",
+            "scale = 3",
+            "scenarios/x.toml:4: scale: 3 is no power of two",
+        ),
+        (
+            "[2, 1]",
+            "[256, 1]",
+            "scenarios/x.toml:21: interleave: weight 256: weights are 1 to 255",
+        ),
+        (
+            "[2, 1]",
+            "[2]",
+            "scenarios/x.toml:21: interleave: 1 weights for 2 nodes",
+        ),
+        (
+            "nodes = [0, 1]",
+            "nodes = [0, 3]",
+            "scenarios/x.toml:21: interleave: node 3 has no memory; choose from 0-1",
+        ),
+        (
+            "small-cxl.toml",
+            "smal-cxl.toml",
+            "scenarios/x.toml:3: machine: machines/smal-cxl.toml: no such file",
+        ),
+        (
+            "configuration = \"off\"",
+            "configuration = \"of\"",
+            "scenarios/x.toml:24: configuration: there is no configuration \"of\"; did you mean `off`?",
+        ),
+        (
+            "seconds = 10.0",
+            "gb_per_s = 10.0",
+            "scenarios/x.toml:23: published: give one figure",
+        ),
+        (
+            "name = \"two to one\"",
+            "name = \"off\"",
+            "scenarios/x.toml:19: name: \"off\" is taken",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\nnuma_balancing = 4",
+            "scenarios/x.toml:18: numa_balancing: give 0 (off)",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\npghot = { sources = [\"hint-faults\"] }",
+            "scenarios/x.toml:18: unknown key or word `hint-faults`; did you mean `hint-fault`?",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\npghot = { sources = [], threshold = 9 }",
+            "scenarios/x.toml:18: pghot: threshold 9",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let found = wrong(from, to);
+        assert!(found.starts_with(expected), "{found}\nexpected {expected}");
+    }
+}
+
+#[test]
+fn an_interleave_takes_the_place_of_the_workloads_policy() {
+    let scenario = shipped("stream-interleave").unwrap().read().unwrap();
+    let modes = |name: &str| {
+        let configuration = scenario
+            .configurations
+            .iter()
+            .find(|c| c.name == name)
+            .unwrap();
+        let workload = scenario.workload(&scenario.cases[0], configuration, 64);
+        let regions = workload.plan().regions.iter();
+        regions
+            .map(|region| region.policy.mode.to_string())
+            .collect::<Vec<_>>()
+    };
+    let weighted = "weighted interleave";
+    assert_eq!(modes("DRAM only"), ["bind"; 4]);
+    assert_eq!(modes("1:1"), ["interleave"; 4]);
+    assert_eq!(modes("weighted 9:1"), [weighted; 4]);
+    assert_eq!(
+        modes("targeted 9:1"),
+        [weighted, weighted, weighted, "local"]
+    );
+}
+
+#[test]
+fn only_the_flag_makes_a_binding_balance() {
+    let scenario = shipped("numab-bind-pmbench").unwrap().read().unwrap();
+    let flags = |n: usize| {
+        let workload = scenario.workload(&scenario.cases[0], &scenario.configurations[n], 64);
+        let regions = workload.plan().regions.iter();
+        regions
+            .map(|region| region.policy.to_accessor)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(flags(0), [false; 65]);
+    // The eater is bound to one node: it has nowhere to go.
+    assert_eq!(flags(1)[..2], [false, true]);
+}
+
+#[test]
+fn names_and_scales_that_cannot_be_are_refused() {
+    let scenario = read(GOOD).unwrap();
+    let refused = |options: Options| run(&scenario, &options, &Quiet).unwrap_err().to_string();
+    let only = |name: &str| Options {
+        only: vec![name.to_owned()],
+        ..Options::default()
+    };
+    assert_eq!(
+        refused(only("orcale")),
+        "there is no configuration \"orcale\" in x; did you mean `oracle`?; there are off, two to one, static, oracle"
+    );
+    let scale = |scale| Options {
+        scale: Some(scale),
+        ..Options::default()
+    };
+    assert!(refused(scale(3)).contains("power of two"));
+}

@@ -1,0 +1,138 @@
+//! Pointer chasing: each address is read from the one before, so that no two misses overlap and every
+//! nanosecond of latency counts.
+//!
+//! Each thread has a chain of its own, which goes through all pages in one cycle, by a stride near the
+//! golden section of their number. (On one chain threads would catch up with each other, and those
+//! behind would find in the cache what those before them read.)
+
+use super::pace::Pace;
+use super::zipf::coprime_stride;
+use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
+use crate::page::Slot;
+use crate::rng::Rng;
+use crate::units::{Bytes, Nanos};
+use serde::Deserialize;
+
+/// The workload's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointerChaseSpec {
+    /// How many threads, each with its own chain.
+    pub threads: u32,
+    /// The node on whose CPUs they run.
+    pub node: u16,
+    /// The memory that the chains go through.
+    pub memory: Bytes,
+    /// The node it is populated on.
+    pub on: u16,
+    /// Whether it has huge pages.
+    #[serde(default)]
+    pub huge: bool,
+    /// Accesses of each thread.
+    pub accesses: u64,
+    /// Operations that retire per access.
+    pub ops_per_access: u32,
+    /// Time per access that needs no memory.
+    pub think: Nanos,
+}
+
+impl PointerChaseSpec {
+    pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        places.has_cpus("node", self.node)?;
+        places.has_memory("on", self.on)?;
+        places.fit("memory", self.memory.0)?;
+        want(
+            self.threads > 0,
+            "threads",
+            "0 threads do nothing; give at least 1",
+        )?;
+        want(
+            self.accesses > 0,
+            "accesses",
+            "0 accesses do nothing; give at least 1",
+        )?;
+        want(
+            self.ops_per_access > 0,
+            "ops_per_access",
+            "an access retires at least 1 operation",
+        )
+    }
+
+    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, PointerChase) {
+        let count = pages(self.memory, scale, self.huge);
+        let mut region = places.region("chain", count, self.node, self.on);
+        region.huge = self.huge;
+        let threads = self.threads as usize;
+        let plan = Plan {
+            regions: vec![region],
+            threads: vec![
+                ThreadPlan {
+                    space: 0,
+                    nodes: vec![self.node],
+                    pattern: Pattern::Dependent,
+                    ops_per_access: self.ops_per_access,
+                    think_ns: self.think.0,
+                    group: 0,
+                };
+                threads
+            ],
+            ends_at_ns: None,
+        };
+        let begin = |n: u64| (n * u64::from(count) / threads as u64) as u32;
+        let chase = PointerChase {
+            base: 0,
+            pages: count,
+            // Where few strides share no factor with the pages, chains repeat.
+            strides: (0..threads)
+                .map(|n| coprime_stride(count, n * 7) % count.max(1))
+                .collect(),
+            at: (0..threads as u64).map(begin).collect(),
+            node: self.node,
+            pace: Pace::new(threads, self.accesses / u64::from(scale)),
+        };
+        (plan, chase)
+    }
+}
+
+/// The workload, running.
+#[derive(Clone, Debug)]
+pub(super) struct PointerChase {
+    base: Slot,
+    pages: u32,
+    strides: Vec<u32>,
+    at: Vec<u32>,
+    node: u16,
+    pace: Pace,
+}
+
+impl Acts for PointerChase {
+    fn mapped(&mut self, slots: &[Slot]) {
+        self.base = slots[0];
+    }
+
+    fn fill(&mut self, thread: usize, _: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
+        let count = self.pace.take(thread, batch.len());
+        let (mut at, stride) = (self.at[thread], self.strides[thread]);
+        for access in &mut batch[..count] {
+            // The line differs from page to page, as a node's place in its page would.
+            *access = Access::new(self.base + at, at.wrapping_mul(29) & 63, 1, false);
+            at += stride;
+            if at >= self.pages {
+                at -= self.pages;
+            }
+        }
+        self.at[thread] = at;
+        Filled::of(count)
+    }
+
+    fn done(&self) -> f64 {
+        self.pace.done()
+    }
+
+    fn truth(&self, _: usize, _: u32, _: u64) -> Truth {
+        Truth {
+            rate: 1.0,
+            node: self.node,
+        }
+    }
+}

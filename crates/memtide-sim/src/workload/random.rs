@@ -1,0 +1,188 @@
+//! Threads that access random pages of one mapping: document 001's benchmark in its three modes, and
+//! the plainest of workloads.
+//!
+//! "Multi-threaded application with 64 threads that access memory at 4K granularity repetitively and
+//! randomly": each access goes to the first line of a random page. A store is a read-modify-write of
+//! that line. The memory is populated on one node before the threads start on another.
+
+use super::pace::Pace;
+use super::{
+    Access, Acts, Filled, Kind, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want,
+};
+use crate::page::Slot;
+use crate::rng::Rng;
+use crate::units::{Bytes, Nanos};
+use serde::Deserialize;
+
+/// The benchmark's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomSpec {
+    /// How many threads.
+    pub threads: u32,
+    /// The node on whose CPUs they run.
+    pub node: u16,
+    /// The memory they share.
+    pub memory: Bytes,
+    /// The node it is populated on.
+    pub on: u16,
+    /// What memory it is.
+    #[serde(default)]
+    pub mapping: Mapping,
+    /// Whether it has huge pages.
+    #[serde(default)]
+    pub huge: bool,
+    /// How many of 100 accesses store.
+    pub stores_percent: u32,
+    /// Accesses of each thread.
+    pub accesses: u64,
+    /// Operations that retire per access.
+    pub ops_per_access: u32,
+    /// Time per access that needs no memory.
+    pub think: Nanos,
+}
+
+/// What memory a mapping has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// Anonymous.
+    #[default]
+    Anonymous,
+    /// A file, shared.
+    SharedFile,
+    /// A file, private.
+    PrivateFile,
+}
+
+impl Mapping {
+    /// As the kernel model names it.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Mapping::Anonymous => Kind::Anonymous,
+            Mapping::SharedFile => Kind::SharedFile,
+            Mapping::PrivateFile => Kind::PrivateFile,
+        }
+    }
+}
+
+impl RandomSpec {
+    pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        places.has_cpus("node", self.node)?;
+        places.has_memory("on", self.on)?;
+        places.fit("memory", self.memory.0)?;
+        want(
+            self.threads > 0,
+            "threads",
+            "0 threads do nothing; give at least 1",
+        )?;
+        want(
+            self.accesses > 0,
+            "accesses",
+            "0 accesses do nothing; give at least 1",
+        )?;
+        want(
+            self.ops_per_access > 0,
+            "ops_per_access",
+            "an access retires at least 1 operation",
+        )?;
+        want(
+            self.stores_percent <= 100,
+            "stores_percent",
+            "at most 100 of 100 accesses store",
+        )?;
+        want(
+            !self.huge || self.mapping == Mapping::Anonymous,
+            "huge",
+            "only anonymous memory has huge pages here; leave it out",
+        )
+    }
+
+    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Random) {
+        let count = pages(self.memory, scale, self.huge);
+        let mut region = places.region("memory", count, self.node, self.on);
+        region.kind = self.mapping.kind();
+        region.file = (self.mapping != Mapping::Anonymous).then_some(0);
+        region.huge = self.huge;
+        let thread = ThreadPlan {
+            space: 0,
+            nodes: vec![self.node],
+            pattern: Pattern::Random,
+            ops_per_access: self.ops_per_access,
+            think_ns: self.think.0,
+            group: 0,
+        };
+        let plan = Plan {
+            regions: vec![region],
+            threads: vec![thread; self.threads as usize],
+            ends_at_ns: None,
+        };
+        let random = Random {
+            base: 0,
+            pages: count,
+            stores: share_of_65536(self.stores_percent),
+            node: self.node,
+            pace: Pace::new(self.threads as usize, self.accesses / u64::from(scale)),
+        };
+        (plan, random)
+    }
+}
+
+/// `percent` as [`Rng::chance`] takes it.
+pub(super) fn share_of_65536(percent: u32) -> u32 {
+    percent * 65_536 / 100
+}
+
+/// An access to line 0 of a random one of `pages` pages, by one random number: its high half says
+/// which, its low 16 bits whether it stores.
+#[inline]
+pub(super) fn random_access(rng: &mut Rng, base: Slot, pages: u32, stores: u32) -> Access {
+    access_by(rng.bits(), base, pages, stores)
+}
+
+/// The same by a number that was drawn already; its bits 16 to 31 are still free.
+#[inline]
+pub(super) fn access_by(bits: u64, base: Slot, pages: u32, stores: u32) -> Access {
+    let page = ((bits >> 32) * u64::from(pages)) >> 32;
+    Access::new(
+        base + page as u32,
+        0,
+        1,
+        (bits & 0xffff) < u64::from(stores),
+    )
+}
+
+/// The benchmark, running.
+#[derive(Clone, Debug)]
+pub(super) struct Random {
+    base: Slot,
+    pages: u32,
+    stores: u32,
+    node: u16,
+    pace: Pace,
+}
+
+impl Acts for Random {
+    fn mapped(&mut self, slots: &[Slot]) {
+        self.base = slots[0];
+    }
+
+    fn fill(&mut self, thread: usize, _: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+        let count = self.pace.take(thread, batch.len());
+        for access in &mut batch[..count] {
+            *access = random_access(rng, self.base, self.pages, self.stores);
+        }
+        Filled::of(count)
+    }
+
+    fn done(&self) -> f64 {
+        self.pace.done()
+    }
+
+    fn truth(&self, _: usize, _: u32, _: u64) -> Truth {
+        Truth {
+            rate: 1.0,
+            node: self.node,
+        }
+    }
+}

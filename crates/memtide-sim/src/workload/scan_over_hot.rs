@@ -1,0 +1,173 @@
+//! A hot set that threads use over and over, and one thread that scans much more memory, touching each
+//! page once a round: the trap for whoever takes a page for hot that was touched a moment ago.
+//!
+//! The scanner keeps a pace of its own, so that what slows it does not help the others.
+
+use super::pace::Pace;
+use super::places::START_VPN;
+use super::random::{random_access, share_of_65536};
+use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
+use crate::page::Slot;
+use crate::rng::Rng;
+use crate::units::{Bytes, Nanos};
+use serde::Deserialize;
+
+/// The workload's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScanOverHotSpec {
+    /// How many threads use the hot set.
+    pub threads: u32,
+    /// The node on whose CPUs they and the scanner run.
+    pub node: u16,
+    /// The hot set.
+    pub hot: Bytes,
+    /// What is scanned.
+    pub scanned: Bytes,
+    /// The node both are populated on.
+    pub on: u16,
+    /// How many of 100 accesses to the hot set store.
+    pub stores_percent: u32,
+    /// Accesses of each thread to the hot set.
+    pub accesses: u64,
+    /// Operations that retire per access.
+    pub ops_per_access: u32,
+    /// Time per access to the hot set that needs no memory.
+    pub think: Nanos,
+    /// Time from one page of the scan to the next.
+    pub scan_interval: Nanos,
+}
+
+impl ScanOverHotSpec {
+    pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        places.has_cpus("node", self.node)?;
+        places.has_memory("on", self.on)?;
+        places.fit("hot", self.hot.0)?;
+        places.fit("scanned", self.scanned.0.saturating_add(self.hot.0))?;
+        want(
+            self.scan_interval.0 >= 1.0,
+            "scan_interval",
+            "give at least 1 ns",
+        )?;
+        want(
+            self.threads > 0,
+            "threads",
+            "0 threads do nothing; give at least 1",
+        )?;
+        want(
+            self.accesses > 0,
+            "accesses",
+            "0 accesses do nothing; give at least 1",
+        )?;
+        want(
+            self.ops_per_access > 0,
+            "ops_per_access",
+            "an access retires at least 1 operation",
+        )?;
+        want(
+            self.stores_percent <= 100,
+            "stores_percent",
+            "at most 100 of 100 accesses store",
+        )
+    }
+
+    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, ScanOverHot) {
+        let hot = pages(self.hot, scale, false);
+        let scanned = pages(self.scanned, scale, false);
+        let mut regions = vec![
+            places.region("hot", hot, self.node, self.on),
+            places.region("scanned", scanned, self.node, self.on),
+        ];
+        regions[1].start_vpn = START_VPN + u64::from(hot).next_multiple_of(512);
+        let count = self.threads as usize;
+        let user = ThreadPlan {
+            space: 0,
+            nodes: vec![self.node],
+            pattern: Pattern::Random,
+            ops_per_access: self.ops_per_access,
+            think_ns: self.think.0,
+            group: 0,
+        };
+        let scanner = ThreadPlan {
+            pattern: Pattern::Sequential,
+            ops_per_access: 512,
+            think_ns: 0.0,
+            group: 1,
+            ..user.clone()
+        };
+        let mut threads = vec![user; count];
+        threads.push(scanner);
+        let plan = Plan {
+            regions,
+            threads,
+            ends_at_ns: None,
+        };
+        let scan_over_hot = ScanOverHot {
+            bases: [0, 0],
+            pages: [hot, scanned],
+            users: count,
+            scanned: 0,
+            interval_ns: self.scan_interval.0 * f64::from(scale),
+            stores: share_of_65536(self.stores_percent),
+            node: self.node,
+            pace: Pace::new(count, self.accesses / u64::from(scale)),
+        };
+        (plan, scan_over_hot)
+    }
+}
+
+/// The workload, running.
+#[derive(Clone, Debug)]
+pub(super) struct ScanOverHot {
+    bases: [Slot; 2],
+    pages: [u32; 2],
+    users: usize,
+    /// Pages that the scanner has read.
+    scanned: u64,
+    interval_ns: f64,
+    stores: u32,
+    node: u16,
+    pace: Pace,
+}
+
+impl Acts for ScanOverHot {
+    fn mapped(&mut self, slots: &[Slot]) {
+        self.bases = [slots[0], slots[1]];
+    }
+
+    fn fill(&mut self, thread: usize, now_ns: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+        if thread < self.users {
+            let count = self.pace.take(thread, batch.len());
+            for access in &mut batch[..count] {
+                *access = random_access(rng, self.bases[0], self.pages[0], self.stores);
+            }
+            return Filled::of(count);
+        }
+        if self.pace.done() >= 1.0 {
+            return Filled::Done;
+        }
+        let due = (now_ns as f64 / self.interval_ns) as u64;
+        let count = due.saturating_sub(self.scanned).min(batch.len() as u64);
+        for access in &mut batch[..count as usize] {
+            let page = self.scanned % u64::from(self.pages[1]);
+            *access = Access::new(self.bases[1] + page as u32, 0, 64, false);
+            self.scanned += 1;
+        }
+        match count {
+            0 => Filled::Waits,
+            _ => Filled::Accesses(count as usize),
+        }
+    }
+
+    fn done(&self) -> f64 {
+        self.pace.done()
+    }
+
+    fn truth(&self, region: usize, _: u32, _: u64) -> Truth {
+        // The scan touches each page once a round; against the hot set that is next to nothing.
+        Truth {
+            rate: if region == 0 { 1.0 } else { 0.01 },
+            node: self.node,
+        }
+    }
+}

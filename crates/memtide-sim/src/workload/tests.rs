@@ -1,0 +1,450 @@
+//! Every kind on one small machine: what it plans, what it does, and when it is done.
+
+use super::*;
+use crate::spec::tests::small_machine;
+
+fn places() -> Places {
+    Places::new(&small_machine())
+}
+
+fn spec(text: &str) -> WorkloadSpec {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn built(text: &str, scale: u32) -> Workload {
+    let spec = spec(text);
+    spec.check(&places()).unwrap();
+    let mut workload = spec.build(&places(), scale, &Arc::default());
+    let mut first = 0;
+    let slots: Vec<Slot> = workload
+        .plan()
+        .regions
+        .iter()
+        .map(|region| {
+            first += region.pages;
+            first - region.pages
+        })
+        .collect();
+    workload.mapped(&slots);
+    workload
+}
+
+/// All accesses of every thread, at time 0 or at the time that makes it go on.
+fn run(workload: &mut Workload, most: usize) -> Vec<Vec<Access>> {
+    let threads = workload.plan().threads.len();
+    let end = workload.plan().ends_at_ns.unwrap_or(u64::MAX);
+    let mut all = vec![Vec::new(); threads];
+    let mut going = true;
+    let mut now = 0;
+    while going {
+        going = false;
+        for (thread, made) in all.iter_mut().enumerate() {
+            let mut rng = Rng::new(made.len() as u64, thread as u64);
+            let mut batch = [Access(0); 256];
+            match workload.fill(thread, now, &mut rng, &mut batch) {
+                Filled::Accesses(count) => {
+                    made.extend_from_slice(&batch[..count]);
+                    going |= made.len() < most;
+                }
+                Filled::Waits => going = true,
+                Filled::Done => {}
+            }
+        }
+        now = (now + 1_000_000).min(end);
+    }
+    all
+}
+
+const RANDOM: &str = r#"
+[random]
+threads = 4
+node = 0
+memory = "8 MiB"
+on = 2
+stores_percent = 50
+accesses = 64_000
+ops_per_access = 10
+think = "0 ns"
+"#;
+
+#[test]
+fn random_makes_its_accesses_and_stores_as_many_as_it_says() {
+    let mut workload = built(RANDOM, 2);
+    // 8 MiB / 4 KiB / 2 = 1024 pages; 64,000 / 2 accesses a thread.
+    assert_eq!(workload.plan().regions[0].pages, 1024);
+    let all = run(&mut workload, usize::MAX);
+    assert!(all.iter().all(|made| made.len() == 32_000));
+    assert_eq!(workload.done(), 1.0);
+    let stores = all
+        .iter()
+        .flatten()
+        .filter(|access| access.is_write())
+        .count();
+    // 128,000 draws at one half: standard deviation 179; five of them.
+    assert!(stores.abs_diff(64_000) < 895, "{stores}");
+    assert!(
+        all.iter()
+            .flatten()
+            .all(|access| access.slot() < 1024 && access.line() == 0)
+    );
+}
+
+#[test]
+fn huge_pages_stay_whole_at_any_scale() {
+    let huge = RANDOM.replace("stores_percent", "huge = true\nstores_percent");
+    for (scale, pages) in [(1, 2048), (2, 1024), (4, 512), (64, 512)] {
+        assert_eq!(built(&huge, scale).plan().regions[0].pages, pages);
+    }
+}
+
+#[test]
+fn regions_are_hot_one_after_another() {
+    let mut workload = built(
+        r#"
+        [regions]
+        node = 0
+        idle = "4 MiB"
+        on = 2
+        regions = 3
+        region = "1 MiB"
+        stores_percent = 0
+        accesses_per_region = 1000
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        1,
+    );
+    let all = run(&mut workload, usize::MAX).remove(0);
+    assert_eq!(all.len(), 3000);
+    for (region, made) in all.chunks(1000).enumerate() {
+        // Slots 0-1023 are the idle ones; a hot region has 256 pages.
+        let first = 1024 + region as u32 * 256;
+        assert!(
+            made.iter()
+                .all(|access| (first..first + 256).contains(&access.slot()))
+        );
+    }
+}
+
+#[test]
+fn two_sets_touch_every_page_once_an_iteration() {
+    let mut workload = built(
+        r#"
+        [two-set]
+        nodes = [0, 1]
+        threads_per_set = 2
+        memory_per_set = "4 MiB"
+        iterations = 3
+        stores_percent = 0
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        4,
+    );
+    let all = run(&mut workload, usize::MAX);
+    // 1024 pages / 4 = 256 a set; 3 iterations of each of the 4 threads.
+    for (thread, made) in all.iter().enumerate() {
+        let mut counts = [0; 512];
+        made.iter()
+            .for_each(|access| counts[access.slot() as usize] += 1);
+        let own = if thread < 2 { 0..256 } else { 256..512 };
+        for (slot, &count) in counts.iter().enumerate() {
+            assert_eq!(count, if own.contains(&slot) { 3 } else { 0 });
+        }
+    }
+    assert_eq!(workload.truth(1, 0, 0).node, 1);
+}
+
+#[test]
+fn stream_reads_and_streams_each_page_of_its_arrays() {
+    let text = |kernel: &str| {
+        format!(
+            "[stream]\nkernel = \"{kernel}\"\nthreads = 4\nnode = 0\narray = \"1 MiB\"\n\
+             times = 3\nprogram = \"64 KiB\"\n"
+        )
+    };
+    for (kernel, read, streamed) in [
+        ("copy", vec![0], 2),
+        ("scale", vec![2], 1),
+        ("add", vec![0, 1], 2),
+        ("triad", vec![1, 2], 0),
+    ] {
+        let mut workload = built(&text(kernel), 1);
+        let all = run(&mut workload, usize::MAX);
+        // 256 pages an array; three rounds, a few accesses of the last one go to the program's own.
+        for array in 0..3 {
+            let of = |access: &&Access| access.slot() / 256 == array && access.lines() == 64;
+            let made: Vec<&Access> = all.iter().flatten().filter(of).collect();
+            let expected = if read.contains(&array) || array == streamed {
+                768
+            } else {
+                0
+            };
+            assert!(
+                made.len() <= expected && made.len() + 64 >= expected,
+                "{kernel} {array}"
+            );
+            assert!(
+                made.iter()
+                    .all(|access| access.is_streaming() == (array == streamed))
+            );
+        }
+    }
+}
+
+#[test]
+fn mlc_keeps_its_mix_until_its_time_is_over() {
+    for (mix, stores_of_6) in [("W2", 3), ("W5", 6)] {
+        let text = format!(
+            "[mlc]\nmix = \"{mix}\"\nthreads = 2\nnode = 0\nbuffer = \"1 MiB\"\nuntil = \"5 ms\"\n"
+        );
+        let mut workload = built(&text, 1);
+        assert_eq!(workload.plan().ends_at_ns, Some(5_000_000));
+        let all = run(&mut workload, usize::MAX);
+        assert_eq!(workload.done(), 1.0);
+        let made = &all[1];
+        let stores = made.iter().filter(|access| access.is_write()).count();
+        assert_eq!(stores * 6, made.len() * stores_of_6);
+        assert!(
+            made.iter()
+                .all(|access| (256..512).contains(&access.slot()))
+        );
+    }
+}
+
+#[test]
+fn a_lookup_makes_sixty_five_accesses_on_average() {
+    let mut workload = built(
+        r#"
+        [xsbench]
+        threads = 2
+        node = 0
+        unionised_grid = "16 MiB"
+        nuclide_grids = "4 MiB"
+        lookups = 20_000
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        1,
+    );
+    let all = run(&mut workload, usize::MAX);
+    assert_eq!(all[0].len(), 20_000 * 6470 / 100 / 2);
+    // Gathers are 55.7 of 64.7 accesses: 86 %.
+    let gathers = all[0].iter().filter(|access| access.slot() >= 4096).count();
+    let percent = gathers * 100 / all[0].len();
+    assert!((84..=88).contains(&percent), "{percent}");
+}
+
+#[test]
+fn page_count_touches_each_page_once_in_order() {
+    let mut workload = built(
+        r#"
+        [page-count]
+        node = 0
+        mappings = [
+            { name = "block", address = 0x7fceeb9ff000, pages = 300 },
+            { name = "heap", address = 0x176a000, pages = 100 },
+        ]
+        "#,
+        1,
+    );
+    assert_eq!(workload.plan().regions[0].start_vpn, 0x7_fcee_b9ff);
+    let all = run(&mut workload, usize::MAX).remove(0);
+    let slots: Vec<u32> = all.iter().map(|access| access.slot()).collect();
+    assert_eq!(slots, (0..400).collect::<Vec<u32>>());
+}
+
+#[test]
+fn zipf_draws_as_often_as_its_truth_says() {
+    let mut workload = built(
+        r#"
+        [zipf]
+        threads = 1
+        node = 0
+        memory = "4_000 KiB"
+        on = 2
+        exponent = 0.9
+        drift_every = "1 s"
+        drift_permille = 100
+        stores_percent = 25
+        accesses = 2_000_000
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        1,
+    );
+    for now in [0, 1_000_000_000] {
+        let mut counts = vec![0u32; 1000];
+        let mut rng = Rng::new(5, 0);
+        let mut batch = [Access(0); 256];
+        let mut made = 0;
+        while made < 900_000 {
+            let Filled::Accesses(count) = workload.fill(0, now, &mut rng, &mut batch) else {
+                unreachable!()
+            };
+            batch[..count]
+                .iter()
+                .for_each(|access| counts[access.slot() as usize] += 1);
+            made += count;
+        }
+        let mut sum = 0.0;
+        for (page, &count) in counts.iter().enumerate() {
+            let rate = f64::from(workload.truth(0, page as u32, now).rate);
+            sum += rate;
+            // Six standard deviations of a Poisson count.
+            let expected = rate * made as f64;
+            let off = (f64::from(count) - expected).abs();
+            assert!(
+                off < 6.0 * expected.sqrt() + 1.0,
+                "{page}: {count} for {expected}"
+            );
+        }
+        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+    }
+    assert_ne!(workload.phase(0), workload.phase(1_000_000_000));
+}
+
+#[test]
+fn phases_change_the_hot_set() {
+    let mut workload = built(
+        r#"
+        [phases]
+        threads = 2
+        node = 0
+        memory = "8 MiB"
+        on = 2
+        hot = "1 MiB"
+        hot_percent = 90
+        phases = 3
+        accesses_per_phase = 10_000
+        stores_percent = 0
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        1,
+    );
+    let all = run(&mut workload, usize::MAX);
+    for (phase, made) in all[1].chunks(10_000).enumerate() {
+        let hot = phase as u32 * 256..(phase as u32 + 1) * 256;
+        let hits = made
+            .iter()
+            .filter(|access| hot.contains(&access.slot()))
+            .count();
+        // 0.9 + 0.1 / 8 = 91.25 %; standard deviation 28.
+        assert!(hits.abs_diff(9125) < 140, "{hits}");
+    }
+}
+
+#[test]
+fn the_scanner_reads_each_page_once_a_round_and_ends_with_the_others() {
+    let mut workload = built(
+        r#"
+        [scan-over-hot]
+        threads = 2
+        node = 0
+        hot = "1 MiB"
+        scanned = "4 MiB"
+        on = 2
+        stores_percent = 0
+        accesses = 5_120
+        ops_per_access = 1
+        think = "0 ns"
+        scan_interval = "10 us"
+        "#,
+        1,
+    );
+    let all = run(&mut workload, usize::MAX);
+    assert_eq!(all[0].len(), 5120);
+    let scanned = &all[2];
+    // 100 pages a millisecond, the test's step; the others take 5,120 / 256 = 20 of them, from time 0 on.
+    assert!((1700..=2100).contains(&scanned.len()), "{}", scanned.len());
+    assert!(
+        scanned
+            .windows(2)
+            .all(|w| w[1].slot() == (w[0].slot() - 256 + 1) % 1024 + 256)
+    );
+}
+
+#[test]
+fn the_chain_is_one_cycle_through_all_pages() {
+    let mut workload = built(
+        r#"
+        [pointer-chase]
+        threads = 3
+        node = 0
+        memory = "1000 KiB"
+        on = 2
+        accesses = 250
+        ops_per_access = 1
+        think = "0 ns"
+        "#,
+        1,
+    );
+    for made in run(&mut workload, usize::MAX) {
+        let mut slots: Vec<u32> = made.iter().map(|access| access.slot()).collect();
+        slots.sort_unstable();
+        assert_eq!(slots, (0..250).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn a_trace_comes_again_at_its_times() {
+    let spec =
+        spec("[trace]\nfile = \"x\"\nnode = 0\non = 2\nops_per_access = 1\nthink = \"0 ns\"\n");
+    let row = |time_ns, thread, address| TraceRow {
+        time_ns,
+        thread,
+        address,
+        write: thread == 7,
+    };
+    let rows = vec![
+        row(5_000, 7, 0x10_0000),
+        row(6_000, 3, 0x10_2040),
+        row(2_005_000, 7, 0x7000_0000),
+    ];
+    let mut workload = spec.build(&places(), 1, &Arc::new(rows));
+    // Pages 0x100 to 0x102 are one mapping, 0x70000 another; threads 3 and 7.
+    let pages: Vec<u32> = workload.plan().regions.iter().map(|r| r.pages).collect();
+    assert_eq!(pages, [3, 1]);
+    workload.mapped(&[0, 3]);
+    let mut rng = Rng::new(0, 0);
+    let mut batch = [Access(0); 8];
+    assert_eq!(
+        workload.fill(1, 0, &mut rng, &mut batch),
+        Filled::Accesses(1)
+    );
+    assert_eq!(batch[0], Access::new(0, 0, 1, true));
+    assert_eq!(workload.fill(1, 0, &mut rng, &mut batch), Filled::Waits);
+    assert_eq!(
+        workload.fill(1, 2_000_000, &mut rng, &mut batch),
+        Filled::Accesses(1)
+    );
+    assert_eq!(
+        workload.fill(1, 2_000_000, &mut rng, &mut batch),
+        Filled::Done
+    );
+    assert_eq!(
+        workload.fill(0, 1_000, &mut rng, &mut batch),
+        Filled::Accesses(1)
+    );
+    assert_eq!(batch[0], Access::new(2, 1, 1, false));
+    assert_eq!(workload.truth(0, 1, 0).rate, 0.0);
+}
+
+#[test]
+fn what_cannot_be_names_its_key() {
+    let wrong = |from: &str, to: &str| {
+        let wrong = spec(&RANDOM.replace(from, to))
+            .check(&places())
+            .unwrap_err();
+        (wrong.key, wrong.why)
+    };
+    assert_eq!(wrong("on = 2", "on = 5").0, "on");
+    assert_eq!(
+        wrong("node = 0", "node = 2").1,
+        "node 2 has no CPUs; choose one of 0-1"
+    );
+    assert_eq!(wrong("8 MiB", "80 GiB").0, "memory");
+    assert_eq!(wrong("= 50", "= 101").0, "stores_percent");
+    assert_eq!(wrong("threads = 4", "threads = 0").0, "threads");
+}

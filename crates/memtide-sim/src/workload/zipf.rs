@@ -1,0 +1,276 @@
+//! Few pages get most accesses: the page of rank r is accessed in proportion to r^-s, and which pages
+//! those are changes slowly.
+//!
+//! A draw costs the same whatever the number of pages. Ranks are grouped by octaves (1, 2-3, 4-7, ...);
+//! an alias table picks the octave by its true weight, and within it every rank is as likely, which is
+//! at most a factor 2^s from Zipf's law and right on average. One random number serves all: its high
+//! half the octave, its low half the rank, what is left of the multiplication the choice of a store.
+//! A rank's page is (rank + shift) * stride modulo the pages, with a stride that has no factor in
+//! common with them, so hot pages lie all over; drift moves the shift.
+
+use super::pace::Pace;
+use super::random::share_of_65536;
+use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
+use crate::page::Slot;
+use crate::rng::Rng;
+use crate::units::{Bytes, Nanos};
+use serde::Deserialize;
+
+/// The workload's settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZipfSpec {
+    /// How many threads.
+    pub threads: u32,
+    /// The node on whose CPUs they run.
+    pub node: u16,
+    /// The memory they share.
+    pub memory: Bytes,
+    /// The node it is populated on.
+    pub on: u16,
+    /// s: 0 is uniform, 1 is Zipf's own.
+    pub exponent: f64,
+    /// How often the ranks shift.
+    pub drift_every: Nanos,
+    /// By how many of 1000 pages.
+    pub drift_permille: u32,
+    /// How many of 100 accesses store.
+    pub stores_percent: u32,
+    /// Accesses of each thread.
+    pub accesses: u64,
+    /// Operations that retire per access.
+    pub ops_per_access: u32,
+    /// Time per access that needs no memory.
+    pub think: Nanos,
+}
+
+impl ZipfSpec {
+    pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        places.has_cpus("node", self.node)?;
+        places.has_memory("on", self.on)?;
+        places.fit("memory", self.memory.0)?;
+        want(
+            self.threads > 0,
+            "threads",
+            "0 threads do nothing; give at least 1",
+        )?;
+        want(
+            self.accesses > 0,
+            "accesses",
+            "0 accesses do nothing; give at least 1",
+        )?;
+        want(
+            self.ops_per_access > 0,
+            "ops_per_access",
+            "an access retires at least 1 operation",
+        )?;
+        want(
+            self.stores_percent <= 100,
+            "stores_percent",
+            "at most 100 of 100 accesses store",
+        )?;
+        want(
+            (0.0..=3.0).contains(&self.exponent),
+            "exponent",
+            "give 0 (uniform) to 3",
+        )?;
+        want(
+            self.drift_permille <= 1000,
+            "drift_permille",
+            "at most 1000 of 1000 pages",
+        )?;
+        want(
+            self.drift_every.0 >= 1e6,
+            "drift_every",
+            "give at least 1 ms",
+        )
+    }
+
+    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Zipf) {
+        let count = pages(self.memory, scale, false);
+        let stride = coprime_stride(count, 0);
+        let threads = self.threads as usize;
+        let plan = Plan {
+            regions: vec![places.region("memory", count, self.node, self.on)],
+            threads: vec![
+                ThreadPlan {
+                    space: 0,
+                    nodes: vec![self.node],
+                    pattern: Pattern::Random,
+                    ops_per_access: self.ops_per_access,
+                    think_ns: self.think.0,
+                    group: 0,
+                };
+                threads
+            ],
+            ends_at_ns: None,
+        };
+        let zipf = Zipf {
+            base: 0,
+            pages: count,
+            octaves: Octaves::new(count, self.exponent),
+            stride,
+            inverse: inverse(stride, count),
+            drift_ns: self.drift_every.0 as u64,
+            drift_pages: (u64::from(count) * u64::from(self.drift_permille) / 1000) as u32,
+            stores: share_of_65536(self.stores_percent),
+            node: self.node,
+            pace: Pace::new(threads, self.accesses / u64::from(scale)),
+        };
+        (plan, zipf)
+    }
+}
+
+/// The `nth` stride from the golden section of `pages` on that shares no factor with it.
+pub(super) fn coprime_stride(pages: u32, nth: usize) -> u32 {
+    let near = (u64::from(pages) * 40_503 / 65_536) as u32;
+    (near.max(1)..)
+        .filter(|&stride| gcd(stride, pages) == 1)
+        .nth(nth)
+        .unwrap_or(1)
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// x with a * x = 1 modulo n.
+fn inverse(a: u32, n: u32) -> u32 {
+    let (mut r, mut next_r) = (i64::from(n), i64::from(a % n.max(1)));
+    let (mut t, mut next_t) = (0i64, 1i64);
+    while next_r != 0 {
+        let q = r / next_r;
+        (r, next_r) = (next_r, r - q * next_r);
+        (t, next_t) = (next_t, t - q * next_t);
+    }
+    t.rem_euclid(i64::from(n.max(1))) as u32
+}
+
+/// Which octave of ranks, by an alias table.
+#[derive(Clone, Debug)]
+struct Octaves {
+    /// By column: stay below this remainder, else take the alias.
+    columns: Vec<(u32, u8)>,
+    /// First rank (from 0) and number of ranks by octave.
+    ranks: Vec<(u32, u32)>,
+    /// Weight of one rank by octave.
+    rate: Vec<f32>,
+}
+
+impl Octaves {
+    fn new(pages: u32, exponent: f64) -> Octaves {
+        let mut ranks = Vec::new();
+        let mut weights: Vec<f64> = Vec::new();
+        let mut first = 0u32;
+        while first < pages {
+            let size = (first + 1).min(pages - first);
+            ranks.push((first, size));
+            let of = |rank: u32| f64::from(rank + 1).powf(-exponent);
+            weights.push((first..first + size).map(of).sum());
+            first += size;
+        }
+        let sum: f64 = weights.iter().sum();
+        let rate = ranks.iter().zip(&weights);
+        let rate = rate
+            .map(|(r, w)| (w / sum / f64::from(r.1)) as f32)
+            .collect();
+        // In units of 2^-24 of a column, so that small differences of libraries round away.
+        const ONE: u64 = 1 << 24;
+        let n = weights.len();
+        let mut left: Vec<u64> = weights
+            .iter()
+            .map(|w| (w / sum * n as f64 * ONE as f64).round() as u64)
+            .collect();
+        let mut columns = vec![(u32::MAX, 0u8); n];
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
+            (0..n).partition(|&column| left[column] < ONE);
+        while let (Some(s), Some(&l)) = (small.pop(), large.last()) {
+            columns[s] = ((left[s] << 8).min(u64::from(u32::MAX)) as u32, l as u8);
+            left[l] = (left[l] + left[s]).saturating_sub(ONE);
+            if left[l] < ONE {
+                large.pop();
+                small.push(l);
+            }
+        }
+        Octaves {
+            columns,
+            ranks,
+            rate,
+        }
+    }
+
+    /// A rank from 0, and 32 bits that are still random.
+    #[inline]
+    fn rank(&self, bits: u64) -> (u32, u32) {
+        let product = (bits >> 32) * self.columns.len() as u64;
+        let column = (product >> 32) as usize;
+        let (stay, alias) = self.columns[column];
+        let octave = match (product as u32) < stay {
+            true => column,
+            false => usize::from(alias),
+        };
+        let (first, size) = self.ranks[octave];
+        let within = (bits & 0xffff_ffff) * u64::from(size);
+        (first + (within >> 32) as u32, within as u32)
+    }
+}
+
+/// The workload, running.
+#[derive(Clone, Debug)]
+pub(super) struct Zipf {
+    base: Slot,
+    pages: u32,
+    octaves: Octaves,
+    stride: u32,
+    inverse: u32,
+    drift_ns: u64,
+    drift_pages: u32,
+    stores: u32,
+    node: u16,
+    pace: Pace,
+}
+
+impl Zipf {
+    fn shift(&self, now_ns: u64) -> u64 {
+        now_ns / self.drift_ns * u64::from(self.drift_pages) % u64::from(self.pages)
+    }
+}
+
+impl Acts for Zipf {
+    fn mapped(&mut self, slots: &[Slot]) {
+        self.base = slots[0];
+    }
+
+    fn fill(&mut self, thread: usize, now_ns: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+        let count = self.pace.take(thread, batch.len());
+        let (shift, stride) = (self.shift(now_ns), u64::from(self.stride));
+        for access in &mut batch[..count] {
+            let (rank, rest) = self.octaves.rank(rng.bits());
+            let page = (u64::from(rank) + shift) * stride % u64::from(self.pages);
+            *access = Access::new(self.base + page as u32, 0, 1, (rest >> 16) < self.stores);
+        }
+        Filled::of(count)
+    }
+
+    fn done(&self) -> f64 {
+        self.pace.done()
+    }
+
+    fn phase(&self, now_ns: u64) -> u64 {
+        match self.drift_pages {
+            0 => 0,
+            _ => now_ns / self.drift_ns,
+        }
+    }
+
+    fn truth(&self, _: usize, page: u32, now_ns: u64) -> Truth {
+        let pages = u64::from(self.pages);
+        let place = u64::from(page) * u64::from(self.inverse) % pages;
+        let rank = (place + pages - self.shift(now_ns)) % pages;
+        let octave = (rank + 1).ilog2() as usize;
+        Truth {
+            rate: self.octaves.rate[octave],
+            node: self.node,
+        }
+    }
+}

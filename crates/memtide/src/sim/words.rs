@@ -1,0 +1,166 @@
+//! Figures and findings in words.
+
+use super::comparison::{Measure, MeasureKind, Outcome};
+
+/// What the best configuration gains, in one line.
+pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
+    let better = |a: &f64, b: &f64| match measure.kind {
+        MeasureKind::Time => a.total_cmp(b),
+        MeasureKind::Score | MeasureKind::Pages => b.total_cmp(a),
+    };
+    if measure.kind == MeasureKind::Pages {
+        return "Where the pages lie is the result; nothing is faster or slower.".to_owned();
+    }
+    let Some(first) = outcomes.first() else {
+        return "Nothing was run.".to_owned();
+    };
+    let best = outcomes
+        .iter()
+        .filter(|outcome| !outcome.bound)
+        .min_by(|a, b| better(&a.value, &b.value));
+    let Some(best) = best else {
+        return "Only bounds were run; there is nothing to compare them with.".to_owned();
+    };
+    let oracle = outcomes
+        .iter()
+        .find(|outcome| outcome.run.configuration == "oracle")
+        .and_then(|oracle| room(measure, best.value, oracle.value));
+    let value = amount(best.value, &measure.unit);
+    let name = &best.run.configuration;
+    let against = &first.run.configuration;
+    let finding = match (best.ratio, measure.kind) {
+        _ if std::ptr::eq(best, first) || best.ratio.is_some_and(|r| (r - 1.0).abs() < 0.005) => {
+            match outcomes.iter().filter(|outcome| !outcome.bound).count() {
+                1 => format!("{name}: {value}"),
+                _ => format!("Nothing gains over {against} here: {value}"),
+            }
+        }
+        (Some(ratio), MeasureKind::Time) => format!(
+            "Best: {name} takes {value}, {} less time than {against}",
+            percent(1.0 - ratio)
+        ),
+        (Some(ratio), _) => format!(
+            "Best: {name} reaches {value}, {} more than {against}",
+            percent(ratio - 1.0)
+        ),
+        (None, _) => format!("Best: {name} with {value}"),
+    };
+    match oracle {
+        Some(room) => format!("{finding}; {room}."),
+        None => format!("{finding}."),
+    }
+}
+
+/// How far the best is from the bound.
+fn room(measure: &Measure, best: f64, oracle: f64) -> Option<String> {
+    if best <= 0.0 || oracle <= 0.0 {
+        return None;
+    }
+    let left = match measure.kind {
+        MeasureKind::Time => best / oracle - 1.0,
+        MeasureKind::Score | MeasureKind::Pages => 1.0 - best / oracle,
+    };
+    let bound = "the bound that knows every access beforehand";
+    Some(match (left, measure.kind) {
+        (left, _) if left < 0.005 => format!("it is as good as {bound}"),
+        (left, MeasureKind::Time) => format!("{} longer than {bound}", percent(left)),
+        (left, _) => format!("{} below {bound}", percent(left)),
+    })
+}
+
+/// `29 %`, with a decimal below ten.
+pub fn percent(share: f64) -> String {
+    match (share * 100.0).abs() {
+        small if small < 9.95 => format!("{:.1} %", share * 100.0),
+        _ => format!("{:.0} %", share * 100.0),
+    }
+}
+
+/// A value with its unit: three digits at least.
+pub fn amount(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        size if size >= 1000.0 => 0,
+        size if size >= 100.0 => 1,
+        size if size >= 10.0 => 2,
+        _ => 3,
+    };
+    match value.abs() >= 100_000.0 {
+        true => format!("{} {unit}", grouped(value.round() as u64)),
+        false => format!("{value:.digits$} {unit}"),
+    }
+}
+
+/// A ratio: `0.713`.
+pub fn ratio(ratio: f64) -> String {
+    match ratio.abs() >= 10.0 {
+        true => format!("{ratio:.1}"),
+        false => format!("{ratio:.3}"),
+    }
+}
+
+/// A count with commas: `6,561,136`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds of CPU time in seconds.
+pub fn cpu_seconds(ns: u64) -> String {
+    let seconds = ns as f64 / 1e9;
+    match seconds {
+        0.0 => "0".to_owned(),
+        small if small < 0.01 => "<0.01".to_owned(),
+        large if large >= 100.0 => grouped(large.round() as u64),
+        other => format!("{other:.2}"),
+    }
+}
+
+/// Bytes with a binary unit.
+pub fn bytes(bytes: u64) -> String {
+    let (divisor, unit) = match bytes {
+        size if size >= 1 << 40 => (1u64 << 40, "TiB"),
+        size if size >= 1 << 30 => (1 << 30, "GiB"),
+        size if size >= 1 << 20 => (1 << 20, "MiB"),
+        _ => (1 << 10, "KiB"),
+    };
+    let value = bytes as f64 / divisor as f64;
+    match value.fract() == 0.0 {
+        true => format!("{value} {unit}"),
+        false => format!("{value:.1} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::comparison::samples;
+    use super::*;
+
+    #[test]
+    fn the_best_configuration_in_words() {
+        // 45 s against 60 s is 25 % less; 45 / 40 is 12.5 % over the oracle.
+        assert_eq!(
+            samples::comparison().cases[0].summary,
+            "Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; \
+             12 % longer than the bound that knows every access beforehand."
+        );
+    }
+
+    #[test]
+    fn figures() {
+        assert_eq!(grouped(6_561_136), "6,561,136");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(amount(63.0361, "s"), "63.04 s");
+        assert_eq!(amount(1_234_567.0, "accesses/s"), "1,234,567 accesses/s");
+        assert_eq!(percent(0.0345), "3.5 %");
+        assert_eq!(percent(0.291), "29 %");
+        assert_eq!(cpu_seconds(1_500_000_000), "1.50");
+        assert_eq!(bytes(128 << 30), "128 GiB");
+    }
+}
