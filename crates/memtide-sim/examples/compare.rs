@@ -3,9 +3,31 @@
 use memtide_core::vmstat::Counter;
 use memtide_sim::scenario::{Options, Quiet, Scenario, run};
 
+/// Rewrites the tables of docs/reproduction.md.
+fn reproduction() {
+    let path = "docs/reproduction.md";
+    let document = std::fs::read_to_string(path).expect("run it in the repository");
+    let options = Options {
+        jobs: 2,
+        ..Options::default()
+    };
+    let fresh = memtide_sim::scenario::reproduction::render(&document, &mut |name| {
+        let start = std::time::Instant::now();
+        let scenario = memtide_sim::scenario::shipped(name).ok_or("no such scenario")?;
+        let scenario = scenario.read().map_err(|error| error.to_string())?;
+        let comparison = run(&scenario, &options, &Quiet).map_err(|error| error.to_string());
+        eprintln!("{name} {:.1} s", start.elapsed().as_secs_f64());
+        comparison
+    });
+    std::fs::write(path, fresh.unwrap()).unwrap();
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "pghot-mode1".to_owned());
+    if name == "--reproduction" {
+        return reproduction();
+    }
     let scale = arguments.next().and_then(|scale| scale.parse().ok());
     let only: Vec<String> = arguments.collect();
     let read = |path: &str| {

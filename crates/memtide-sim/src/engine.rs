@@ -225,6 +225,13 @@ impl<W: Source> Run<W> {
         }
     }
 
+    /// Bytes that the engine itself holds beside kernel, hardware, workload and oracle and that could
+    /// grow with pages: the groups of 512 slots.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.groups.len() * size_of::<Group>()
+    }
+
     /// Keeps the table of groups in step with where page tables are.
     fn note_tables(&mut self, all: bool) {
         let regions = &self.kernel.regions;

@@ -1,5 +1,4 @@
-//! Every shipped scenario, small: it runs, the same bytes come out at any number of jobs, and nobody
-//! beats the oracle.
+//! Every shipped scenario, small: it runs, and the same bytes come out at any number of jobs.
 
 use memtide_sim::scenario::{Comparison, Options, Quiet, SHIPPED, Scenario, Unit, run};
 

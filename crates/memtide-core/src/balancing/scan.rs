@@ -534,13 +534,7 @@ mod tests {
         // Seen at 0: shifts after 1000 + 4000 ms, then after 9000.
         let mut at = |now| {
             let progress = Progress { seq: 5, offset: 0 };
-            skip(
-                &mut history,
-                &progress,
-                &scanner(now, 1),
-                &SETTINGS,
-                false,
-            );
+            skip(&mut history, &progress, &scanner(now, 1), &SETTINGS, false);
             touched(&history)
         };
         assert_eq!(at(5000), [false, true]);

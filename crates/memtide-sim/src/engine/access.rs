@@ -427,7 +427,8 @@ impl Path<'_> {
                     served: lines.prices.sampled_source(served),
                 };
                 let (next, taken) = self.cpu.sampler.pick(sample);
-                countdown = next;
+                // What the last operation counted too much, the next interval has less.
+                countdown += next;
                 lines.tally.samples += u64::from(taken);
                 cost += if taken { lines.prices.interrupt } else { 0 };
             }

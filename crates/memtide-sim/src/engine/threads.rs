@@ -261,10 +261,10 @@ impl<W: Source> Run<W> {
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);
             thread.clock_ps += spent * self.scale;
             let made = (thread.at - before) as u64;
-            if made > 0 {
+            thread.accesses += made;
+            if let Some(typical_ps) = (spent * self.scale).checked_div(made) {
                 faults = 0;
-                thread.typical_ps = (spent * self.scale / made).max(1);
-                thread.accesses += made;
+                thread.typical_ps = typical_ps.max(1);
             }
             if let Stop::Fault(why) = stop {
                 faults += 1;

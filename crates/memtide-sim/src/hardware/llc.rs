@@ -102,7 +102,7 @@ impl Llc {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         Place {
-            set: ((mixed >> 32) * self.sets.len() as u64 >> 32) as u32,
+            set: (((mixed >> 32) * self.sets.len() as u64) >> 32) as u32,
             // An empty way is 0. The low bits depend on the line's low bits alone, which are what
             // tells lines of one set apart; bits 16 to 31 are the best mixed of them.
             tag: ((mixed >> 16) as u16).max(1),

@@ -1,13 +1,16 @@
 //! Memory: how late each node answers, by how much it is asked.
 //!
-//! A node's latency is its idle latency, times how far the asking node is, times a factor that grows
-//! with the share of its bandwidth in use. Which share is in use follows from the traffic, and the
-//! traffic from the latency: threads that wait longer ask less. [`Memory::feedback`] brings the two
-//! together once a quantum: from the share u that was seen, each node's factor L moves by
-//! `(ln f(u) - ln L) / (1 + e(u))`, where e is the elasticity of f at u. If all the time were spent
-//! waiting for that node, u would be c / L, and that is Newton's step for `ln L = ln f(c / L)`. f is
-//! convex in logarithms (its elasticity only rises), so the steps cannot swing; where less of the time
-//! is spent there, they are only smaller than they could be.
+//! A node's latency is its idle latency, times how far the asking node is, times a factor L that grows
+//! with the share u of its bandwidth in use: L = f(u). The share follows from the traffic, and the
+//! traffic from the latency: threads that wait longer ask less. Were all the time spent waiting for one
+//! node, u L would be constant: that is the *demand* c, the share that would be used if latency did not
+//! grow. [`Memory::feedback`] takes it from each quantum, averages it a little, and solves
+//! L = f(c / L), which has one solution, as the left side rises and the right side falls.
+//!
+//! That is stable. L follows c with an elasticity e / (1 + e) below 1, where e is that of f; and c
+//! itself follows L, where part of the time goes elsewhere, with a positive elasticity below 1. So steps
+//! never swing, and noise in the traffic of a quantum comes out smaller than it went in, however steep
+//! f is.
 //!
 //! What stays true: f never falls, f(0) = 1, and beyond full bandwidth f rises with the 200th power,
 //! so that demand of up to twenty times what a node carries exceeds it by 1.5 %.
@@ -21,6 +24,8 @@ use memtide_core::units::NodeId;
 pub const PEAK_SHARE: f64 = 0.995;
 /// The power with which latency rises beyond it.
 const OVERLOAD_POWER: f64 = 200.0;
+/// How much of the averaged demand a quantum's replaces.
+const DEMAND_WEIGHT: f64 = 0.25;
 
 /// No load makes latency more than so many times that of an idle node. Only a scale at which one
 /// access is more than a quantum's traffic comes near it.
@@ -66,11 +71,18 @@ impl Law {
         within * beyond
     }
 
-    /// d ln f / d ln u at `u`.
-    fn elasticity(&self, u: f64) -> f64 {
-        let step = 1e-3;
-        let rise = self.factor(u * (1.0 + step)) / self.factor(u * (1.0 - step));
-        (rise.ln() / (2.0 * step)).max(0.0)
+    /// The solution L of L = f(c / L).
+    fn settle(&self, c: f64) -> f64 {
+        // It lies between 1 and f(c); in logarithms.
+        let (mut low, mut high) = (0.0, self.factor(c).min(MOST).ln());
+        while high - low > 1e-6 {
+            let middle = 0.5 * (low + high);
+            match self.factor(c * (-middle).exp()).ln() > middle {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        low.exp()
     }
 }
 
@@ -90,6 +102,8 @@ struct NodeMemory {
     written_bytes: u64,
     /// Share of bandwidth in the last quantum.
     share: f64,
+    /// The demand, averaged.
+    demand: Option<f64>,
 }
 
 /// The memory of all nodes.
@@ -120,6 +134,7 @@ impl Memory {
                 read_bytes: 0,
                 written_bytes: 0,
                 share: 0.0,
+                demand: None,
             });
         }
         let cpu_nodes = spec.nodes.iter().filter(|node| node.cpus > 0);
@@ -140,6 +155,7 @@ impl Memory {
         for memory in self.nodes.iter_mut().flatten() {
             memory.factor = 1.0;
             memory.share = 0.0;
+            memory.demand = None;
             (memory.read_lines, memory.written_lines) = (0, 0);
             (memory.read_bytes, memory.written_bytes) = (0, 0);
         }
@@ -238,10 +254,11 @@ impl Memory {
         let pooled = demand / (supply * seconds);
         for memory in self.nodes.iter_mut().flatten() {
             let u = if self.pooled { pooled } else { memory.share };
-            let target = memory.law.factor(u).min(MOST).ln();
-            let now = memory.factor.ln();
-            let step = (target - now) / (1.0 + memory.law.elasticity(u));
-            memory.factor = (now + step).exp().clamp(1.0, MOST);
+            let demand = u * memory.factor;
+            let before = memory.demand.unwrap_or(demand);
+            let demand = before + DEMAND_WEIGHT * (demand - before);
+            memory.demand = Some(demand);
+            memory.factor = memory.law.settle(demand);
         }
     }
 }

@@ -65,7 +65,7 @@ pub fn tally(comparison: &Comparison) -> Tally {
             .filter(|(other, ..)| other.case == row.case)
         {
             let gap = published / other_published;
-            if gap > 1.0 + GAP || gap < 1.0 / (1.0 + GAP) {
+            if !(1.0 / (1.0 + GAP)..=1.0 + GAP).contains(&gap) {
                 tally.pairs += 1;
                 tally.ordered += u32::from((gap > 1.0) == (ours > other_ours));
             }

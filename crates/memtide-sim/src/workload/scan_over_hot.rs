@@ -1,5 +1,7 @@
 //! A hot set that threads use over and over, and one thread that scans much more memory, touching each
 //! page once a round: the trap for whoever takes a page for hot that was touched a moment ago.
+//!
+//! The scanner keeps a pace of its own, so that what slows it does not help the others.
 
 use super::pace::Pace;
 use super::places::START_VPN;
@@ -32,8 +34,8 @@ pub struct ScanOverHotSpec {
     pub ops_per_access: u32,
     /// Time per access to the hot set that needs no memory.
     pub think: Nanos,
-    /// Time that the scanner takes for a page besides reading it.
-    pub scan_think: Nanos,
+    /// Time from one page of the scan to the next.
+    pub scan_interval: Nanos,
 }
 
 impl ScanOverHotSpec {
@@ -42,6 +44,11 @@ impl ScanOverHotSpec {
         places.has_memory("on", self.on)?;
         places.fit("hot", self.hot.0)?;
         places.fit("scanned", self.scanned.0.saturating_add(self.hot.0))?;
+        want(
+            self.scan_interval.0 >= 1.0,
+            "scan_interval",
+            "give at least 1 ns",
+        )?;
         want(
             self.threads > 0,
             "threads",
@@ -84,7 +91,7 @@ impl ScanOverHotSpec {
         let scanner = ThreadPlan {
             pattern: Pattern::Sequential,
             ops_per_access: 512,
-            think_ns: self.scan_think.0,
+            think_ns: 0.0,
             group: 1,
             ..user.clone()
         };
@@ -99,7 +106,8 @@ impl ScanOverHotSpec {
             bases: [0, 0],
             pages: [hot, scanned],
             users: count,
-            next: 0,
+            scanned: 0,
+            interval_ns: self.scan_interval.0 * f64::from(scale),
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(count, self.accesses / u64::from(scale)),
@@ -114,7 +122,9 @@ pub(super) struct ScanOverHot {
     bases: [Slot; 2],
     pages: [u32; 2],
     users: usize,
-    next: u32,
+    /// Pages that the scanner has read.
+    scanned: u64,
+    interval_ns: f64,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -125,7 +135,7 @@ impl Acts for ScanOverHot {
         self.bases = [slots[0], slots[1]];
     }
 
-    fn fill(&mut self, thread: usize, _: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+    fn fill(&mut self, thread: usize, now_ns: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
         if thread < self.users {
             let count = self.pace.take(thread, batch.len());
             for access in &mut batch[..count] {
@@ -136,15 +146,17 @@ impl Acts for ScanOverHot {
         if self.pace.done() >= 1.0 {
             return Filled::Done;
         }
-        for access in batch.iter_mut() {
-            *access = Access::new(self.bases[1] + self.next, 0, 64, false);
-            self.next = if self.next + 1 == self.pages[1] {
-                0
-            } else {
-                self.next + 1
-            };
+        let due = (now_ns as f64 / self.interval_ns) as u64;
+        let count = due.saturating_sub(self.scanned).min(batch.len() as u64);
+        for access in &mut batch[..count as usize] {
+            let page = self.scanned % u64::from(self.pages[1]);
+            *access = Access::new(self.bases[1] + page as u32, 0, 64, false);
+            self.scanned += 1;
         }
-        Filled::Accesses(batch.len())
+        match count {
+            0 => Filled::Waits,
+            _ => Filled::Accesses(count as usize),
+        }
     }
 
     fn done(&self) -> f64 {
