@@ -230,7 +230,10 @@ impl Kernel {
 
     fn count_moves(&mut self, parcels: &[Parcel], target: NodeId, why: MoveReason, done: &Moved) {
         self.count(Counter::PgmigrateSuccess, done.moved);
-        self.count(Counter::PgmigrateFail, done.busy + done.no_memory);
+        if why != MoveReason::Balancing {
+            // Balancing asks for room and isolates before its move begins: those refusals are not moves.
+            self.count(Counter::PgmigrateFail, done.busy + done.no_memory);
+        }
         match why {
             MoveReason::Balancing => {
                 self.count(Counter::NumaPagesMigrated, done.moved);
