@@ -230,6 +230,20 @@ fn what_is_not_asked_for_is_not_run() {
     );
 }
 
+/// The smallest scale at which every node of the scenario's machine has 512 pages, up to 1/16384.
+fn smallest(name: &str) -> String {
+    if name == "page-count" {
+        return "1".to_owned();
+    }
+    let scenario: Value = serde_json::from_str(&prints(&["explain", name, "--json"])).unwrap();
+    let nodes = scenario["machine"]["nodes"].as_array().unwrap();
+    let bytes = nodes
+        .iter()
+        .map(|node| node["memory_bytes"].as_u64().unwrap());
+    let most = bytes.min().unwrap() / 4096 / 512;
+    format!("1/{}", (1 << most.ilog2()).min(16384))
+}
+
 /// The same bytes at any number of jobs, for each scenario that comes with memtide. Two
 /// configurations each, at a small scale: time and not size is what costs there.
 #[test]
@@ -248,12 +262,12 @@ fn the_same_bytes_at_any_number_of_jobs() {
                     let runs = line["configurations"].as_array().unwrap();
                     // The one that does most stands before ours and the bounds.
                     let only = runs[runs.len().saturating_sub(4)].as_str().unwrap();
-                    let scale = if name == "page-count" { "1" } else { "1/16384" };
+                    let scale = smallest(name);
                     let run = |jobs| {
                         let first = runs[0].as_str().unwrap();
                         prints(&[
-                            "run", name, "--json", "-", "--scale", scale, "--jobs", jobs, "--only",
-                            only, "--only", first,
+                            "run", name, "--json", "-", "--scale", &scale, "--jobs", jobs,
+                            "--only", only, "--only", first,
                         ])
                     };
                     assert!(run("1") == run("2"), "{name}: other bytes at two jobs");
