@@ -31,7 +31,7 @@ use bounds::Oracle;
 use memtide_core::units::NodeId;
 use series::Recorder;
 use sharing::Sharing;
-use threads::Thread;
+use threads::{PriceLists, Thread};
 
 /// A quantum, in nanoseconds.
 pub const QUANTUM_NS: u64 = 1_000_000;
@@ -98,6 +98,7 @@ pub struct Run<W> {
     groups: Vec<Group>,
     tables: Vec<Option<NodeId>>,
     sharing: Sharing,
+    prices: PriceLists,
     oracle: Option<Oracle>,
     /// What was added up so far.
     pub tally: Tally,
@@ -146,6 +147,7 @@ impl<W: Source> Run<W> {
         let mut run = Run {
             scale: u64::from(scale.max(1)),
             sharing: Sharing::new(&plan, &hw),
+            prices: PriceLists::default(),
             ends_at_ps: plan.ends_at_ns.map(|ns| ns * PS),
             threads: threads.collect(),
             order: Vec::new(),
@@ -204,6 +206,7 @@ impl<W: Source> Run<W> {
         self.note_tables(false);
         self.sharing.end_quantum();
         self.hw.memory.feedback(QUANTUM_NS);
+        self.prices.clear();
         if self.recorder.is_due(self.quanta) {
             self.record();
         }

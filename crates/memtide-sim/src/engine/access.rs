@@ -141,11 +141,13 @@ pub struct Tally {
     pub accesses: u64,
     /// TLB misses.
     pub tlb_misses: u64,
-    /// Lines that memory served, by node.
-    pub read: [u64; MAX_NODES],
-    /// Lines that will be written back, or were written, by node.
-    pub written: [u64; MAX_NODES],
-    /// Data lines that memory served (walks left out), by node.
+    /// Data lines that memory served, by node: for loads, and for stores, which write them back later.
+    pub missed: [[u64; 2]; MAX_NODES],
+    /// Lines of page tables that memory served, by node.
+    pub walked: [u64; MAX_NODES],
+    /// Lines written without being read, by node.
+    pub streamed: [u64; MAX_NODES],
+    /// Data lines that memory served until the three above were last emptied, by node.
     pub served: [u64; MAX_NODES],
     /// Accesses by group of pages.
     pub heat: [u64; HEAT_GROUPS],
@@ -162,8 +164,9 @@ impl Default for Tally {
         Tally {
             accesses: 0,
             tlb_misses: 0,
-            read: [0; MAX_NODES],
-            written: [0; MAX_NODES],
+            missed: [[0; 2]; MAX_NODES],
+            walked: [0; MAX_NODES],
+            streamed: [0; MAX_NODES],
             served: [0; MAX_NODES],
             heat: [0; HEAT_GROUPS],
             samples: 0,
@@ -271,13 +274,15 @@ impl Path<'_> {
         at: &mut usize,
         budget: u64,
     ) -> (Stop, u64) {
-        match self.shared.is_empty() {
-            true => self.go::<false>(accesses, ahead, at, budget),
-            false => self.go::<true>(accesses, ahead, at, budget),
+        match (self.cache.exists(), self.shared.is_empty()) {
+            (false, true) => self.go::<false, false>(accesses, ahead, at, budget),
+            (true, true) => self.go::<true, false>(accesses, ahead, at, budget),
+            (false, false) => self.go::<false, true>(accesses, ahead, at, budget),
+            (true, false) => self.go::<true, true>(accesses, ahead, at, budget),
         }
     }
 
-    fn go<const SHARED: bool>(
+    fn go<const CACHE: bool, const SHARED: bool>(
         &mut self,
         accesses: &[Access],
         ahead: &mut Ahead,
@@ -301,8 +306,10 @@ impl Path<'_> {
             }
             let (count, fault) = self.translate(rest, ahead);
             let rest = &rest[..count];
-            self.look_up(rest, ahead);
-            let cost = self.charge::<SHARED>(rest, ahead);
+            if CACHE {
+                self.look_up(rest, ahead);
+            }
+            let cost = self.charge::<CACHE, SHARED>(rest, ahead);
             if count > 0 {
                 self.tally.typical_ps = cost / count as u64;
             }
@@ -362,9 +369,6 @@ impl Path<'_> {
     #[inline(never)]
     fn look_up(&mut self, accesses: &[Access], ahead: &mut Ahead) {
         let cache = &*self.cache;
-        if !cache.exists() {
-            return;
-        }
         let mut sum = 0u64;
         let places = ahead.data.iter_mut().zip(&mut ahead.tables);
         for ((&access, &step), (data, table)) in accesses.iter().zip(&ahead.steps).zip(places) {
@@ -382,12 +386,12 @@ impl Path<'_> {
 
     /// Fourth pass: caches, memory, sampler. Returns the time.
     #[inline(never)]
-    fn charge<const SHARED: bool>(&mut self, accesses: &[Access], ahead: &Ahead) -> u64 {
+    fn charge<const CACHE: bool, const SHARED: bool>(&mut self, accesses: &[Access], ahead: &Ahead) -> u64 {
         let mut time = 0;
         let mut countdown = self.cpu.sampler.left();
         let operations = self.prices.operations;
         let translation = self.prices.translation();
-        let mut lines = Lines::<SHARED> {
+        let mut lines = Lines::<CACHE, SHARED> {
             cache: &mut *self.cache,
             prices: self.prices,
             tally: &mut *self.tally,
@@ -461,7 +465,7 @@ fn walk(ptes: &mut [Pte], slot: Slot, write: bool) -> Result<(Slot, bool, Transl
 }
 
 /// Lines on their way through cache and memory.
-struct Lines<'a, const SHARED: bool> {
+struct Lines<'a, const CACHE: bool, const SHARED: bool> {
     cache: &'a mut Llc,
     prices: &'a Prices,
     tally: &'a mut Tally,
@@ -469,13 +473,13 @@ struct Lines<'a, const SHARED: bool> {
     shared: &'a [Shared],
 }
 
-impl<const SHARED: bool> Lines<'_, SHARED> {
+impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
     /// The line of the page table at the end of a walk.
     #[inline(always)]
     fn table(&mut self, place: Place, group: Group) -> u64 {
-        let hit = self.cache.access(place);
+        let hit = CACHE && self.cache.access(place);
         let node = group.table_node();
-        self.tally.read[node] += u64::from(!hit);
+        self.tally.walked[node] += u64::from(!hit);
         let memory = self.prices.memory[node][0];
         if hit { self.prices.cache } else { memory }
     }
@@ -490,7 +494,7 @@ impl<const SHARED: bool> Lines<'_, SHARED> {
         group: Group,
         served: &mut Option<usize>,
     ) -> u64 {
-        let mut hit = self.cache.access_branching(place);
+        let mut hit = CACHE && self.cache.access_branching(place);
         if SHARED {
             let seen = &mut self.seen[group.region()];
             seen.lines += 1;
@@ -508,9 +512,7 @@ impl<const SHARED: bool> Lines<'_, SHARED> {
         if hit {
             return self.prices.cache;
         }
-        self.tally.read[node] += 1;
-        self.tally.written[node] += u64::from(write);
-        self.tally.served[node] += 1;
+        self.tally.missed[node][usize::from(write)] += 1;
         *served = Some(node);
         self.prices.memory[node][usize::from(write)]
     }
@@ -527,8 +529,7 @@ impl<const SHARED: bool> Lines<'_, SHARED> {
     ) -> u64 {
         if access.is_streaming() {
             let lines = u64::from(access.lines());
-            self.tally.written[node] += lines;
-            self.tally.served[node] += lines;
+            self.tally.streamed[node] += lines;
             *served = Some(node);
             return lines * self.prices.memory[node][1];
         }

@@ -55,37 +55,8 @@ impl Thread {
         }
     }
 
-    /// How the engine's `std::mem::take` leaves a thread's place.
-    fn absent() -> Thread {
-        Thread {
-            plan: ThreadPlan {
-                space: 0,
-                nodes: Vec::new(),
-                pattern: Pattern::Random,
-                ops_per_access: 0,
-                think_ns: 0.0,
-                group: 0,
-            },
-            state: State::Done,
-            clock_ps: 0,
-            accesses: 0,
-            rng: Rng::new(0, 0),
-            batch: Vec::new(),
-            at: 0,
-            end: 0,
-            since_tick_ps: 0,
-            typical_ps: 0,
-        }
-    }
-
     pub fn is_done(&self) -> bool {
         self.state == State::Done
-    }
-}
-
-impl Default for Thread {
-    fn default() -> Thread {
-        Thread::absent()
     }
 }
 
@@ -110,6 +81,7 @@ impl<W: Source> Run<W> {
         }
         self.ask_waiting(&order, end_ps)?;
         self.order = order;
+        self.take_traffic();
         Ok(())
     }
 
@@ -181,10 +153,10 @@ impl<W: Source> Run<W> {
         if self.threads[index].is_done() {
             return Ok(());
         }
-        // The thread is out of its place while it runs, so that all else may be borrowed.
-        let mut thread = std::mem::take(&mut self.threads[index]);
-        let result = self.run_taken(&mut thread, index, cpu, from_ps, until_ps);
-        self.threads[index] = thread;
+        // The threads are out of their place while one runs, so that all else may be borrowed.
+        let mut threads = std::mem::take(&mut self.threads);
+        let result = self.run_taken(&mut threads[index], index, cpu, from_ps, until_ps);
+        self.threads = threads;
         result
     }
 
@@ -203,7 +175,7 @@ impl<W: Source> Run<W> {
         thread.clock_ps = from_ps;
         thread.state = State::Running;
         self.hw.enter_space(thread.plan.space, cpu);
-        let prices = prices(&self.hw, &thread.plan, cpu);
+        let prices = self.prices.of(&self.hw, &thread.plan, cpu);
         let mut who = Who {
             thread: index as u32,
             cpu,
@@ -252,7 +224,7 @@ impl<W: Source> Run<W> {
                 groups: &self.groups,
                 shared: &self.sharing.shared,
                 seen: &mut self.sharing.seen,
-                prices: &prices,
+                prices: self.prices.at(prices),
                 tally: &mut self.tally,
                 thread: index as u32,
                 cpu_number: cpu,
@@ -282,15 +254,17 @@ impl<W: Source> Run<W> {
         }
         thread.since_tick_ps += thread.clock_ps - from_ps;
         self.sharing.ran(self.hw.cpus[cpu as usize].domain);
-        self.take_traffic();
         Ok(())
     }
 
     /// Brings the access path's traffic to the memory channels.
     fn take_traffic(&mut self) {
         for node in 0..MAX_NODES {
-            let read = std::mem::take(&mut self.tally.read[node]);
-            let written = std::mem::take(&mut self.tally.written[node]);
+            let [loads, stores] = std::mem::take(&mut self.tally.missed[node]);
+            let walked = std::mem::take(&mut self.tally.walked[node]);
+            let streamed = std::mem::take(&mut self.tally.streamed[node]);
+            self.tally.served[node] += loads + stores + streamed;
+            let (read, written) = (loads + stores + walked, stores + streamed);
             if read + written > 0 {
                 let node = NodeId(node as u16);
                 self.hw
@@ -298,6 +272,46 @@ impl<W: Source> Run<W> {
                     .add_lines(node, read * self.scale, written * self.scale);
             }
         }
+    }
+}
+
+/// The prices of this quantum. Threads of one kind on one node pay the same, and latencies change
+/// between quanta only; so they are reckoned once.
+#[derive(Debug, Default)]
+pub struct PriceLists(Vec<(Buyer, Prices)>);
+
+/// All that prices depend on besides the load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Buyer {
+    node: NodeId,
+    pattern: Pattern,
+    think_ns: f64,
+    operations: u32,
+}
+
+impl PriceLists {
+    /// Latencies changed.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The number of the list for a thread of `plan` on `cpu`.
+    fn of(&mut self, hw: &Hardware, plan: &ThreadPlan, cpu: u32) -> usize {
+        let buyer = Buyer {
+            node: hw.node_of_cpu(cpu),
+            pattern: plan.pattern,
+            think_ns: plan.think_ns,
+            operations: plan.ops_per_access,
+        };
+        let known = self.0.iter().position(|(known, _)| *known == buyer);
+        known.unwrap_or_else(|| {
+            self.0.push((buyer, prices(hw, plan, cpu)));
+            self.0.len() - 1
+        })
+    }
+
+    fn at(&self, number: usize) -> &Prices {
+        &self.0[number].1
     }
 }
 
