@@ -115,9 +115,14 @@ impl First {
     }
 }
 
+/// The tags of a set, in one line of the host's cache.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Tags([u32; WAYS]);
+
 /// The second level. Tags, values and use lie apart, as a look-up that fails needs tags only.
 struct Second {
-    tags: Vec<[u32; WAYS]>,
+    tags: Vec<Tags>,
     values: Vec<[Translation; WAYS]>,
     /// Ways that were used lately, a bit each; those that the level lacks count as used.
     used: Vec<u16>,
@@ -134,7 +139,7 @@ impl Second {
         let absent = !(0xffff >> (WAYS as u32 - ways));
         let tags = std::array::from_fn(|way| if way < ways as usize { EMPTY } else { ABSENT });
         Second {
-            tags: vec![tags; sets],
+            tags: vec![Tags(tags); sets],
             values: vec![Default::default(); sets],
             used: vec![absent; sets],
             absent,
@@ -143,7 +148,7 @@ impl Second {
     }
 
     fn clear(&mut self) {
-        for tag in self.tags.iter_mut().flatten() {
+        for tag in self.tags.iter_mut().flat_map(|set| &mut set.0) {
             if *tag != ABSENT {
                 *tag = EMPTY;
             }
@@ -155,7 +160,7 @@ impl Second {
     /// matters only then.
     #[inline(always)]
     fn way(&self, tag: u32, set: usize) -> Option<usize> {
-        let tags = &self.tags[set];
+        let tags = &self.tags[set].0;
         let mut found = [0u32; 4];
         for four in tags.as_chunks::<4>().0 {
             for (found, &way) in found.iter_mut().zip(four) {
@@ -194,7 +199,7 @@ impl Second {
         let way = (!self.used[set]).trailing_zeros() as usize;
         let way = if way < WAYS { way } else { 0 };
         self.touch(set, way);
-        self.tags[set][way] = tag;
+        self.tags[set].0[way] = tag;
         self.values[set][way] = value;
     }
 
@@ -208,7 +213,7 @@ impl Second {
     fn remove(&mut self, tag: u32, index: u32) {
         let set = (index & self.mask) as usize;
         if let Some(way) = self.way(tag, set) {
-            self.tags[set][way] = EMPTY;
+            self.tags[set].0[way] = EMPTY;
             self.used[set] &= !(1 << way);
         }
     }
@@ -321,7 +326,7 @@ impl Tlb {
 
     /// Points all entries to where their pages are now.
     pub fn follow(&mut self, ptes: &[Pte]) {
-        let tags = self.second.tags.iter().flatten();
+        let tags = self.second.tags.iter().flat_map(|set| &set.0);
         for (&tag, value) in tags.zip(self.second.values.iter_mut().flatten()) {
             if tag != EMPTY && tag != ABSENT {
                 let pte = ptes[(tag & !HUGE_TAG) as usize];
@@ -338,7 +343,7 @@ impl Tlb {
     /// All entries: slot (of a huge page, its head), whether huge, and translation. For checks that
     /// none is stale.
     pub fn entries(&self) -> impl Iterator<Item = (Slot, bool, Translation)> + '_ {
-        let tags = self.second.tags.iter().flatten();
+        let tags = self.second.tags.iter().flat_map(|set| &set.0);
         let entries = tags.zip(self.second.values.iter().flatten());
         entries
             .filter(|&(&tag, _)| tag != EMPTY && tag != ABSENT)
