@@ -157,7 +157,7 @@ impl Source for Uniform {
         let count = (batch.len() as u64).min(self.left[thread]) as usize;
         for access in &mut batch[..count] {
             let bits = rng.bits();
-            let page = ((bits >> 32) * u64::from(self.pages) >> 32) as u32;
+            let page = (((bits >> 32) * u64::from(self.pages)) >> 32) as u32;
             let write = (bits as u32 >> 6) & 63 < self.stores_of_64;
             *access = Access::new(self.base + page, bits as u32 & 63, 1, write);
         }
@@ -188,7 +188,7 @@ pub fn policy(mode: Mode, nodes: &[u16]) -> Policy {
     Policy {
         mode,
         flags: ModeFlags::default(),
-        remembered: nodes.clone(),
+        remembered: nodes,
         nodes,
         home: None,
         on_fault: false,
