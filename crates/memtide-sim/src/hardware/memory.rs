@@ -234,7 +234,9 @@ impl Memory {
     /// Ends a quantum of `dt_ns`: latencies follow the traffic that it had.
     pub fn feedback(&mut self, dt_ns: u64) {
         let seconds = dt_ns as f64 * 1e-9;
-        let (mut demand, mut supply) = (0.0, 0.0);
+        // All memory as one: no split of the traffic over the nodes carries more than the sums do, as
+        // what a node carries of a mix is a concave function of its two bandwidths.
+        let (mut read_all, mut written_all, mut reads, mut writes) = (0, 0, 0.0, 0.0);
         for memory in self.nodes.iter_mut().flatten() {
             let read = memory.read_lines * super::LINE_BYTES;
             let written = memory.written_lines * super::LINE_BYTES;
@@ -244,14 +246,12 @@ impl Memory {
             let busy = read as f64 / memory.spec.read_bytes_per_s
                 + written as f64 / memory.spec.write_bytes_per_s;
             memory.share = busy / seconds;
-            demand += (read + written) as f64;
-            // What the node would carry of this mix.
-            supply += match read + written {
-                0 => memory.spec.read_bytes_per_s,
-                bytes => bytes as f64 / busy,
-            };
+            read_all += read;
+            written_all += written;
+            reads += memory.spec.read_bytes_per_s;
+            writes += memory.spec.write_bytes_per_s;
         }
-        let pooled = demand / (supply * seconds);
+        let pooled = (read_all as f64 / reads + written_all as f64 / writes) / seconds;
         for memory in self.nodes.iter_mut().flatten() {
             let u = if self.pooled { pooled } else { memory.share };
             let demand = u * memory.factor;
