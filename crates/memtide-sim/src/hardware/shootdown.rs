@@ -68,16 +68,19 @@ impl Hardware {
         if slots.is_empty() {
             return 0;
         }
-        if slots.len() > FULL_FLUSH_PAGES {
-            return self.flush_space(space, from_cpu);
-        }
+        self.forget_pages(space, slots);
+        self.interrupt(space, from_cpu)
+    }
+
+    /// The same without interrupts: for a flush that stands for less than one of the real machine.
+    pub fn forget_pages(&mut self, space: u16, slots: &[Slot]) {
         for cpu in self.cpus_of_space(space).iter() {
-            let tlb = &mut self.cpus[cpu as usize].tlb;
-            for &slot in slots {
-                tlb.flush_page(slot);
+            let cpu = &mut self.cpus[cpu as usize];
+            match slots.len() > FULL_FLUSH_PAGES {
+                true => cpu.flush_space(space),
+                false => slots.iter().for_each(|&slot| cpu.tlb.flush_page(slot)),
             }
         }
-        self.interrupt(space, from_cpu)
     }
 
     /// Makes every CPU of `space` forget all of it.

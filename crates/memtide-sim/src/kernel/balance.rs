@@ -53,8 +53,10 @@ pub struct Balance {
     positions: Vec<usize>,
     /// When the spaces' residents are counted next.
     pub(super) recount_ns: u64,
-    /// Rounds of a count that does not shrink with the machine, see [`Balance::one_in`].
-    turns: u32,
+    /// Of the flushes of hint scans.
+    pub(super) scan_flushes: Portion,
+    /// Of the flushes of batches that kernel threads move.
+    pub(super) move_flushes: Portion,
 }
 
 struct Thread {
@@ -69,6 +71,24 @@ pub(super) struct SpaceState {
     pub(super) regions: Vec<usize>,
     /// Whether it has but one thread.
     pub(super) alone: bool,
+}
+
+/// Charges events whose number is that of the real machine, while costs and counts will be multiplied
+/// by S: one of S is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Portion(u32);
+
+impl Portion {
+    /// Whether one is to be charged now that `events` (at most `scale`) more have happened.
+    pub(super) fn due(&mut self, events: u32, scale: u32) -> bool {
+        debug_assert!(events <= scale);
+        self.0 += events;
+        let due = self.0 >= scale;
+        if due {
+            self.0 -= scale;
+        }
+        due
+    }
 }
 
 impl Balance {
@@ -156,7 +176,8 @@ impl Balance {
             spaces: Vec::new(),
             positions: vec![0; regions.len()],
             recount_ns: 0,
-            turns: 0,
+            scan_flushes: Portion::default(),
+            move_flushes: Portion::default(),
         };
         balance.meet(regions, plan);
         Ok(balance)
@@ -198,17 +219,6 @@ impl Balance {
     /// A region's position among its space's mappings.
     pub(super) fn position(&self, region: usize) -> usize {
         self.positions[region]
-    }
-
-    /// True once in `scale` calls: for events whose number is the real machine's, while their costs
-    /// and counts will be multiplied.
-    pub(super) fn one_in(&mut self, scale: u32) -> bool {
-        self.turns += 1;
-        let due = self.turns >= scale;
-        if due {
-            self.turns = 0;
-        }
-        due
     }
 
     /// Makes spaces and tasks.

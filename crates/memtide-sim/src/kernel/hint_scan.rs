@@ -177,16 +177,9 @@ impl Arming<'_> {
     }
 
     fn flush(&mut self, space: u16, slots: &[Slot]) {
-        if self.balance.one_in(self.scale) {
-            self.ns += self.hw.flush_pages(space, slots, Some(self.who.cpu));
-            return;
-        }
-        for cpu in self.hw.cpus_of_space(space).iter() {
-            let cpu = &mut self.hw.cpus[cpu as usize];
-            match slots.len() > FULL_FLUSH_PAGES {
-                true => cpu.flush_space(space),
-                false => slots.iter().for_each(|&slot| cpu.tlb.flush_page(slot)),
-            }
+        match self.balance.scan_flushes.due(1, self.scale) {
+            true => self.ns += self.hw.flush_pages(space, slots, Some(self.who.cpu)),
+            false => self.hw.forget_pages(space, slots),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A batch is unmapped, flushed from the TLBs once a space, copied and mapped again. What a hint scan
 //! armed is in no TLB, so it needs no flush; that is why moves inside hint faults interrupt nobody.
+//! What is left of a batch that is not full counts as that part of a flush: the pages for which its
+//! pages stand would fill it.
 //!
 //! *Time.* Frames change hands at once. A thread that moves pages pays for it, and its pages are
 //! there when it goes on; others would wait for them only for the few microseconds of one folio,
@@ -19,6 +21,11 @@ use crate::hardware::Hardware;
 use crate::page::{Flags, Frame, LAST_NONE, Slot};
 use memtide_core::units::{NodeId, PageNumber};
 use memtide_core::vmstat::Counter;
+
+/// Folios that a promotion thread moves with one flush.
+const PROMOTION_BATCH: u64 = 512;
+/// Folios that reclaim sends down with one flush.
+const DEMOTION_BATCH: u64 = 64;
 
 /// Why folios move; decides which counters count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +100,30 @@ impl Kernel {
             self.pick_up(owner, target, why, &mut parcels, &mut report);
         }
         if !parcels.is_empty() {
-            report.ns = hw.costs.migrate_batch_ns as u64;
-            report.ns += self.flush_parcels(hw, &parcels, by.cpu);
+            let (batches, scale) = (self.real_batches(parcels.len(), why, by), self.scale);
+            let cost = hw.costs.migrate_batch_ns * f64::from(batches) / f64::from(scale);
+            report.ns = cost as u64;
+            let charged = match by.cpu {
+                Some(_) => true,
+                None => self.balance.move_flushes.due(batches, scale),
+            };
+            report.ns += self.flush_parcels(hw, &parcels, by.cpu, charged);
             self.deliver(hw, &parcels, target, by, &mut report);
         }
         self.count_moves(&parcels, target, why, &report);
         report
+    }
+
+    /// How many of S real machines' batches of this kind `folios` make: what each of them stands for
+    /// moves in as few full batches as it can, each with one flush.
+    fn real_batches(&self, folios: usize, why: MoveReason, by: Initiator) -> u32 {
+        let full = match (why, by.cpu) {
+            (MoveReason::Balancing, Some(_)) => 1,
+            (MoveReason::Balancing, None) => PROMOTION_BATCH,
+            _ => DEMOTION_BATCH,
+        };
+        let real = folios as u64 * u64::from(self.scale);
+        real.div_ceil(full).min(u64::from(self.scale)) as u32
     }
 
     /// Isolates a folio and takes a frame for it.
@@ -153,8 +178,15 @@ impl Kernel {
         }
     }
 
-    /// Makes the CPUs forget the entries of all parcels; what the caller pays.
-    fn flush_parcels(&mut self, hw: &mut Hardware, parcels: &[Parcel], cpu: Option<u32>) -> u64 {
+    /// Makes the CPUs forget the entries of all parcels; what the caller pays. Interrupts nobody
+    /// unless it is `charged`.
+    fn flush_parcels(
+        &mut self,
+        hw: &mut Hardware,
+        parcels: &[Parcel],
+        cpu: Option<u32>,
+        charged: bool,
+    ) -> u64 {
         let mut entries: Vec<(u16, Slot)> = Vec::with_capacity(parcels.len());
         for parcel in parcels {
             for slot in self.mappers(parcel.owner) {
@@ -169,7 +201,10 @@ impl Kernel {
         let mut ns = 0;
         for run in entries.chunk_by(|a, b| a.0 == b.0) {
             let slots: Vec<Slot> = run.iter().map(|&(_, slot)| slot).collect();
-            ns += hw.flush_pages(run[0].0, &slots, cpu);
+            match charged {
+                true => ns += hw.flush_pages(run[0].0, &slots, cpu),
+                false => hw.forget_pages(run[0].0, &slots),
+            }
         }
         ns
     }
