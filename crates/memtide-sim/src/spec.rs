@@ -1,6 +1,6 @@
 //! What a simulated machine is made of, as plain validated data.
 //!
-//! All figures are those of the real machine; [`MachineSpec::scaled`] is applied once, by the engine.
+//! All figures are those of the real machine; the engine divides by the scale where it builds on them.
 //! Units: bytes, nanoseconds, bytes a second.
 
 mod read;

@@ -8,7 +8,7 @@
 //! *Time.* Frames change hands at once. A thread that moves pages pays for it, and its pages are
 //! there when it goes on; others would wait for them only for the few microseconds of one folio,
 //! which is left out. A kernel thread works beside the application: until its part of the batch is
-//! over, a folio is `MIGRATING`, and who accesses it waits ([`Kernel::migration_wait`]). Those moments
+//! over, a folio is `MIGRATING`, and who accesses it waits (`Kernel::migration_wait`). Those moments
 //! are of the length that they have on the real machine, since a waiting access here stands for S
 //! there.
 //!
