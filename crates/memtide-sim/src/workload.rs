@@ -9,6 +9,7 @@
 //! number of rounds, because a round has S times fewer pages.
 
 mod about;
+mod checks;
 mod pace;
 mod page_count;
 mod phases;

@@ -3,6 +3,7 @@
 //! Memory is cut into sets of equal size. In each phase one of them is hot; the rest of the accesses
 //! go anywhere. Phases are counted in accesses, so that a faster machine does not get other work.
 
+use super::checks::{some_operations, some_threads, stores_of_100};
 use super::pace::Pace;
 use super::random::{access_by, share_of_65536};
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -50,32 +51,20 @@ impl PhasesSpec {
             "hot",
             "the hot set is larger than `memory`, or nothing; make it smaller",
         )?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
+        some_threads(self.threads)?;
         want(self.phases > 0, "phases", "give at least 1")?;
         want(
             self.accesses_per_phase > 0,
             "accesses_per_phase",
             "give at least 1",
         )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
+        some_operations(self.ops_per_access)?;
         want(
             self.hot_percent <= 100,
             "hot_percent",
             "at most 100 of 100 accesses",
         )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )
+        stores_of_100(self.stores_percent)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Phases) {

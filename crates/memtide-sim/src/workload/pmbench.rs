@@ -5,6 +5,7 @@
 //! and get the rest from the other node of the binding. When the eater is gone there is room, but only
 //! balancing within the binding can use it. The score is the rate of accesses over the whole run.
 
+use super::checks::{some_operations, stores_of_100};
 use super::random::{random_access, share_of_65536};
 use super::{
     Access, Acts, Filled, Kind, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth, Wrong, pages,
@@ -60,16 +61,8 @@ impl PmbenchSpec {
             "eater_until",
             "the eater is killed before the run ends; make it earlier than `until`",
         )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )
+        some_operations(self.ops_per_access)?;
+        stores_of_100(self.stores_percent)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Pmbench) {

@@ -5,9 +5,10 @@
 //! golden section of their number. (On one chain threads would catch up with each other, and those
 //! behind would find in the cache what those before them read.)
 
+use super::checks::{some_accesses, some_operations, some_threads};
 use super::pace::Pace;
 use super::zipf::coprime_stride;
-use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
+use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages};
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::{Bytes, Nanos};
@@ -41,21 +42,9 @@ impl PointerChaseSpec {
         places.has_cpus("node", self.node)?;
         places.has_memory("on", self.on)?;
         places.fit("memory", self.memory.0)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
-        want(
-            self.accesses > 0,
-            "accesses",
-            "0 accesses do nothing; give at least 1",
-        )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )
+        some_threads(self.threads)?;
+        some_accesses(self.accesses)?;
+        some_operations(self.ops_per_access)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, PointerChase) {

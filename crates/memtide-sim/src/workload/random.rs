@@ -5,6 +5,7 @@
 //! randomly": each access goes to the first line of a random page. A store is a read-modify-write of
 //! that line. The memory is populated on one node before the threads start on another.
 
+use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
 use super::pace::Pace;
 use super::{
     Access, Acts, Filled, Kind, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want,
@@ -71,26 +72,10 @@ impl RandomSpec {
         places.has_cpus("node", self.node)?;
         places.has_memory("on", self.on)?;
         places.fit("memory", self.memory.0)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
-        want(
-            self.accesses > 0,
-            "accesses",
-            "0 accesses do nothing; give at least 1",
-        )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )?;
+        some_threads(self.threads)?;
+        some_accesses(self.accesses)?;
+        some_operations(self.ops_per_access)?;
+        stores_of_100(self.stores_percent)?;
         want(
             !self.huge || self.mapping == Mapping::Anonymous,
             "huge",

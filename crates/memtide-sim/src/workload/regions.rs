@@ -5,6 +5,7 @@
 //! repetitively to build up the notion of hotness in the 1GB region that is under access." The DRAM
 //! is provisioned and idle; promoted pages need its room, so idle pages have to be demoted.
 
+use super::checks::stores_of_100;
 use super::pace::Pace;
 use super::random::{random_access, share_of_65536};
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -49,11 +50,7 @@ impl RegionsSpec {
         )?;
         let hot = self.region.0.saturating_mul(u64::from(self.regions));
         places.fit("region", hot.saturating_add(self.idle.0))?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )?;
+        stores_of_100(self.stores_percent)?;
         want(
             self.accesses_per_region > 0 && self.ops_per_access > 0,
             "accesses_per_region",

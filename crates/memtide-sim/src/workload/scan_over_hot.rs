@@ -3,6 +3,7 @@
 //!
 //! The scanner keeps a pace of its own, so that what slows it does not help the others.
 
+use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::random::{random_access, share_of_65536};
@@ -49,26 +50,10 @@ impl ScanOverHotSpec {
             "scan_interval",
             "give at least 1 ns",
         )?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
-        want(
-            self.accesses > 0,
-            "accesses",
-            "0 accesses do nothing; give at least 1",
-        )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )
+        some_threads(self.threads)?;
+        some_accesses(self.accesses)?;
+        some_operations(self.ops_per_access)?;
+        stores_of_100(self.stores_percent)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, ScanOverHot) {

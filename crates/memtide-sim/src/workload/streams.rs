@@ -10,6 +10,7 @@
 //! read of the line and a write of it, so W5 stores everywhere and W2 reads one page for each that it
 //! stores.
 
+use super::checks::some_threads;
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::{
@@ -105,11 +106,7 @@ impl StreamSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
         places.has_cpus("node", self.node)?;
         places.has_memory("node", self.node)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
+        some_threads(self.threads)?;
         want(self.times > 0, "times", "give at least 1")?;
         places.fit("array", self.array.0.saturating_mul(3))?;
         places.fit("program", self.program.0)
@@ -155,11 +152,7 @@ impl MlcSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
         places.has_cpus("node", self.node)?;
         places.has_memory("node", self.node)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
+        some_threads(self.threads)?;
         want(self.until.0 > 0.0, "until", "a run of no time; give some")?;
         places.fit(
             "buffer",

@@ -4,8 +4,9 @@
 //! 2 MiB of each other belong to one mapping. At scale 1/S, S neighbouring pages become one and every
 //! S-th access stays.
 
+use super::checks::some_operations;
 use super::places::START_VPN;
-use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, want};
+use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong};
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::Nanos;
@@ -48,11 +49,7 @@ impl TraceSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
         places.has_cpus("node", self.node)?;
         places.has_memory("on", self.on)?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )
+        some_operations(self.ops_per_access)
     }
 
     pub(super) fn build(

@@ -4,6 +4,7 @@
 //! "The benchmark touches each page in the chunk iteratively for a fixed number of iterations." Each
 //! thread of a set goes over its set's whole chunk, page after page from its beginning. Half of the memory is local from the beginning, the other half has to move.
 
+use super::checks::{some_operations, stores_of_100};
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -45,16 +46,8 @@ impl TwoSetSpec {
             "give at least 1",
         )?;
         want(self.iterations > 0, "iterations", "give at least 1")?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )
+        some_operations(self.ops_per_access)?;
+        stores_of_100(self.stores_percent)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, TwoSet) {

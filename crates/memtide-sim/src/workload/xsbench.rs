@@ -6,6 +6,7 @@
 //! material. Fuel, 14 % of lookups, has 321 nuclides; the other eleven materials have 4 to 27,
 //! 12.5 on average by their shares. The lookups of a thread do not depend on each other.
 
+use super::checks::{some_operations, some_threads};
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -48,21 +49,13 @@ impl XsbenchSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
         places.has_cpus("node", self.node)?;
         places.has_memory("node", self.node)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
+        some_threads(self.threads)?;
         want(
             self.lookups > 0,
             "lookups",
             "0 lookups do nothing; give at least 1",
         )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
+        some_operations(self.ops_per_access)?;
         places.fit(
             "unionised_grid",
             self.unionised_grid.0.saturating_add(self.nuclide_grids.0),

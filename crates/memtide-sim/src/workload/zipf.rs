@@ -8,6 +8,7 @@
 //! A rank's page is (rank + shift) * stride modulo the pages, with a stride that has no factor in
 //! common with them, so hot pages lie all over; drift moves the shift.
 
+use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
 use super::pace::Pace;
 use super::random::share_of_65536;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -49,26 +50,10 @@ impl ZipfSpec {
         places.has_cpus("node", self.node)?;
         places.has_memory("on", self.on)?;
         places.fit("memory", self.memory.0)?;
-        want(
-            self.threads > 0,
-            "threads",
-            "0 threads do nothing; give at least 1",
-        )?;
-        want(
-            self.accesses > 0,
-            "accesses",
-            "0 accesses do nothing; give at least 1",
-        )?;
-        want(
-            self.ops_per_access > 0,
-            "ops_per_access",
-            "an access retires at least 1 operation",
-        )?;
-        want(
-            self.stores_percent <= 100,
-            "stores_percent",
-            "at most 100 of 100 accesses store",
-        )?;
+        some_threads(self.threads)?;
+        some_accesses(self.accesses)?;
+        some_operations(self.ops_per_access)?;
+        stores_of_100(self.stores_percent)?;
         want(
             (0.0..=3.0).contains(&self.exponent),
             "exponent",
