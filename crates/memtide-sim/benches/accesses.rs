@@ -176,6 +176,7 @@ fn figures(only: &[String]) {
 }
 
 fn main() {
+    huge_pages::HugePages::ask();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(at) = arguments.iter().position(|a| a == "--figures") {
         // `cargo bench` adds an argument of its own.

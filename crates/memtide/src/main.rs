@@ -15,7 +15,7 @@ mod topology;
 mod weight_words;
 mod weights;
 
-/// Tables with an entry a page are on huge pages.
+/// A simulated machine's tables are on huge pages.
 #[global_allocator]
 static ALLOCATOR: memtide_linux::HugePages = memtide_linux::HugePages;
 

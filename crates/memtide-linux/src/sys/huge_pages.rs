@@ -3,20 +3,30 @@
 //! What memtide keeps for each page of a machine is hundreds of megabytes that are read in no order. On
 //! base pages most of these reads miss the TLB before they miss the cache. So allocations of
 //! [`LEAST_BYTES`] and more are mappings of their own, begin at a multiple of 2 MiB, and ask the kernel
-//! for huge pages; it gives them where it can (`transparent_hugepage` is `always` or `madvise`). All
-//! others are the system allocator's. A program chooses it with `#[global_allocator]`.
+//! for huge pages, once the program says so ([`HugePages::ask`]): a daemon beside a user's programs does
+//! not. The kernel gives them where it can (`transparent_hugepage` is `always` or `madvise`). All other
+//! allocations are the system allocator's. A program chooses it with `#[global_allocator]`.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Allocations of so many bytes and more are on huge pages.
 pub const LEAST_BYTES: usize = 8 << 20;
 const HUGE: usize = 2 << 20;
+static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct HugePages;
+
+impl HugePages {
+    /// From now on large allocations ask for huge pages.
+    pub fn ask() {
+        ASKED.store(true, Ordering::Relaxed);
+    }
+}
 
 fn is_large(layout: Layout) -> bool {
     layout.size() >= LEAST_BYTES && layout.align() <= HUGE
@@ -41,7 +51,9 @@ fn map(size: usize) -> *mut u8 {
         }
         let _ = munmap(start.byte_add(length), HUGE - before);
         // A kernel without huge pages refuses; base pages do as well.
-        let _ = madvise(start, length, Advice::LinuxHugepage);
+        if ASKED.load(Ordering::Relaxed) {
+            let _ = madvise(start, length, Advice::LinuxHugepage);
+        }
         start.cast()
     }
 }

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 /// Runs the command.
 pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    memtide_linux::HugePages::ask();
     // All are read before the first runs: a mistake in the last shows at once.
     let scenarios = match &args.trace {
         Some(trace) => vec![replay::scenario(trace, args.machine.as_deref())?],
