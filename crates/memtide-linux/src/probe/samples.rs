@@ -89,11 +89,12 @@ pub fn prove(
     };
     let began = Instant::now();
     let mut lost = 0;
+    let mut starved = false;
     loop {
         if stopped() {
             return Err(Unproved::Interrupted);
         }
-        source.refresh()?;
+        starved |= source.refresh()?.is_starved();
         let polled = source.poll(&mut |access| {
             let page = VirtualPage(access.address >> page.shift());
             judge.touched(View::Look, ME, page, 1);
@@ -107,6 +108,10 @@ pub fn prove(
         match judge.verdict(proof.elapsed, limit) {
             Verdict::Wait => std::thread::sleep(POLL),
             Verdict::Proved => return Ok(proof),
+            Verdict::Failed if starved && proof.sightings.best.seen == 0 => {
+                let kind = kind.name();
+                return Err(SampleError::Starved { kind }.into());
+            }
             Verdict::Failed => return Err(Unproved::Wrong(proof)),
         }
     }

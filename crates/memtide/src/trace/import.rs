@@ -167,8 +167,10 @@ fn text(report: &Report) -> String {
         ..
     } = report;
     let name = report.name.as_deref().unwrap_or("unnamed");
+    let es = if *accesses == 1 { "" } else { "es" };
+    let s = if *threads == 1 { "" } else { "s" };
     let mut text = format!(
-        "{}: {accesses} accesses of {threads} threads in {seconds:.3} s, process {pid} ({name})\n",
+        "{}: {accesses} access{es} of {threads} thread{s} in {seconds:.3} s, process {pid} ({name})\n",
         report.output.display()
     );
     let left_out = [

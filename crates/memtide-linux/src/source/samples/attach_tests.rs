@@ -89,3 +89,18 @@ fn online_cpus_are_read_under_the_root() {
     let error = online_cpus(&root(Some("all\n")).1).unwrap_err().to_string();
     assert!(error.contains("cpu/online"), "{error}");
 }
+
+#[test]
+fn starving_is_to_be_on_for_a_while_and_never_to_run() {
+    let with = |enabled_ns, running_ns| Refreshed {
+        times: RunTimes {
+            enabled_ns,
+            running_ns,
+        },
+        ..Refreshed::default()
+    };
+    assert!(with(200_000_000, 0).is_starved());
+    assert!(!with(200_000_000, 1).is_starved());
+    // Too short to tell.
+    assert!(!with(50_000_000, 0).is_starved());
+}

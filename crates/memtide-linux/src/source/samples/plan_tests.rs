@@ -184,11 +184,15 @@ fn what_is_absent_is_named() {
 fn without_the_right_to_physical_addresses_the_rest_stays() {
     let (_dir, options) = machine(SPR);
     let stream = streams(Kind::Pebs, &options).unwrap().remove(0);
-    let less = stream.without_physical().unwrap();
+    let less = stream.with_fewer_rights().unwrap();
     let difference = stream.attr.sample_type ^ less.attr.sample_type;
     assert_eq!(difference, u64::from(b::PERF_SAMPLE_PHYS_ADDR));
     assert_eq!(less.decoder.layout().sample_type(), less.attr.sample_type);
-    assert!(less.without_physical().is_none());
+    assert!(less.with_fewer_rights().is_none());
+    let faults = streams(Kind::Faults, &options).unwrap().remove(0);
+    assert_eq!(faults.attr.exclude_kernel(), 0);
+    let less = faults.with_fewer_rights().unwrap();
+    assert_eq!(less.attr.exclude_kernel(), 1);
 }
 
 #[test]

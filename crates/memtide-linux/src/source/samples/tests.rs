@@ -35,6 +35,8 @@ fn first_touches_of_own_pages_arrive_one_by_one() {
     assert!(seen.iter().all(|page| page % 2 == 0));
     assert_eq!(source.tally().accesses, polled.accesses);
     assert_eq!(source.tally().valid_windows, 1);
+    let times = source.refresh().unwrap().times;
+    assert!(times.enabled_ns > 0 && times.running_ns == times.enabled_ns);
 }
 
 #[test]
