@@ -16,8 +16,8 @@ mod forge;
 
 use forge::{Fields, IbsOp};
 
-/// As many as a ring of 1,024 pages holds of the longest.
-const SAMPLES: usize = 20_000;
+/// A window's: two CPUs at the default rate, polled twice a second.
+const SAMPLES: usize = 1000;
 /// Pages that the accesses fall on.
 const PAGES: usize = 1 << 20;
 const BASE: u64 = 0x7f00_0000_0000;

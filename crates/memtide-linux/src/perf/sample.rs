@@ -8,7 +8,6 @@
 //! shapes (branches, registers, stacks) are refused when the layout is built, so that decoding cannot go astray later.
 //! (Kernel interface: `perf_event_open(2)`, "PERF_RECORD_SAMPLE".)
 
-use super::ring::{u32_at, u64_at};
 use perf_event_open_sys::bindings as b;
 
 /// The fields of `sample_type` that this decoder knows.
@@ -110,11 +109,12 @@ impl SampleLayout {
     }
 
     /// Decodes a sample record's body, or `None` if it is too short.
+    #[inline]
     pub fn decode(self, body: &[u8]) -> Option<Sample<'_>> {
         let mut fields = Fields {
             wanted: self.0,
-            body,
-            at: 0,
+            bytes: body.len(),
+            rest: body,
         };
         let mut sample = Sample::default();
         fields.next(b::PERF_SAMPLE_IDENTIFIER)?;
@@ -143,50 +143,52 @@ impl SampleLayout {
 /// inner one "it was asked for".
 struct Fields<'a> {
     wanted: u32,
-    body: &'a [u8],
-    at: usize,
+    /// Of the whole body.
+    bytes: usize,
+    rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
+    #[inline(always)]
     fn next(&mut self, bits: u32) -> Option<Option<u64>> {
         if self.wanted & bits == 0 {
             return Some(None);
         }
-        let value = u64_at(self.body, self.at)?;
-        self.at += 8;
-        Some(Some(value))
+        let (field, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(Some(u64::from_ne_bytes(*field)))
     }
 
+    #[inline(always)]
     fn next_pair(&mut self, bits: u32) -> Option<Option<(u32, u32)>> {
-        if self.wanted & bits == 0 {
-            return Some(None);
-        }
-        let pair = (u32_at(self.body, self.at)?, u32_at(self.body, self.at + 4)?);
-        self.at += 8;
-        Some(Some(pair))
+        Some(self.next(bits)?.map(|word| {
+            let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+            let halves = ([a, b, c, d], [e, f, g, h]);
+            (u32::from_ne_bytes(halves.0), u32::from_ne_bytes(halves.1))
+        }))
     }
 
     /// A count, then as many instruction pointers.
     fn skip_callchain(&mut self) -> Option<()> {
         if let Some(entries) = self.next(b::PERF_SAMPLE_CALLCHAIN)? {
             let bytes = usize::try_from(entries).ok()?.checked_mul(8)?;
-            self.at = self
-                .at
-                .checked_add(bytes)
-                .filter(|at| *at <= self.body.len())?;
+            self.rest = self.rest.get(bytes..)?;
         }
         Some(())
     }
 
+    #[inline(always)]
     fn next_raw(&mut self) -> Option<Option<&'a [u8]>> {
         if self.wanted & b::PERF_SAMPLE_RAW == 0 {
             return Some(None);
         }
-        let bytes = u32_at(self.body, self.at)? as usize;
-        let start = self.at + 4;
-        let raw = self.body.get(start..start.checked_add(bytes)?)?;
-        // The kernel sizes the payload so that the next field is aligned.
-        self.at = (start + bytes).next_multiple_of(8);
+        let (length, rest) = self.rest.split_first_chunk()?;
+        let (raw, rest) = rest.split_at_checked(u32::from_ne_bytes(*length) as usize)?;
+        // The kernel sizes the payload so that the next field is aligned; at the
+        // record's end there may be less.
+        let at = self.bytes - rest.len();
+        let padding = at.next_multiple_of(8) - at;
+        self.rest = rest.get(padding..).unwrap_or_default();
         Some(Some(raw))
     }
 }
