@@ -4,17 +4,33 @@
 //! layouts and laid into a ring's worth of memory that wraps in the middle of a record. As the live
 //! source does, each ring is gone through twice: once to see whether anything is missing, once to
 //! decode. Counting is what balancing needs of a sample at least: a lookup of the process, a count by
-//! thread, a count in the record of the page. The figure is the time of one sample.
+//! thread, a count in the record of the page. An element is a sample; the time is the thread's CPU
+//! time, so that other work on the machine counts only for what it does to the caches.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use memtide_linux::perf::decoder::{Decoder, Origin, Processor};
 use memtide_linux::perf::{MemoryAccess, Refusals, SampleLayout, Scratch, ring};
+use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
+use std::time::Duration;
 
 #[path = "../src/perf/forge.rs"]
 mod forge;
 
 use forge::{Fields, IbsOp};
+
+/// CPU time of this thread for `rounds` of `work`.
+fn cpu_time<R>(rounds: u64, mut work: impl FnMut() -> R) -> Duration {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let began = now();
+    for _ in 0..rounds {
+        black_box(work());
+    }
+    now() - began
+}
 
 /// A window's: two CPUs at the default rate, polled twice a second.
 const SAMPLES: usize = 1000;
@@ -105,29 +121,33 @@ fn samples(criterion: &mut Criterion) {
             foreign: 0,
         };
         group.bench_function(BenchmarkId::new("decoded and counted", name), |bencher| {
-            bencher.iter(|| {
-                let seen = ring::walk(older, newer, &mut scratch, |record| {
-                    black_box(record.kind);
-                });
-                assert_eq!((seen.samples, seen.lost), (SAMPLES as u64, 0));
-                ring::walk(older, newer, &mut scratch, |record| {
-                    match decoder.decode(record) {
-                        Ok(access) => counts.count(&access),
-                        Err(why) => counts.refused.count(why),
-                    }
+            bencher.iter_custom(|rounds| {
+                cpu_time(rounds, || {
+                    let seen = ring::walk(older, newer, &mut scratch, |record| {
+                        black_box(record.kind);
+                    });
+                    assert_eq!((seen.samples, seen.lost), (SAMPLES as u64, 0));
+                    ring::walk(older, newer, &mut scratch, |record| {
+                        match decoder.decode(record) {
+                            Ok(access) => counts.count(&access),
+                            Err(why) => counts.refused.count(why),
+                        }
+                    })
                 })
             });
         });
         assert_eq!(counts.foreign, 0);
         group.bench_function(BenchmarkId::new("decoded", name), |bencher| {
-            bencher.iter(|| {
-                let mut sum = 0u64;
-                ring::walk(older, newer, &mut scratch, |record| {
-                    if let Ok(access) = decoder.decode(record) {
-                        sum = sum.wrapping_add(access.address);
-                    }
-                });
-                black_box(sum)
+            bencher.iter_custom(|rounds| {
+                cpu_time(rounds, || {
+                    let mut sum = 0u64;
+                    ring::walk(older, newer, &mut scratch, |record| {
+                        if let Ok(access) = decoder.decode(record) {
+                            sum = sum.wrapping_add(access.address);
+                        }
+                    });
+                    sum
+                })
             });
         });
     }

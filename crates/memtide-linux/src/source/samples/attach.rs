@@ -111,7 +111,7 @@ impl Attached {
     /// Opens everything. Where physical addresses are refused and the rest is
     /// not, `streams` come back without.
     pub(super) fn open(
-        streams: &mut Vec<Stream>,
+        streams: &mut [Stream],
         scope: Scope,
         options: &Options,
     ) -> Result<Attached, SampleError> {

@@ -108,3 +108,36 @@ fn nobody_to_watch_is_said() {
     .unwrap_err();
     assert_eq!(error.lack(), Lack::Ended);
 }
+
+/// CPUs under another root come and go; the events are true ones of this machine.
+#[test]
+fn cpus_that_go_offline_and_return_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let cpus = dir.path().join("sys/devices/system/cpu");
+    std::fs::create_dir_all(&cpus).unwrap();
+    let online = |list: &str| std::fs::write(cpus.join("online"), list).unwrap();
+    online("0-1\n");
+    let options = Options {
+        root: Root::new(dir.path()),
+        ..Options::default()
+    };
+    let mut source = match SampleSource::open(Kind::Faults, Scope::Machine, &options) {
+        Ok(source) => source,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let coverage = source.coverage();
+    assert_eq!(
+        (coverage.by_thread, coverage.events, coverage.cpus),
+        (false, 2, 2)
+    );
+    online("0\n");
+    let refreshed = source.refresh().unwrap();
+    assert_eq!((refreshed.cpus_lost, refreshed.closed), (1, 1));
+    assert_eq!((source.coverage().events, source.coverage().cpus), (1, 1));
+    online("0-1\n");
+    let refreshed = source.refresh().unwrap();
+    assert_eq!((refreshed.cpus_gained, refreshed.opened), (1, 1));
+    // A CPU that the list has and the machine has not, as if it went just now.
+    online("0-1,4000\n");
+    assert!(source.refresh().is_err());
+}
