@@ -323,3 +323,33 @@ pub fn wait<'a>(
         Err(error) => Err(error.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_has_a_name_and_says_what_to_do() {
+        let named = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            EventError::opening(Watch::Cpu(3), source)
+        };
+        let says = |errno, word: &str| {
+            let text = named(errno).to_string();
+            assert!(text.contains(word) && text.contains("Cpu(3)"), "{text}");
+        };
+        for errno in [libc::EACCES, libc::EPERM] {
+            assert!(matches!(named(errno), EventError::NotPermitted { .. }));
+            says(errno, "CAP_PERFMON");
+            says(errno, "kernel.perf_event_paranoid = ");
+        }
+        assert!(matches!(named(libc::EBUSY), EventError::Busy { .. }));
+        says(libc::EBUSY, "another program has the unit");
+        assert!(matches!(named(libc::ESRCH), EventError::Gone { .. }));
+        for errno in [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP, libc::EINVAL] {
+            assert!(matches!(named(errno), EventError::Unsupported { .. }));
+            says(errno, "not supported here");
+        }
+        assert!(matches!(named(libc::EMFILE), EventError::Other { .. }));
+    }
+}
