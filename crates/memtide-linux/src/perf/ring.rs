@@ -63,6 +63,8 @@ impl Record<'_> {
 pub struct Walk {
     /// Whole records, of any kind.
     pub records: u64,
+    /// Those of them that are samples.
+    pub samples: u64,
     /// Records that the kernel dropped because the ring was full, by its own count.
     pub lost: u64,
     /// How often the kernel throttled the event.
@@ -71,10 +73,30 @@ pub struct Walk {
     pub malformed_bytes: u64,
 }
 
+impl Walk {
+    /// One more record, and what it says is missing.
+    #[inline]
+    pub(crate) fn count(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        let number = |at| u64_at(record.body, at).unwrap_or(0);
+        match record.kind {
+            bindings::PERF_RECORD_SAMPLE => self.samples += 1,
+            // id, lost
+            bindings::PERF_RECORD_LOST => self.lost = self.lost.saturating_add(number(8)),
+            bindings::PERF_RECORD_LOST_SAMPLES => {
+                self.lost = self.lost.saturating_add(number(0));
+            }
+            bindings::PERF_RECORD_THROTTLE => self.throttled += 1,
+            _ => {}
+        }
+    }
+}
+
 impl std::ops::AddAssign for Walk {
     fn add_assign(&mut self, other: Walk) {
         self.records += other.records;
-        self.lost += other.lost;
+        self.samples += other.samples;
+        self.lost = self.lost.saturating_add(other.lost);
         self.throttled += other.throttled;
         self.malformed_bytes += other.malformed_bytes;
     }
@@ -89,43 +111,71 @@ pub fn walk(
 ) -> Walk {
     let total = older.len() + newer.len();
     let mut seen = Walk::default();
-    let mut at = 0;
-    while at < total {
+    let mut at = match whole_records(older, &mut seen, &mut each) {
+        Ok(at) => at,
+        Err(at) => {
+            seen.malformed_bytes += (total - at) as u64;
+            return seen;
+        }
+    };
+    if at < older.len() {
+        // One record straddles the seam.
         let mut header = [0; HEADER];
         if total - at < HEADER {
             seen.malformed_bytes += (total - at) as u64;
-            break;
+            return seen;
         }
         copy(older, newer, at, &mut header);
-        let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
-        let misc = u16::from_ne_bytes([header[4], header[5]]);
-        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        let (kind, misc, size) = header_fields(header);
         if size < HEADER || size > total - at {
             seen.malformed_bytes += (total - at) as u64;
-            break;
+            return seen;
         }
-        let (start, end) = (at + HEADER, at + size);
-        let body = if end <= older.len() {
-            &older[start..end]
-        } else if start >= older.len() {
-            &newer[start - older.len()..end - older.len()]
-        } else {
-            let joined = &mut scratch.0[..end - start];
-            copy(older, newer, start, joined);
-            joined
-        };
-        seen.records += 1;
-        match kind {
-            // id, lost
-            bindings::PERF_RECORD_LOST => seen.lost += u64_at(body, 8).unwrap_or(0),
-            bindings::PERF_RECORD_LOST_SAMPLES => seen.lost += u64_at(body, 0).unwrap_or(0),
-            bindings::PERF_RECORD_THROTTLE => seen.throttled += 1,
-            _ => {}
-        }
-        each(Record { kind, misc, body });
-        at = end;
+        let body = &mut scratch.0[..size - HEADER];
+        copy(older, newer, at + HEADER, body);
+        let record = Record { kind, misc, body };
+        seen.count(&record);
+        each(record);
+        at += size;
     }
+    let rest = &newer[at - older.len()..];
+    let (Ok(end) | Err(end)) = whole_records(rest, &mut seen, &mut each);
+    seen.malformed_bytes += (rest.len() - end) as u64;
     seen
+}
+
+/// Hands on the records that lie in `bytes` as a whole. Where the first begins
+/// that does not; as an error if no bytes behind could complete it.
+#[inline]
+fn whole_records(
+    bytes: &[u8],
+    seen: &mut Walk,
+    each: &mut impl FnMut(Record<'_>),
+) -> Result<usize, usize> {
+    let mut rest = bytes;
+    while let Some(header) = rest.first_chunk() {
+        let (kind, misc, size) = header_fields(*header);
+        if size < HEADER {
+            return Err(bytes.len() - rest.len());
+        }
+        let Some((record, behind)) = rest.split_at_checked(size) else {
+            break;
+        };
+        let body = &record[HEADER..];
+        let record = Record { kind, misc, body };
+        seen.count(&record);
+        each(record);
+        rest = behind;
+    }
+    Ok(bytes.len() - rest.len())
+}
+
+/// Kind, misc and size.
+#[inline]
+fn header_fields(h: [u8; HEADER]) -> (u32, u16, usize) {
+    let kind = u32::from_ne_bytes([h[0], h[1], h[2], h[3]]);
+    let misc = u16::from_ne_bytes([h[4], h[5]]);
+    (kind, misc, u16::from_ne_bytes([h[6], h[7]]).into())
 }
 
 /// Fills `out` from `older` followed by `newer`, starting at `at`. The caller
@@ -142,15 +192,15 @@ fn copy(older: &[u8], newer: &[u8], at: usize, out: &mut [u8]) {
 }
 
 /// The 64-bit value at byte `at`, or `None` if it does not fit.
+#[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_ne_bytes(field.try_into().ok()?))
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// The 32-bit value at byte `at`, or `None` if it does not fit.
+#[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(field.try_into().ok()?))
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]
@@ -186,6 +236,7 @@ mod tests {
             whole.1,
             Walk {
                 records: 3,
+                samples: 2,
                 ..Walk::default()
             }
         );
@@ -215,6 +266,7 @@ mod tests {
             seen,
             Walk {
                 records: 4,
+                samples: 0,
                 lost: 42,
                 throttled: 1,
                 malformed_bytes: 0
@@ -231,6 +283,7 @@ mod tests {
             collect(&bytes, &[]).1,
             Walk {
                 records: 1,
+                samples: 1,
                 malformed_bytes: 32,
                 ..Walk::default()
             }

@@ -3,12 +3,11 @@
 //! A `PERF_RECORD_SAMPLE` holds exactly the fields that the event's
 //! `sample_type` asked for, in an order that the kernel fixes and that differs
 //! from the order of the bits. Every field here is 8 bytes (some are two
-//! 4-byte halves) except the raw payload of a tracepoint, which carries its
-//! own length. Fields of other shapes (call chains, registers, stacks) are
-//! refused when the layout is built, so that decoding cannot go astray later.
+//! 4-byte halves) except the raw payload of a tracepoint and the call chain,
+//! which carry their own lengths; a call chain is passed over. Fields of other
+//! shapes (branches, registers, stacks) are refused when the layout is built, so that decoding cannot go astray later.
 //! (Kernel interface: `perf_event_open(2)`, "PERF_RECORD_SAMPLE".)
 
-use super::ring::{u32_at, u64_at};
 use perf_event_open_sys::bindings as b;
 
 /// The fields of `sample_type` that this decoder knows.
@@ -21,6 +20,7 @@ const KNOWN: u32 = b::PERF_SAMPLE_IDENTIFIER
     | b::PERF_SAMPLE_STREAM_ID
     | b::PERF_SAMPLE_CPU
     | b::PERF_SAMPLE_PERIOD
+    | b::PERF_SAMPLE_CALLCHAIN
     | b::PERF_SAMPLE_RAW
     | b::PERF_SAMPLE_WEIGHT
     | b::PERF_SAMPLE_WEIGHT_STRUCT
@@ -72,6 +72,15 @@ pub struct Sample<'a> {
     pub data_page_size: Option<u64>,
 }
 
+impl Sample<'_> {
+    /// The weight as a number of cycles, `None` if there is none. With
+    /// `PERF_SAMPLE_WEIGHT_STRUCT` that is the word's lower half; a plain
+    /// weight that large would be an hour of waiting.
+    pub fn latency_cycles(&self) -> Option<u32> {
+        self.weight.map(|weight| weight as u32).filter(|w| *w != 0)
+    }
+}
+
 impl SampleLayout {
     /// The layout of samples of an event opened with this `sample_type`.
     ///
@@ -89,17 +98,23 @@ impl SampleLayout {
         }
     }
 
+    /// The fields of `sample_type` that can be decoded.
+    pub fn known() -> u32 {
+        KNOWN
+    }
+
     /// The `sample_type` to open the event with.
     pub fn sample_type(self) -> u64 {
         self.0.into()
     }
 
     /// Decodes a sample record's body, or `None` if it is too short.
+    #[inline]
     pub fn decode(self, body: &[u8]) -> Option<Sample<'_>> {
         let mut fields = Fields {
             wanted: self.0,
-            body,
-            at: 0,
+            bytes: body.len(),
+            rest: body,
         };
         let mut sample = Sample::default();
         fields.next(b::PERF_SAMPLE_IDENTIFIER)?;
@@ -111,6 +126,7 @@ impl SampleLayout {
         fields.next(b::PERF_SAMPLE_STREAM_ID)?;
         sample.cpu = fields.next_pair(b::PERF_SAMPLE_CPU)?.map(|(cpu, _)| cpu);
         sample.period = fields.next(b::PERF_SAMPLE_PERIOD)?;
+        fields.skip_callchain()?;
         sample.raw = fields.next_raw()?;
         sample.weight = fields.next(b::PERF_SAMPLE_WEIGHT | b::PERF_SAMPLE_WEIGHT_STRUCT)?;
         sample.data_src = fields.next(b::PERF_SAMPLE_DATA_SRC)?;
@@ -127,38 +143,52 @@ impl SampleLayout {
 /// inner one "it was asked for".
 struct Fields<'a> {
     wanted: u32,
-    body: &'a [u8],
-    at: usize,
+    /// Of the whole body.
+    bytes: usize,
+    rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
+    #[inline(always)]
     fn next(&mut self, bits: u32) -> Option<Option<u64>> {
         if self.wanted & bits == 0 {
             return Some(None);
         }
-        let value = u64_at(self.body, self.at)?;
-        self.at += 8;
-        Some(Some(value))
+        let (field, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(Some(u64::from_ne_bytes(*field)))
     }
 
+    #[inline(always)]
     fn next_pair(&mut self, bits: u32) -> Option<Option<(u32, u32)>> {
-        if self.wanted & bits == 0 {
-            return Some(None);
-        }
-        let pair = (u32_at(self.body, self.at)?, u32_at(self.body, self.at + 4)?);
-        self.at += 8;
-        Some(Some(pair))
+        Some(self.next(bits)?.map(|word| {
+            let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+            let halves = ([a, b, c, d], [e, f, g, h]);
+            (u32::from_ne_bytes(halves.0), u32::from_ne_bytes(halves.1))
+        }))
     }
 
+    /// A count, then as many instruction pointers.
+    fn skip_callchain(&mut self) -> Option<()> {
+        if let Some(entries) = self.next(b::PERF_SAMPLE_CALLCHAIN)? {
+            let bytes = usize::try_from(entries).ok()?.checked_mul(8)?;
+            self.rest = self.rest.get(bytes..)?;
+        }
+        Some(())
+    }
+
+    #[inline(always)]
     fn next_raw(&mut self) -> Option<Option<&'a [u8]>> {
         if self.wanted & b::PERF_SAMPLE_RAW == 0 {
             return Some(None);
         }
-        let bytes = u32_at(self.body, self.at)? as usize;
-        let start = self.at + 4;
-        let raw = self.body.get(start..start.checked_add(bytes)?)?;
-        // The kernel sizes the payload so that the next field is aligned.
-        self.at = (start + bytes).next_multiple_of(8);
+        let (length, rest) = self.rest.split_first_chunk()?;
+        let (raw, rest) = rest.split_at_checked(u32::from_ne_bytes(*length) as usize)?;
+        // The kernel sizes the payload so that the next field is aligned; at the
+        // record's end there may be less.
+        let at = self.bytes - rest.len();
+        let padding = at.next_multiple_of(8) - at;
+        self.rest = rest.get(padding..).unwrap_or_default();
         Some(Some(raw))
     }
 }
@@ -217,10 +247,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_chain_is_passed_over() {
+        let layout = SampleLayout::new(u64::from(
+            b::PERF_SAMPLE_CALLCHAIN | b::PERF_SAMPLE_DATA_SRC,
+        ))
+        .unwrap();
+        let mut body = Vec::new();
+        for word in [2u64, 0x1000, 0x2000, 77] {
+            body.extend(word.to_ne_bytes());
+        }
+        assert_eq!(layout.decode(&body).unwrap().data_src, Some(77));
+        // It claims more entries than there are bytes, at last more than any record.
+        for entries in [4u64, u64::MAX, u64::MAX / 8] {
+            body[..8].copy_from_slice(&entries.to_ne_bytes());
+            assert_eq!(layout.decode(&body), None);
+        }
+    }
+
+    #[test]
     fn a_field_of_another_shape_is_refused() {
-        let asked = u64::from(b::PERF_SAMPLE_CALLCHAIN | b::PERF_SAMPLE_TID);
+        let asked = u64::from(b::PERF_SAMPLE_BRANCH_STACK | b::PERF_SAMPLE_TID);
         let refused = SampleLayout::new(asked).unwrap_err();
-        assert_eq!(refused.unknown, u64::from(b::PERF_SAMPLE_CALLCHAIN));
+        assert_eq!(refused.unknown, u64::from(b::PERF_SAMPLE_BRANCH_STACK));
         assert!(SampleLayout::new(1 << 40).is_err());
     }
 
