@@ -15,6 +15,7 @@ pub mod pins;
 pub mod procfs;
 pub mod random;
 pub mod redis;
+pub mod sets;
 pub mod subject;
 pub mod sys;
 pub mod tests;

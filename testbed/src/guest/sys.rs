@@ -21,6 +21,8 @@ pub enum Policy {
     Default,
     /// Only the given node.
     Bind(u32),
+    /// Only the nodes whose bits are set.
+    BindAll(u64),
 }
 
 impl Policy {
@@ -29,6 +31,7 @@ impl Policy {
         match self {
             Self::Default => (0, 0),
             Self::Bind(node) => (2, 1 << node),
+            Self::BindAll(nodes) => (2, nodes),
         }
     }
 }
@@ -192,6 +195,14 @@ impl Mapping {
                 pointer.write_volatile(value.wrapping_add(1));
             }
         }
+    }
+
+    /// Reads page number `page`.
+    pub fn read(&self, page: usize) {
+        assert!(page < self.pages());
+        let pointer = (self.start + page * PAGE_SIZE) as *const u64;
+        // SAFETY: inside the mapping by the assertion, aligned, volatile as in `touch`.
+        unsafe { pointer.read_volatile() };
     }
 
     /// Writes page number `page` of a writable mapping without reading it first. A first touch that

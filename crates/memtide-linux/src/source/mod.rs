@@ -11,3 +11,4 @@ pub mod from_page_table;
 pub mod hint_faults;
 pub mod observe;
 pub mod page_table;
+pub mod write_faults;
