@@ -20,7 +20,7 @@ use memtide_core::access::Source;
 use memtide_core::balancing::machine::Machine;
 use memtide_core::balancing::scan::{Mapping, Traits};
 use memtide_core::balancing::{
-    Balancer, BalancerConfig, Clock, CpupidFormat, Modes, Settings, SpaceId, TaskId,
+    Balancer, BalancerConfig, Clock, CpupidFormat, Modes, Pacing, Settings, SpaceId, TaskId,
 };
 use memtide_core::mempolicy::Policy;
 use memtide_core::promotion::{Gate, GateConfig};
@@ -141,6 +141,7 @@ impl Balance {
             format,
             machine: Machine::new(&spec.topology),
             node_of_cpu,
+            pacing: Pacing::Scans,
         };
         let mut balance = Balance {
             modes,
