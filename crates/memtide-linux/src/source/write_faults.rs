@@ -40,9 +40,7 @@ pub enum WriteFaultsError {
         source: io::Error,
     },
     /// Protection has no effect.
-    #[error(
-        "writes cannot be made to fault: this kernel was built without CONFIG_MEM_SOFT_DIRTY"
-    )]
+    #[error("writes cannot be made to fault: this kernel was built without CONFIG_MEM_SOFT_DIRTY")]
     NoSoftDirty,
     /// The faults cannot be listened to.
     #[error(transparent)]

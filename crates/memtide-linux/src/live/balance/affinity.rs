@@ -21,6 +21,7 @@ use crate::fs::cgroup;
 use crate::fs::list;
 use crate::fs::proc::{self, Process, stat, status};
 use crate::fs::{FsError, Root};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -30,6 +31,40 @@ use std::path::{Path, PathBuf};
 
 /// Where the note is, under the root. A reboot empties the folder.
 const NOTE: &str = "run/memtide/affinity.json";
+/// Where the lock is.
+const LOCK: &str = "run/memtide/affinity.lock";
+
+/// The right to change affinities, until dropped: a note without somebody who
+/// holds this was left.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: std::fs::File,
+}
+
+impl Turn {
+    /// Takes it, unless a living run has it.
+    pub fn take(root: &Root) -> Result<Option<Turn>, FsError> {
+        let path = root.path(LOCK);
+        let open = || {
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            std::fs::File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+        };
+        let failed = |cause| FsError::Read {
+            path: path.clone(),
+            cause,
+        };
+        let lock = open().map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Turn { _lock: lock })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+}
 
 /// Why a thread stays where it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -277,13 +312,16 @@ impl Affinities {
     fn cpuset(&self, pid: u32) -> Result<BTreeSet<u32>, FsError> {
         let online = self.cpus("sys/devices/system/cpu/online")?;
         let process = Process::find(&self.root, pid)?;
-        let (Ok(Some(mount)), Some(path)) = (cgroup::mount(&self.root), process.cgroup(&self.root)?)
+        let (Ok(Some(mount)), Some(path)) =
+            (cgroup::mount(&self.root), process.cgroup(&self.root)?)
         else {
             return Ok(online);
         };
         let mut at = mount.join(path.strip_prefix("/").unwrap_or(&path));
         while at.starts_with(&mount) {
-            let parsed = self.root.parse(at.join("cpuset.cpus.effective"), list::parse);
+            let parsed = self
+                .root
+                .parse(at.join("cpuset.cpus.effective"), list::parse);
             if let Some(cpus) = parsed? {
                 let cpus: BTreeSet<u32> = cpus;
                 return Ok(cpus.intersection(&online).copied().collect());
@@ -352,7 +390,10 @@ mod tests {
         write("proc/7/task/8/status", &status);
         write("sys/devices/system/cpu/online", "0-3\n");
         write("sys/devices/system/cpu/possible", "0-7\n");
-        write("proc/self/mountinfo", "41 31 0:38 / /cg rw - cgroup2 none rw\n");
+        write(
+            "proc/self/mountinfo",
+            "41 31 0:38 / /cg rw - cgroup2 none rw\n",
+        );
         if let Some(cpuset) = cpuset {
             write("cg/a/cpuset.cpus.effective", cpuset);
         }

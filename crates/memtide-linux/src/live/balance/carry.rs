@@ -178,10 +178,7 @@ fn joined(job: &Job<'_>, to: NodeId, page: PageSize) -> Vec<Move> {
     let mut moves: Vec<Move> = Vec::new();
     for (at, wanted) in job {
         let address = (at.0 << page.shift()) as usize;
-        let (pages, huge) = (
-            wanted.pages as usize,
-            u64::from(wanted.pages) == HUGE_PAGES,
-        );
+        let (pages, huge) = (wanted.pages as usize, u64::from(wanted.pages) == HUGE_PAGES);
         match moves.last_mut() {
             Some(last)
                 if last.huge == huge && last.address + (last.pages << page.shift()) == address =>

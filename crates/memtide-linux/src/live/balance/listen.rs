@@ -103,7 +103,12 @@ impl Balancing {
             return Ok(());
         };
         self.counts.samples += 1;
-        let near = self.sampled.config().balancer.node_of_cpu.get(access.cpu as usize);
+        let near = self
+            .sampled
+            .config()
+            .balancer
+            .node_of_cpu
+            .get(access.cpu as usize);
         self.counts.local += u64::from(near == Some(&place.node()));
         let (first, pages) = whereabouts::folio(&self.placement, dense);
         let clock = Clock {

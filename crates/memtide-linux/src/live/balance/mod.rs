@@ -209,7 +209,9 @@ impl Balancing {
         };
         let control = PeriodControl::new(PeriodControlConfig {
             target_per_s: options.target_per_s,
-            period: ears.period().unwrap_or(PeriodControlConfig::default().period),
+            period: ears
+                .period()
+                .unwrap_or(PeriodControlConfig::default().period),
             ..PeriodControlConfig::default()
         });
         let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -30,13 +30,20 @@ impl Balancing {
             Some(_) => "its group's",
             None => "its",
         };
-        let used = format!("{share} % of {whose} accesses go to memory of node {}", wanted.to);
+        let used = format!(
+            "{share} % of {whose} accesses go to memory of node {}",
+            wanted.to
+        );
         let (state, cpus, why) = match done {
             Ok(cpus) if only_said => (TaskState::Proposed, cpus, used),
             Ok(cpus) => (TaskState::Set, cpus, used),
             // There is nothing to tell of who is gone.
             Err(Kept::Gone) => return,
-            Err(why) => (TaskState::Kept, BTreeSet::new(), format!("{used}, but {why}")),
+            Err(why) => (
+                TaskState::Kept,
+                BTreeSet::new(),
+                format!("{used}, but {why}"),
+            ),
         };
         // Whoever is left alone is told of once.
         let fresh = self.told_tasks.insert((thread, wanted.to, state));
@@ -57,6 +64,8 @@ impl Balancing {
     fn cpus_of(&self, node: NodeId) -> BTreeSet<u32> {
         let nodes = self.topology.nodes().iter();
         let mut found = nodes.filter(|known| known.id == node);
-        found.next().map_or_else(BTreeSet::new, |node| node.cpus.iter().copied().collect())
+        found
+            .next()
+            .map_or_else(BTreeSet::new, |node| node.cpus.iter().copied().collect())
     }
 }

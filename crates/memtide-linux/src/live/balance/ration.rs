@@ -53,7 +53,9 @@ impl Ration {
         let spent = total_us.saturating_sub(self.used_us);
         self.used_us = self.used_us.max(total_us);
         let credit = self.credit_us.saturating_add_unsigned(earned);
-        self.credit_us = credit.min(self.most_us() as i64).saturating_sub_unsigned(spent);
+        self.credit_us = credit
+            .min(self.most_us() as i64)
+            .saturating_sub_unsigned(spent);
         if self.credit_us >= 0 {
             return 0;
         }

@@ -4,8 +4,9 @@ use super::report::{Event, Reporter};
 use super::{Balancing, BalancingError, nanos};
 use crate::fs::FsError;
 use crate::fs::proc::Process;
+use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::tiering::space::OwnerId;
-use memtide_core::units::Millis;
+use memtide_core::units::{Millis, PageNumber};
 use std::time::Instant;
 
 /// How often processes are looked for anew, in ms.
@@ -40,7 +41,10 @@ impl Reread {
 impl Balancing {
     pub(super) fn refresh(&mut self, reporter: &mut dyn Reporter) -> Result<(), BalancingError> {
         let at = self.at();
-        if self.refreshed.is_some_and(|last| at.since(last) < REFRESH_MS) {
+        if self
+            .refreshed
+            .is_some_and(|last| at.since(last) < REFRESH_MS)
+        {
             return Ok(());
         }
         self.refreshed = Some(at);
@@ -143,7 +147,10 @@ impl Balancing {
         }
         for section in self.space.release(owner) {
             self.placement.clear_section(section);
-            self.sampled.forget_section(section as usize);
+            let first = u64::from(section) * SECTION_PAGES as u64;
+            for page in first..first + SECTION_PAGES as u64 {
+                self.sampled.forget(PageNumber(page));
+            }
         }
     }
 }

@@ -131,7 +131,8 @@ impl Threads {
             }
         }
         for tid in gone {
-            self.ended.extend(self.by_tid.remove(&tid).map(|known| known.task));
+            self.ended
+                .extend(self.by_tid.remove(&tid).map(|known| known.task));
         }
         Ok(())
     }
@@ -203,7 +204,10 @@ mod tests {
         assert!(matches!(add(&mut threads, &root, 0, 1), Resolved::New(..)));
         // Within the second nothing is read.
         machine.thread(7, 8, 200);
-        assert_eq!(add(&mut threads, &root, 999, 2), Resolved::Task(TaskId(1), RAN));
+        assert_eq!(
+            add(&mut threads, &root, 999, 2),
+            Resolved::Task(TaskId(1), RAN)
+        );
         let Resolved::New(other, _) = add(&mut threads, &root, 1000, 2) else {
             panic!("the same");
         };
