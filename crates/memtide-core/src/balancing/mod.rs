@@ -4,7 +4,7 @@
 //! says who touched it before. From many such reports follow, for each task,
 //! the node where it should run ([`placement`]), which tasks belong together
 //! ([`group`]), whether a page should move to the task ([`gate`]), and how much
-//! more reporting is worth its price ([`timing`]). Where the reports come from
+//! more reporting is worth its price ([`timing`], [`sample_rate`]). Where the reports come from
 //! does not matter: the kernel's come from hint faults, which scans provoke
 //! ([`scan`] picks what to arm); a hardware sampler's are reports as well.
 //!
@@ -31,6 +31,7 @@ pub mod group;
 pub mod machine;
 pub mod pacing;
 pub mod placement;
+pub mod sample_rate;
 pub mod sampled;
 pub mod scan;
 mod task;

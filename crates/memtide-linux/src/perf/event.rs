@@ -38,6 +38,12 @@ pub enum EventError {
         /// The kernel's word.
         source: io::Error,
     },
+    /// Somebody else has the unit, or all of it.
+    #[error("perf event on {watch:?}: busy; another program has the unit, stop it to use it here")]
+    Busy {
+        /// What it was to watch.
+        watch: Watch,
+    },
     /// The ring could not be mapped.
     #[error(
         "perf ring of {pages} pages: {source}; raise kernel.perf_event_mlock_kb, or run with CAP_IPC_LOCK"
@@ -74,6 +80,7 @@ impl EventError {
                 paranoid: paranoid(Path::new("/")),
             },
             Some(libc::ESRCH) => EventError::Gone { watch },
+            Some(libc::EBUSY) => EventError::Busy { watch },
             Some(libc::ENOENT | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV) => {
                 EventError::Unsupported { watch, source }
             }
@@ -103,8 +110,12 @@ pub enum Wait {
 #[derive(Debug)]
 pub struct Event {
     fd: OwnedFd,
+    /// The event that must count beside it for it to be sampled.
+    leader: Option<OwnedFd>,
     ring: RingMap,
     watch: Watch,
+    /// How far the ring was looked through, for [`Event::drain_seen`].
+    seen: u64,
 }
 
 impl Event {
@@ -118,13 +129,42 @@ impl Event {
         watch: Watch,
         ring_pages: usize,
     ) -> Result<Event, EventError> {
-        let fd =
-            perf_event::open(attr, watch).map_err(|source| EventError::opening(watch, source))?;
+        Event::open_led(attr, None, watch, ring_pages)
+    }
+
+    /// As [`open`](Self::open), in a group that an event of `leader` leads: it
+    /// counts and is not sampled. Both are on at the end.
+    ///
+    /// # Errors
+    ///
+    /// See [`EventError`].
+    pub fn open_led(
+        attr: &perf_event_attr,
+        leader: Option<&perf_event_attr>,
+        watch: Watch,
+        ring_pages: usize,
+    ) -> Result<Event, EventError> {
+        let opening = |source| EventError::opening(watch, source);
+        let leader = leader
+            .map(|leader| perf_event::open(leader, watch, None))
+            .transpose()
+            .map_err(opening)?;
+        let group = leader.as_ref().map(AsFd::as_fd);
+        let fd = perf_event::open(attr, watch, group).map_err(opening)?;
         let ring = RingMap::map(fd.as_fd(), ring_pages).map_err(|source| EventError::Ring {
             pages: ring_pages,
             source,
         })?;
-        Ok(Event { fd, ring, watch })
+        if let Some(leader) = &leader {
+            perf_event::enable(leader.as_fd()).map_err(opening)?;
+        }
+        Ok(Event {
+            fd,
+            leader,
+            ring,
+            watch,
+            seen: 0,
+        })
     }
 
     /// Opens a second event on the same thread or CPU that writes into this
@@ -135,8 +175,8 @@ impl Event {
     /// See [`EventError`].
     pub fn open_into(&self, attr: &perf_event_attr) -> Result<OwnedFd, EventError> {
         let watch = self.watch;
-        let fd =
-            perf_event::open(attr, watch).map_err(|source| EventError::opening(watch, source))?;
+        let fd = perf_event::open(attr, watch, None)
+            .map_err(|source| EventError::opening(watch, source))?;
         perf_event::set_output(fd.as_fd(), self.fd.as_fd())
             .map_err(|source| EventError::Other { watch, source })?;
         Ok(fd)
@@ -145,6 +185,55 @@ impl Event {
     /// What the event watches.
     pub fn watch(&self) -> Watch {
         self.watch
+    }
+
+    /// Whether a second event leads it.
+    pub fn is_led(&self) -> bool {
+        self.leader.is_some()
+    }
+
+    /// Sets after how many events the next samples are taken.
+    ///
+    /// # Errors
+    ///
+    /// The unit cannot count that far.
+    pub fn set_period(&self, period: u64) -> io::Result<()> {
+        perf_event::set_period(self.fd.as_fd(), period)
+    }
+
+    /// Whether what it watched has ended; then no more records come.
+    pub fn has_ended(&self) -> bool {
+        let mut fd = [PollFd::new(&self.fd, PollFlags::IN)];
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let ended = PollFlags::HUP | PollFlags::ERR;
+        poll(&mut fd, Some(&at_once)).is_ok() && fd[0].revents().intersects(ended)
+    }
+
+    /// Hands every record that is ready to `each` and leaves it in the ring.
+    pub fn look(&mut self, scratch: &mut Scratch, each: impl FnMut(Record<'_>)) -> Walk {
+        let pending = self.ring.pending();
+        let head = pending.head;
+        let walk = ring::walk(pending.older, pending.newer, scratch, each);
+        self.seen = head;
+        walk
+    }
+
+    /// Hands every record that the last [`look`](Self::look) saw to `each`, and
+    /// frees the room.
+    pub fn drain_seen(&mut self, scratch: &mut Scratch, each: impl FnMut(Record<'_>)) -> Walk {
+        let pending = self.ring.pending_until(self.seen);
+        let head = pending.head;
+        let walk = ring::walk(pending.older, pending.newer, scratch, each);
+        self.ring.consume(head);
+        walk
+    }
+
+    /// Frees the room of every record that the last [`look`](Self::look) saw.
+    pub fn discard_seen(&mut self) {
+        self.ring.consume(self.seen);
     }
 
     /// Hands every record that is ready to `each` and frees the room.

@@ -63,6 +63,8 @@ impl Record<'_> {
 pub struct Walk {
     /// Whole records, of any kind.
     pub records: u64,
+    /// Those of them that are samples.
+    pub samples: u64,
     /// Records that the kernel dropped because the ring was full, by its own count.
     pub lost: u64,
     /// How often the kernel throttled the event.
@@ -74,6 +76,7 @@ pub struct Walk {
 impl std::ops::AddAssign for Walk {
     fn add_assign(&mut self, other: Walk) {
         self.records += other.records;
+        self.samples += other.samples;
         self.lost += other.lost;
         self.throttled += other.throttled;
         self.malformed_bytes += other.malformed_bytes;
@@ -116,6 +119,7 @@ pub fn walk(
         };
         seen.records += 1;
         match kind {
+            bindings::PERF_RECORD_SAMPLE => seen.samples += 1,
             // id, lost
             bindings::PERF_RECORD_LOST => seen.lost += u64_at(body, 8).unwrap_or(0),
             bindings::PERF_RECORD_LOST_SAMPLES => seen.lost += u64_at(body, 0).unwrap_or(0),
@@ -186,6 +190,7 @@ mod tests {
             whole.1,
             Walk {
                 records: 3,
+                samples: 2,
                 ..Walk::default()
             }
         );
@@ -215,6 +220,7 @@ mod tests {
             seen,
             Walk {
                 records: 4,
+                samples: 0,
                 lost: 42,
                 throttled: 1,
                 malformed_bytes: 0
@@ -231,6 +237,7 @@ mod tests {
             collect(&bytes, &[]).1,
             Walk {
                 records: 1,
+                samples: 1,
                 malformed_bytes: 32,
                 ..Walk::default()
             }

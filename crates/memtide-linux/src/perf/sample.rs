@@ -72,6 +72,15 @@ pub struct Sample<'a> {
     pub data_page_size: Option<u64>,
 }
 
+impl Sample<'_> {
+    /// The weight as a number of cycles, `None` if there is none. With
+    /// `PERF_SAMPLE_WEIGHT_STRUCT` that is the word's lower half; a plain
+    /// weight that large would be an hour of waiting.
+    pub fn latency_cycles(&self) -> Option<u32> {
+        self.weight.map(|weight| weight as u32).filter(|w| *w != 0)
+    }
+}
+
 impl SampleLayout {
     /// The layout of samples of an event opened with this `sample_type`.
     ///

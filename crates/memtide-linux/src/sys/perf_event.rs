@@ -8,7 +8,9 @@
 //! mutably. Both counters only grow; a position in the ring is a counter
 //! modulo the ring's size, which is a power of two.
 
-use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_mmap_page};
+use perf_event_open_sys::bindings::{
+    PERF_FLAG_FD_CLOEXEC, PERIOD, perf_event_attr, perf_event_mmap_page,
+};
 use perf_event_open_sys::{ioctls, perf_event_open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::{CStr, c_int};
@@ -27,12 +29,17 @@ pub enum Watch {
     Cpu(u32),
 }
 
-/// Opens an event, close-on-exec. `attr.size` is filled in here.
+/// Opens an event, close-on-exec, in the group of `leader` if there is one.
+/// `attr.size` is filled in here.
 ///
 /// # Errors
 ///
 /// The kernel's errno as it came; [`crate::perf::event`] gives it a name.
-pub fn open(attr: &perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
+pub fn open(
+    attr: &perf_event_attr,
+    watch: Watch,
+    leader: Option<BorrowedFd<'_>>,
+) -> io::Result<OwnedFd> {
     let mut attr = *attr;
     attr.size = size_of::<perf_event_attr>() as u32;
     let id = |n: u32| c_int::try_from(n).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
@@ -40,9 +47,10 @@ pub fn open(attr: &perf_event_attr, watch: Watch) -> io::Result<OwnedFd> {
         Watch::Thread(tid) => (id(tid)?, -1),
         Watch::Cpu(cpu) => (-1, id(cpu)?),
     };
+    let group = leader.map_or(-1, |leader| leader.as_raw_fd());
     // SAFETY: `attr` is an initialized local whose size field matches it. The
     // kernel reads it, and writes nothing of ours but that size field.
-    let fd = unsafe { perf_event_open(&mut attr, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC.into()) };
+    let fd = unsafe { perf_event_open(&mut attr, pid, cpu, group, PERF_FLAG_FD_CLOEXEC.into()) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -80,6 +88,17 @@ pub fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()
 pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: one open descriptor, no memory.
     check(unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) })
+}
+
+/// Sets after how many events the next samples are taken.
+///
+/// # Errors
+///
+/// `EINVAL` if the unit cannot count that far.
+pub fn set_period(event: BorrowedFd<'_>, period: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads eight bytes from the pointer, which are `period`'s,
+    // and does not write through it.
+    check(unsafe { libc::ioctl(event.as_raw_fd(), PERIOD as _, &raw const period) })
 }
 
 fn check(result: c_int) -> io::Result<()> {
@@ -160,6 +179,19 @@ impl RingMap {
         let head = self
             .counter(offset_of!(perf_event_mmap_page, data_head))
             .load(Ordering::Acquire);
+        self.pending_until(head)
+    }
+
+    /// As [`pending`](Self::pending), up to a head that it returned earlier.
+    pub fn pending_until(&self, head: u64) -> Pending<'_> {
+        let published = self
+            .counter(offset_of!(perf_event_mmap_page, data_head))
+            .load(Ordering::Acquire);
+        // A head from elsewhere must not show what the kernel still writes.
+        let head = match published.wrapping_sub(head) <= published.wrapping_sub(self.tail) {
+            true => head,
+            false => self.tail,
+        };
         let bytes = usize::try_from(head.wrapping_sub(self.tail)).unwrap_or(usize::MAX);
         if bytes > self.data_bytes {
             return Pending {
