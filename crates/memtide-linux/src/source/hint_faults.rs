@@ -198,33 +198,6 @@ impl HintFaults {
         Ok(source)
     }
 
-    /// Watches every thread of those of `pids` that are there.
-    ///
-    /// # Errors
-    ///
-    /// perf refused.
-    pub fn watching(pids: &[u32], options: Options) -> Result<HintFaults, HintFaultsError> {
-        let mut source = HintFaults::new(pids, options);
-        source.rescan()?;
-        Ok(source)
-    }
-
-    /// From now on those of `pids` that are there, of which there must be one,
-    /// and no others.
-    ///
-    /// # Errors
-    ///
-    /// perf refused.
-    pub fn watch(&mut self, pids: &[u32]) -> Result<(), HintFaultsError> {
-        self.pids = pids.to_vec();
-        self.pids.sort_unstable();
-        self.pids.dedup();
-        if self.scope == Scope::Threads {
-            self.rescan()?;
-        }
-        Ok(())
-    }
-
     /// Watches every CPU, and so every process.
     ///
     /// # Errors

@@ -18,9 +18,9 @@ pub struct BalanceArgs {
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "set", value_name = "HOW")]
     pub tasks: Option<TasksArg>,
 
-    /// Samples a second that are wanted; write faults: faults a second
+    /// Samples a second of each CPU that are wanted (1000); of writes: faults a second in all (5000)
     #[arg(long, value_name = "N", value_parser = rate, allow_negative_numbers = true)]
-    pub rate: Option<u64>,
+    pub rate: Option<u32>,
 
     /// Keep at least this much free on each node, above its high watermark
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = size, allow_negative_numbers = true)]
@@ -75,7 +75,7 @@ fn seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-fn rate(text: &str) -> Result<u64, String> {
+fn rate(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(rate @ 1..=1_000_000) => Ok(rate),
         _ => Err("not a number from 1 to 1000000".to_owned()),

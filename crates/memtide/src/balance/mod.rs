@@ -27,9 +27,6 @@ use std::time::{Duration, Instant};
 
 /// How often the status is printed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Samples a second over all CPUs: some microseconds each, below a hundredth of
-/// one CPU.
-const SAMPLES_PER_SECOND: u64 = 1000;
 /// 4 GiB/s.
 const PAGES_PER_SECOND: u64 = 1 << 20;
 
@@ -139,7 +136,6 @@ fn options(args: &Args, by_rounds: bool, page: PageSize) -> anyhow::Result<Optio
         selection: selection(&args.selection),
         tasks: tasks(args),
         hotness: Config::new(Layout::Precise).with_threshold(threshold)?,
-        target_per_s: args.rate.unwrap_or(SAMPLES_PER_SECOND),
         headroom: page.pages(args.headroom),
         pages_per_s: PAGES_PER_SECOND,
         cpu_permille: args.cpu_limit,

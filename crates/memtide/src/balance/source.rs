@@ -8,20 +8,23 @@
 use super::args::SourceArg;
 use anyhow::bail;
 use memtide_linux::fs::Root;
-use memtide_linux::live::balance::ears::{Ears, HintFaultEars, WriteFaultEars, WriteFaultRate};
+use memtide_linux::live::balance::ears::{Ears, WriteFaultRate};
+use memtide_linux::source::samples::Kind;
+use memtide_linux::source::samples::Options;
+use memtide_linux::source::samples::period::RateTarget;
 
 /// Faults a second that are worth their price, some microseconds each.
 const WRITE_FAULTS_PER_SECOND: u64 = 5000;
 /// The shortest time between two rounds of a process, in ms.
 const ROUND_MS: u64 = 500;
-/// 16 GiB: a round then costs the process some seconds of CPU time, once in a
-/// quarter of an hour.
-const MOST_PAGES: u64 = 4 << 20;
+/// A round then costs the process some seconds of CPU time, once in a quarter of
+/// an hour.
+const MOST_BYTES: u64 = 16 << 30;
 
 /// A source, and what its user should know about it.
 pub struct Opened {
     /// The source.
-    pub ears: Box<dyn Ears>,
+    pub ears: Ears,
     /// Whether each page comes once in a round or a scan, so that how often it was
     /// seen says nothing.
     pub by_rounds: bool,
@@ -30,7 +33,7 @@ pub struct Opened {
 }
 
 /// Opens the source that was asked for, or with `auto` the best that works.
-pub fn open(wanted: SourceArg, root: &Root, rate: Option<u64>) -> anyhow::Result<Opened> {
+pub fn open(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result<Opened> {
     if wanted != SourceArg::Auto {
         return open_one(wanted, root, rate);
     }
@@ -47,35 +50,47 @@ pub fn open(wanted: SourceArg, root: &Root, rate: Option<u64>) -> anyhow::Result
     )
 }
 
-fn open_one(wanted: SourceArg, root: &Root, rate: Option<u64>) -> anyhow::Result<Opened> {
+fn open_one(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result<Opened> {
+    let options = Options {
+        root: root.clone(),
+        rate: rate.map_or(RateTarget::default(), |per_cpu_second| RateTarget {
+            per_cpu_second,
+        }),
+        ..Options::default()
+    };
+    let failed = |name: &str, why| anyhow::anyhow!("{name}: {why}");
+    let hardware = |kind: Kind| -> anyhow::Result<Opened> {
+        Ok(Opened {
+            ears: Ears::hardware(kind, &options).map_err(|why| failed(kind.name(), why))?,
+            by_rounds: false,
+            notices: Vec::new(),
+        })
+    };
     match wanted {
         SourceArg::Auto => unreachable!("auto tries the others"),
-        SourceArg::Ibs => bail!("ibs: not built in yet"),
-        SourceArg::Pebs => bail!("pebs: not built in yet"),
-        SourceArg::Faults => {
-            let ears =
-                HintFaultEars::open(root).map_err(|why| anyhow::anyhow!("hint faults: {why}"))?;
-            Ok(Opened {
-                ears: Box::new(ears),
-                by_rounds: true,
-                notices: vec![
-                    "the kernel balances, too; its scans decide how often pages are seen".into(),
-                ],
-            })
-        }
+        SourceArg::Ibs => hardware(Kind::Ibs),
+        SourceArg::Pebs => hardware(Kind::Pebs),
+        SourceArg::Faults => Ok(Opened {
+            ears: Ears::hint_faults(&options).map_err(|why| failed("hint faults", why))?,
+            by_rounds: true,
+            notices: vec![
+                "hint faults: the kernel balances, too, and its scans decide how often a page is seen"
+                    .into(),
+            ],
+        }),
         SourceArg::Writes => {
             let rate = WriteFaultRate {
-                per_second: rate.unwrap_or(WRITE_FAULTS_PER_SECOND),
+                per_second: rate.map_or(WRITE_FAULTS_PER_SECOND, u64::from),
                 shortest_ms: ROUND_MS,
-                most_pages: MOST_PAGES,
+                most_bytes: MOST_BYTES,
             };
-            let ears = WriteFaultEars::open(root, rate)
-                .map_err(|why| anyhow::anyhow!("write faults: {why}"))?;
             Ok(Opened {
-                ears: Box::new(ears),
+                ears: Ears::write_faults(&options, rate)
+                    .map_err(|why| failed("write faults", why))?,
                 by_rounds: true,
                 notices: vec![
-                    "write faults: soft-dirty bits of the managed processes are lost to others; reads are not seen".into(),
+                    "write faults: reads are not seen, and others lose the soft-dirty bits of the managed processes"
+                        .into(),
                 ],
             })
         }

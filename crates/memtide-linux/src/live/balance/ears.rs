@@ -1,23 +1,26 @@
 //! What tells of accesses, and of who made them.
 //!
 //! Balancing needs more of a source than tiering does: not only that a page is
-//! used but by which thread, on which CPU. What offers that, from the best
-//! down:
+//! used but by which thread, on which CPU. What offers that
+//! ([`crate::source::samples`]), from the best down:
 //!
 //! - *ibs*, *pebs*: the processor samples loads and stores. Reads and writes, all
 //!   kinds of memory, nothing to provoke.
 //! - *hint faults*: where `kernel.numa_balancing` has its bit 0, the kernel takes
 //!   pages away from under processes and perf tells who came for them. Reads
 //!   and writes of anonymous memory, as often as the kernel scans. The kernel
-//!   moves pages, too; memtide does not undo that and it does not mind.
+//!   moves pages, too; what it moved is where it is found.
 //! - *write faults*: neither hardware nor scans; see
 //!   [`crate::source::write_faults`]. Writes only, and only if asked for.
 //!
 //! DAMON and the page-table scan are not here: they see pages and not threads.
+//! Nor is a guess from where a process's threads run: two sets of threads in
+//! one process are what balancing is about.
 
 use crate::fs::proc::Process;
 use crate::fs::{FsError, Root};
-use crate::source::hint_faults::{HintFaults, HintFaultsError, Options, Polled};
+use crate::source::hint_faults::{HintFaults, HintFaultsError};
+use crate::source::samples::{Kind, Options, SampleError, SampleSource, Scope, Window};
 use crate::source::write_faults::{self, Rounds, WriteFaultsError};
 use memtide_core::units::Millis;
 use std::collections::BTreeMap;
@@ -35,41 +38,23 @@ pub struct Heard {
     pub cpu: u32,
     /// The address, to the byte.
     pub address: u64,
-    /// Whether it certainly was a write.
-    pub writes: bool,
-}
-
-/// What is missing from the accesses since the last time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
-    /// Samples that the kernel could not hand over.
-    pub lost: u64,
-    /// How often the kernel stopped an event.
-    pub throttled: u64,
-}
-
-impl Missing {
-    /// Whether nothing is.
-    pub fn is_none(&self) -> bool {
-        *self == Missing::default()
-    }
-}
-
-impl From<&Polled> for Missing {
-    fn from(polled: &Polled) -> Missing {
-        Missing {
-            lost: polled.walk.lost,
-            throttled: polled.walk.throttled,
-        }
-    }
 }
 
 /// Why there is nothing to hear.
 #[derive(Debug, thiserror::Error)]
 pub enum EarsError {
-    /// Hint faults.
+    /// The samples.
+    #[error(transparent)]
+    Samples(#[from] SampleError),
+    /// The kernel does not scan.
     #[error(transparent)]
     HintFaults(#[from] HintFaultsError),
+    /// The kernel scans slow tiers only.
+    #[error(
+        "{}: bit 0 is not set: the kernel makes no hint faults between sockets",
+        .0.display()
+    )]
+    TieringOnly(std::path::PathBuf),
     /// Write faults.
     #[error(transparent)]
     WriteFaults(#[from] WriteFaultsError),
@@ -79,129 +64,6 @@ pub enum EarsError {
     /// Waiting failed.
     #[error("cannot wait for samples: {0}")]
     Wait(#[from] io::Error),
-    /// Another source's own words.
-    #[error("{0}")]
-    Other(String),
-}
-
-/// A source of accesses with their threads.
-pub trait Ears {
-    /// A word for people.
-    fn name(&self) -> &'static str;
-
-    /// From now on these processes, and no others.
-    fn listen_to(&mut self, processes: &[Process]) -> Result<(), EarsError>;
-
-    /// Does what provokes accesses, where something must.
-    fn provoke(&mut self, _now: Millis) -> Result<(), EarsError> {
-        Ok(())
-    }
-
-    /// Waits until there may be something, `patience` at most.
-    fn wait(&mut self, patience: Duration) -> Result<(), EarsError>;
-
-    /// Adds everything since the last time to `heard`; what is missing.
-    fn drain(&mut self, heard: &mut Vec<Heard>) -> Result<Missing, EarsError>;
-
-    /// Operations between two samples, where there is such a thing.
-    fn period(&self) -> Option<u64> {
-        None
-    }
-
-    /// Another number of operations between samples.
-    fn set_period(&mut self, _period: u64) -> Result<(), EarsError> {
-        Ok(())
-    }
-}
-
-/// Hint faults of the kernel's own scans.
-#[derive(Debug)]
-pub struct HintFaultEars {
-    options: Options,
-    faults: Option<HintFaults>,
-}
-
-impl HintFaultEars {
-    /// Ears for the machine under `root`, if its kernel scans.
-    pub fn open(root: &Root) -> Result<HintFaultEars, EarsError> {
-        let options = options(root);
-        let mode = HintFaults::available(&options.root)?;
-        if !mode.normal {
-            return Err(EarsError::Other(format!(
-                "{}: bit 0 is not set: the kernel scans slow tiers only and makes no hint faults between sockets",
-                root.path("proc/sys/kernel/numa_balancing").display()
-            )));
-        }
-        Ok(HintFaultEars {
-            options,
-            faults: None,
-        })
-    }
-}
-
-fn options(root: &Root) -> Options {
-    Options {
-        root: root.path("/"),
-        ..Options::default()
-    }
-}
-
-impl Ears for HintFaultEars {
-    fn name(&self) -> &'static str {
-        "hint faults"
-    }
-
-    fn listen_to(&mut self, processes: &[Process]) -> Result<(), EarsError> {
-        attach(&mut self.faults, processes, &self.options)
-    }
-
-    fn wait(&mut self, patience: Duration) -> Result<(), EarsError> {
-        wait(self.faults.as_ref(), patience)
-    }
-
-    fn drain(&mut self, heard: &mut Vec<Heard>) -> Result<Missing, EarsError> {
-        let Some(faults) = &mut self.faults else {
-            return Ok(Missing::default());
-        };
-        let polled = faults.poll(&mut |fault| {
-            heard.push(Heard {
-                pid: fault.pid,
-                tid: fault.tid,
-                cpu: fault.cpu,
-                address: fault.address,
-                writes: false,
-            });
-        })?;
-        Ok(Missing::from(&polled))
-    }
-}
-
-/// Listens to the threads of `processes`; those that are gone are left out.
-fn attach(
-    faults: &mut Option<HintFaults>,
-    processes: &[Process],
-    options: &Options,
-) -> Result<(), EarsError> {
-    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
-    if pids.is_empty() {
-        *faults = None;
-        return Ok(());
-    }
-    match faults {
-        Some(faults) => faults.watch(&pids)?,
-        None => *faults = Some(HintFaults::watching(&pids, options.clone())?),
-    }
-    Ok(())
-}
-
-fn wait(faults: Option<&HintFaults>, patience: Duration) -> Result<(), EarsError> {
-    match faults {
-        Some(faults) => {
-            faults.wait(patience)?;
-        }
-        None => std::thread::sleep(patience),
-    }
-    Ok(())
 }
 
 /// How write faults are spread over time.
@@ -211,97 +73,214 @@ pub struct WriteFaultRate {
     pub per_second: u64,
     /// The shortest time between two rounds of a process, in ms.
     pub shortest_ms: u64,
-    /// Processes with more resident pages are left out: a round faults on all
+    /// Processes with more resident bytes are left out: a round faults on all
     /// that they write, at once.
-    pub most_pages: u64,
+    pub most_bytes: u64,
 }
 
-/// Faults that are provoked.
+/// A source of accesses with their threads.
 #[derive(Debug)]
-pub struct WriteFaultEars {
+pub struct Ears {
+    name: &'static str,
     root: Root,
-    options: Options,
-    rate: WriteFaultRate,
-    faults: Option<HintFaults>,
-    processes: BTreeMap<u32, (Process, Rounds)>,
+    source: SampleSource,
+    provoked: Option<Provoked>,
 }
 
-impl WriteFaultEars {
-    /// Ears for the machine under `root`, if a write of our own is heard.
-    pub fn open(root: &Root, rate: WriteFaultRate) -> Result<WriteFaultEars, EarsError> {
-        write_faults::prove(root)?;
-        Ok(WriteFaultEars {
-            root: root.clone(),
-            options: options(root),
+/// Who is made to fault, and when.
+#[derive(Debug)]
+struct Provoked {
+    rate: WriteFaultRate,
+    rounds: BTreeMap<u32, (Process, Rounds)>,
+    /// Processes that are too large, by pid, to be told of.
+    left_out: Vec<(u32, u64)>,
+}
+
+impl Ears {
+    /// Hardware that samples, of this kind. Nobody is listened to yet.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be had.
+    pub fn hardware(kind: Kind, options: &Options) -> Result<Ears, EarsError> {
+        Ears::open(kind.name(), kind, options)
+    }
+
+    /// The hint faults of the kernel's own scans.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub fn hint_faults(options: &Options) -> Result<Ears, EarsError> {
+        let mode = HintFaults::available(&options.root.path("/"))?;
+        if !mode.normal {
+            let setting = options.root.path("proc/sys/kernel/numa_balancing");
+            return Err(EarsError::TieringOnly(setting));
+        }
+        Ears::open("hint faults", Kind::Faults, options)
+    }
+
+    /// Faults that are provoked, if a write of our own is heard.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be.
+    pub fn write_faults(options: &Options, rate: WriteFaultRate) -> Result<Ears, EarsError> {
+        write_faults::prove(&options.root)?;
+        let mut ears = Ears::open("write faults", Kind::Faults, options)?;
+        ears.provoked = Some(Provoked {
             rate,
-            faults: None,
-            processes: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            left_out: Vec::new(),
+        });
+        Ok(ears)
+    }
+
+    fn open(name: &'static str, kind: Kind, options: &Options) -> Result<Ears, EarsError> {
+        // Opened for this process, so that whatever is in the way shows at once.
+        let me = Process::current(&options.root)?;
+        let mut source = SampleSource::open(kind, Scope::Processes(vec![me]), options)?;
+        source.watch(Vec::new())?;
+        Ok(Ears {
+            name,
+            root: options.root.clone(),
+            source,
+            provoked: None,
         })
     }
 
-    /// Resident pages of a process, by its own count; none if it is gone.
-    fn resident(&self, process: Process) -> Result<u64, FsError> {
-        match process.status(&self.root) {
-            Ok(status) => Ok(status.resident.unwrap_or(0) >> 12),
-            Err(FsError::Gone { .. }) => Ok(0),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Ears for WriteFaultEars {
-    fn name(&self) -> &'static str {
-        "write faults"
+    /// A word for people.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
-    fn listen_to(&mut self, processes: &[Process]) -> Result<(), EarsError> {
-        attach(&mut self.faults, processes, &self.options)?;
-        let old = std::mem::take(&mut self.processes);
-        for process in processes {
-            let known = old.get(&process.pid).filter(|(known, _)| known == process);
-            let entry = known.copied().unwrap_or((*process, Rounds::NEW));
-            self.processes.insert(process.pid, entry);
-        }
-        Ok(())
-    }
-
-    fn provoke(&mut self, now: Millis) -> Result<(), EarsError> {
-        let rate = self.rate;
-        let mut due = Vec::new();
-        for (process, rounds) in self.processes.values_mut() {
-            if rounds.is_due(now.0, rate.shortest_ms, rate.per_second) {
-                due.push(*process);
-            }
-        }
-        for process in due {
-            if self.resident(process)? <= rate.most_pages {
-                write_faults::protect(&self.root, process)?;
+    /// From now on these processes, and no others.
+    ///
+    /// # Errors
+    ///
+    /// perf refused.
+    pub fn listen_to(&mut self, processes: &[Process]) -> Result<(), EarsError> {
+        self.source.watch(processes.to_vec())?;
+        if let Some(provoked) = &mut self.provoked {
+            let old = std::mem::take(&mut provoked.rounds);
+            for process in processes {
+                let known = old.get(&process.pid).filter(|(known, _)| known == process);
+                let rounds = known.map_or(Rounds::NEW, |(_, rounds)| *rounds);
+                provoked.rounds.insert(process.pid, (*process, rounds));
             }
         }
         Ok(())
     }
 
-    fn wait(&mut self, patience: Duration) -> Result<(), EarsError> {
-        wait(self.faults.as_ref(), patience)
-    }
-
-    fn drain(&mut self, heard: &mut Vec<Heard>) -> Result<Missing, EarsError> {
-        let Some(faults) = &mut self.faults else {
-            return Ok(Missing::default());
+    /// Does what provokes accesses, where something must.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refused.
+    pub fn provoke(&mut self, now: Millis) -> Result<(), EarsError> {
+        let Some(Provoked {
+            rate,
+            rounds,
+            left_out,
+        }) = &mut self.provoked
+        else {
+            return Ok(());
         };
-        let processes = &mut self.processes;
-        let polled = faults.poll(&mut |fault| {
-            if let Some((_, rounds)) = processes.get_mut(&fault.pid) {
+        for (process, rounds) in rounds.values_mut() {
+            if !rounds.is_due(now.0, rate.shortest_ms, rate.per_second) {
+                continue;
+            }
+            let resident = match process.status(&self.root) {
+                Ok(status) => status.resident.unwrap_or(0),
+                // The next refresh notices.
+                Err(FsError::Gone { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if resident <= rate.most_bytes {
+                write_faults::protect(&self.root, *process)?;
+            } else if !left_out.iter().any(|(pid, _)| *pid == process.pid) {
+                left_out.push((process.pid, resident));
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that are too large to be provoked, with their resident bytes;
+    /// each is told of once.
+    pub fn left_out(&mut self) -> Vec<(u32, u64)> {
+        let provoked = self.provoked.as_mut();
+        let (told, fresh) = provoked.map_or((Vec::new(), Vec::new()), |provoked| {
+            let all = std::mem::take(&mut provoked.left_out);
+            all.into_iter().partition(|(_, resident)| *resident == 0)
+        });
+        if let Some(provoked) = &mut self.provoked {
+            // Zero stands for "told".
+            let now_told = fresh.iter().map(|(pid, _)| (*pid, 0));
+            provoked.left_out = told.into_iter().chain(now_told).collect();
+        }
+        fresh
+    }
+
+    /// Waits until there may be something, `patience` at most.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn wait(&self, patience: Duration) -> Result<(), EarsError> {
+        if self.source.coverage().events == 0 {
+            std::thread::sleep(patience);
+            return Ok(());
+        }
+        self.source.wait(patience)?;
+        Ok(())
+    }
+
+    /// Looks for threads and CPUs that came or went.
+    ///
+    /// # Errors
+    ///
+    /// perf refused an event for one of them.
+    pub fn refresh(&mut self) -> Result<(), EarsError> {
+        self.source.refresh()?;
+        Ok(())
+    }
+
+    /// Adds everything since the last time to `heard`, unless something is
+    /// missing.
+    pub fn drain(&mut self, heard: &mut Vec<Heard>) -> Window {
+        let provoked = &mut self.provoked;
+        let polled = self.source.poll(&mut |access| {
+            if let Some(provoked) = provoked
+                && let Some((_, rounds)) = provoked.rounds.get_mut(&access.pid)
+            {
                 rounds.saw(1);
             }
-            heard.push(Heard {
-                pid: fault.pid,
-                tid: fault.tid,
-                cpu: fault.cpu,
-                address: fault.address,
-                writes: true,
-            });
-        })?;
-        Ok(Missing::from(&polled))
+            if let Some(cpu) = access.cpu {
+                heard.push(Heard {
+                    pid: access.pid,
+                    tid: access.tid,
+                    cpu,
+                    address: access.address,
+                });
+            }
+        });
+        polled.window
+    }
+
+    /// The longest of the periods between samples; none of a source that has no
+    /// such thing.
+    pub fn period(&self) -> Option<u64> {
+        match self.source.kind() {
+            Kind::Faults => None,
+            Kind::Ibs | Kind::Pebs => self.source.periods().map(|(_, period)| period).max(),
+        }
+    }
+
+    /// Sets the periods by what came during the last `elapsed`; see
+    /// [`SampleSource::adapt`]. Faults come one by one.
+    pub fn adapt(&mut self, elapsed: Duration, percent: u32) {
+        if self.source.kind() != Kind::Faults {
+            self.source.adapt(elapsed, percent);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::report::{Event, Reporter};
 use super::threads::Resolved;
 use super::{Balancing, BalancingError, nanos, whereabouts};
+use crate::source::samples::Window;
 use memtide_core::balancing::Clock;
 use memtide_core::balancing::TaskId;
 use memtide_core::balancing::sampled::SampledAccess;
@@ -18,26 +19,14 @@ impl Balancing {
         let began = Instant::now();
         let mut heard = std::mem::take(&mut self.heard);
         heard.clear();
-        let drained = self.ears.drain(&mut heard);
+        let window = self.ears.drain(&mut heard);
+        self.counts.turn = heard.len() as u64;
         self.heard = heard;
-        let missing = drained?;
-        self.counts.turn = self.heard.len() as u64;
-        if !missing.is_none() {
-            self.counts.lost += missing.lost;
-            self.counts.invalid_windows += 1;
-            self.window.2 = true;
-            let at = self.at();
-            let told = self.told_invalid;
-            if told.is_none_or(|told| at.since(told) >= TELL_INVALID_MS) {
-                self.told_invalid = Some(at);
-                let event = Event::WindowInvalid {
-                    lost: missing.lost,
-                    throttled: missing.throttled,
-                };
-                reporter.event(at, event);
-            }
-            self.spent.samples_ns += nanos(began);
-            return Ok(());
+        if let Window::Invalid {
+            lost, throttled, ..
+        } = window
+        {
+            self.invalid(lost, throttled, reporter);
         }
         self.spent.samples_ns += nanos(began);
         if self.heard.is_empty() {
@@ -53,6 +42,18 @@ impl Balancing {
         }
         self.spent.samples_ns += nanos(began);
         counted
+    }
+
+    /// What is missing may all be of one kind, so the rest is no fair share.
+    fn invalid(&mut self, lost: u64, throttled: u64, reporter: &mut dyn Reporter) {
+        let at = self.at();
+        self.counts.lost += lost;
+        self.counts.invalid_windows += 1;
+        let told = self.told_invalid;
+        if told.is_none_or(|told| at.since(told) >= TELL_INVALID_MS) {
+            self.told_invalid = Some(at);
+            reporter.event(at, Event::WindowInvalid { lost, throttled });
+        }
     }
 
     fn owner(&self, pid: u32) -> Option<OwnerId> {

@@ -37,9 +37,7 @@ use crate::mover::{self, Mover, SharedPages};
 use affinity::Affinities;
 use carry::Books;
 use ears::{Ears, EarsError, Heard};
-use memtide_core::balancing::sampled::{
-    PeriodControl, PeriodControlConfig, Plan, Sampled, SampledConfig, SampledError, Stays,
-};
+use memtide_core::balancing::sampled::{Plan, Sampled, SampledConfig, SampledError, Stays};
 use memtide_core::balancing::{
     self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings, SpaceId,
 };
@@ -75,8 +73,6 @@ pub struct Options {
     pub tasks: Tasks,
     /// How often a page must be seen within which window before it moves.
     pub hotness: hotness::Config,
-    /// Samples a second that are wanted of a source with a period.
-    pub target_per_s: u64,
     /// Pages that stay free on each node beyond its high watermark.
     pub headroom: u64,
     /// Most pages a second, in the long run.
@@ -114,8 +110,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const IDLE_PATIENCE: Duration = Duration::from_millis(500);
 /// How long samples come together before something is decided, in ms.
 const BATCH_MS: u64 = 200;
-/// How often the source's period is set anew, in ms.
-const PERIOD_MS: u64 = 1000;
+/// How often the source's period is set anew.
+const STEER_EVERY: Duration = Duration::from_millis(250);
 /// Pages that one turn may move, so that signals are heard.
 const TURN_PAGES: u64 = 16_384;
 
@@ -129,7 +125,7 @@ pub struct Balancing {
     /// Boot to start, in ms: the core's clock runs since boot, so that a process
     /// that is older than this run has its start delay behind it.
     boot_ms: u64,
-    ears: Box<dyn Ears>,
+    ears: Ears,
     processes: Processes,
     /// Managed processes by pid, ascending.
     owners: Vec<(u32, OwnerId)>,
@@ -145,8 +141,8 @@ pub struct Balancing {
     mover: Mover<RunningKernel>,
     heard: Vec<Heard>,
     unknown: Unknown,
-    control: PeriodControl,
-    window: (Millis, u64, bool),
+    /// When the source's period was set.
+    steered: Instant,
     ration: Ration,
     refreshed: Option<Millis>,
     reread: BTreeMap<OwnerId, refresh::Reread>,
@@ -188,7 +184,7 @@ impl Balancing {
         root: Root,
         topology: Topology,
         page: PageSize,
-        ears: Box<dyn Ears>,
+        ears: Ears,
         options: Options,
     ) -> Result<Balancing, BalancingError> {
         let kernel = RunningKernel::new(root.clone());
@@ -207,13 +203,6 @@ impl Balancing {
             tasks: options.tasks != Tasks::Leave,
             ..SampledConfig::new(balancer_config(&topology), pages)
         };
-        let control = PeriodControl::new(PeriodControlConfig {
-            target_per_s: options.target_per_s,
-            period: ears
-                .period()
-                .unwrap_or(PeriodControlConfig::default().period),
-            ..PeriodControlConfig::default()
-        });
         let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let boot_ms = boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000;
         let mut ration = Ration::new(options.cpu_permille, Millis(0));
@@ -233,8 +222,7 @@ impl Balancing {
             mover: Mover::new(kernel, mover),
             heard: Vec::with_capacity(1 << 16),
             unknown: Unknown::default(),
-            control,
-            window: (Millis(0), 0, false),
+            steered: Instant::now(),
             ration,
             refreshed: None,
             reread: BTreeMap::new(),
@@ -263,9 +251,10 @@ impl Balancing {
         let began = Instant::now();
         self.ears.provoke(self.at())?;
         self.spent.protect_ns += nanos(began);
+        self.tell_left_out(reporter);
         self.ears.wait(self.patience())?;
-        self.listen(reporter)?;
         self.steer()?;
+        self.listen(reporter)?;
         if self.at().since(self.acted) >= BATCH_MS {
             self.acted = self.at();
             self.act(reporter)?;
@@ -327,6 +316,16 @@ impl Balancing {
         }
     }
 
+    fn tell_left_out(&mut self, reporter: &mut dyn Reporter) {
+        for (pid, bytes) in self.ears.left_out() {
+            let gib = bytes >> 30;
+            let text = format!(
+                "process {pid} is left out: it holds {gib} GiB, and all that it writes would fault at once"
+            );
+            reporter.event(self.at(), report::Event::Notice { text });
+        }
+    }
+
     fn patience(&self) -> Duration {
         match self.counts.turn {
             0 => IDLE_PATIENCE,
@@ -344,27 +343,24 @@ impl Balancing {
         Millis(self.boot_ms + self.at().0)
     }
 
-    /// Sets the source's period by what came since the last time.
+    /// Sets the source's period by what came since the last time, and looks for
+    /// threads and CPUs that came or went.
     fn steer(&mut self) -> Result<(), BalancingError> {
-        let (began, samples, lost) = self.window;
-        let at = self.at();
-        let length = at.since(began);
-        if self.ears.period().is_none() || length < PERIOD_MS {
+        let elapsed = self.steered.elapsed();
+        if elapsed < STEER_EVERY {
             return Ok(());
         }
-        let seen = balancing::sampled::Seen {
-            samples: self.counts.samples - samples,
-            window_ns: length * 1_000_000,
-            lost,
-        };
-        self.window = (at, self.counts.samples, false);
-        self.control.window(seen);
-        // The tasks' own feedback shifts it within its range.
+        self.steered = Instant::now();
+        let began = Instant::now();
+        self.ears.refresh()?;
+        // The document's feedback, as a share of its first period: who has less to
+        // learn wants fewer samples.
         let first = u64::from(SampleSettings::default().period);
-        let period = self.control.period_for(self.sampled.period(), first);
-        if self.ears.period() != Some(period) {
-            self.ears.set_period(period)?;
-        }
+        let percent = (first * 100)
+            .checked_div(self.sampled.period())
+            .unwrap_or(100);
+        self.ears.adapt(elapsed, percent.clamp(50, 200) as u32);
+        self.spent.refresh_ns += nanos(began);
         Ok(())
     }
 
