@@ -36,6 +36,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_nodes(&machine.topology)?;
     check_privileges(&context.root, args.dry_run)?;
+    let opened = source::open(args.source, &context.root, args.rate)?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -59,7 +60,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
-    let opened = source::open(args.source, &context.root, args.rate)?;
     for notice in &opened.notices {
         printer.notice(notice);
     }

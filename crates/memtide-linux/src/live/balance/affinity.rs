@@ -66,6 +66,13 @@ impl Turn {
     }
 }
 
+/// Whether a living run has the right.
+pub fn is_held(root: &Root) -> bool {
+    std::fs::File::open(root.path(LOCK)).is_ok_and(|file| {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
 /// Why a thread stays where it may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Kept {

@@ -16,7 +16,7 @@ use memtide_core::balancing::gate::Verdict;
 use memtide_core::balancing::sampled::PageMove;
 use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, Space, VirtualPage};
-use memtide_core::units::{Millis, NodeId, PageNumber, PageSize};
+use memtide_core::units::{Millis, NodeId, PageSize};
 use std::collections::BTreeMap;
 
 /// Base pages by what became of them.
@@ -81,8 +81,8 @@ impl<K: Kernel> Books<'_, K> {
         sums
     }
 
-    /// Tells of the pages as if they had moved. They count as stuck then, so that
-    /// each is told of once.
+    /// Tells of the pages as if they had moved, and takes them for moved, so that
+    /// each is told of once and the share of local accesses is what it would be.
     fn pretend(
         &mut self,
         pid: u32,
@@ -95,10 +95,9 @@ impl<K: Kernel> Books<'_, K> {
         for (at, wanted) in job {
             let pages = u64::from(wanted.pages);
             sums.moved += pages;
-            for page in wanted.page.0..wanted.page.0 + pages {
-                self.placement.set_stuck(PageNumber(page));
-            }
-            outcome(wanted, false);
+            let placement = &mut self.placement;
+            placement.set_run(wanted.page, pages, wanted.to, pages > 1);
+            outcome(wanted, true);
             let told = Told::moved(wanted, wanted.from, true);
             runs.add(pid, *at, pages, told, reporter);
         }
@@ -295,3 +294,7 @@ impl Runs {
         reporter.event(self.at, event);
     }
 }
+
+#[cfg(test)]
+#[path = "carry_tests.rs"]
+mod tests;

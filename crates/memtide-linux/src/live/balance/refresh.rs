@@ -54,14 +54,15 @@ impl Balancing {
         for task in self.threads.ended() {
             self.sampled.remove_task(task);
         }
-        if at.since(self.relocated) >= RELOCATE_MS {
+        // A dry run's pages are where it would have moved them.
+        if !self.options.dry_run && at.since(self.relocated) >= RELOCATE_MS {
             self.relocated = at;
             let owners = self.owners.iter().map(|(_, owner)| *owner);
             for section in owners.flat_map(|owner| self.space.sections_of(owner)) {
                 self.placement.clear_unstuck(section);
             }
         }
-        if !self.options.dry_run && at.since(self.unstuck) >= UNSTICK_MS {
+        if at.since(self.unstuck) >= UNSTICK_MS {
             self.unstuck = at;
             self.placement.unstick();
         }
