@@ -5,6 +5,7 @@
 
 pub mod agreement;
 pub mod demo;
+pub mod demo_sets;
 mod hot_set;
 pub mod init;
 pub mod measure;

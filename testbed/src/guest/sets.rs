@@ -41,9 +41,6 @@ pub struct Options {
     /// Threads of each set
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
-    /// Leave all memory bound to these nodes
-    #[arg(long, value_delimiter = ',')]
-    pub bind: Vec<u32>,
     /// Only read after the start
     #[arg(long)]
     pub read_only: bool,
@@ -97,7 +94,7 @@ pub fn main(options: &Options) -> Result<()> {
     }
 }
 
-/// Memory on its node, free of any policy afterwards or bound for good.
+/// Memory on its node, free of any policy of its own afterwards.
 fn place(options: &Options, (cpus, memory): (Option<u32>, u32)) -> Result<Set> {
     let mapping = Mapping::new(options.size << 20, Backing::Anonymous)?;
     mapping.advise(libc::MADV_NOHUGEPAGE)?;
@@ -105,11 +102,9 @@ fn place(options: &Options, (cpus, memory): (Option<u32>, u32)) -> Result<Set> {
     for page in 0..mapping.pages() {
         mapping.touch(page, 0);
     }
-    let after = match options.bind.iter().fold(0, |mask, node| mask | 1 << node) {
-        0 => Policy::Default,
-        mask => Policy::BindAll(mask),
-    };
-    mapping.set_policy(after).context("cannot set the policy")?;
+    mapping
+        .set_policy(Policy::Default)
+        .context("cannot free the memory of its policy")?;
     let cpus = cpus.map(cpus_of).transpose()?;
     let read_only = options.read_only;
     Ok(Set {

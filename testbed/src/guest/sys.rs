@@ -21,8 +21,6 @@ pub enum Policy {
     Default,
     /// Only the given node.
     Bind(u32),
-    /// Only the nodes whose bits are set.
-    BindAll(u64),
 }
 
 impl Policy {
@@ -31,7 +29,6 @@ impl Policy {
         match self {
             Self::Default => (0, 0),
             Self::Bind(node) => (2, 1 << node),
-            Self::BindAll(nodes) => (2, nodes),
         }
     }
 }

@@ -186,6 +186,7 @@ impl Ears {
         else {
             return Ok(());
         };
+        let mut refreshed = false;
         for (process, rounds) in rounds.values_mut() {
             if !rounds.is_due(now.0, rate.shortest_ms, rate.per_second) {
                 continue;
@@ -196,11 +197,18 @@ impl Ears {
                 Err(FsError::Gone { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
-            if resident <= rate.most_bytes {
-                write_faults::protect(&self.root, *process)?;
-            } else if !left_out.iter().any(|(pid, _)| *pid == process.pid) {
-                left_out.push((process.pid, resident));
+            if resident > rate.most_bytes {
+                if !left_out.iter().any(|(pid, _)| *pid == process.pid) {
+                    left_out.push((process.pid, resident));
+                }
+                continue;
             }
+            // Most faults come at once: threads that are not listened to yet
+            // would take them unheard.
+            if !std::mem::replace(&mut refreshed, true) {
+                self.source.refresh()?;
+            }
+            write_faults::protect(&self.root, *process)?;
         }
         Ok(())
     }

@@ -144,6 +144,8 @@ pub struct Balancing {
     /// When the source's period was set.
     steered: Instant,
     ration: Ration,
+    /// What it took to begin.
+    cpu_before: Duration,
     refreshed: Option<Millis>,
     reread: BTreeMap<OwnerId, refresh::Reread>,
     relocated: Millis,
@@ -206,7 +208,8 @@ impl Balancing {
         let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let boot_ms = boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000;
         let mut ration = Ration::new(options.cpu_permille, Millis(0));
-        ration.begin(own_cpu().as_micros() as u64);
+        let cpu_before = own_cpu();
+        ration.begin(cpu_before.as_micros() as u64);
         Ok(Balancing {
             processes: Processes::new(root.clone(), page, options.selection.clone()),
             owners: Vec::new(),
@@ -224,6 +227,7 @@ impl Balancing {
             unknown: Unknown::default(),
             steered: Instant::now(),
             ration,
+            cpu_before,
             refreshed: None,
             reread: BTreeMap::new(),
             relocated: Millis(0),
@@ -290,7 +294,8 @@ impl Balancing {
             } = self.spent;
             refresh_ns + protect_ns + samples_ns + locate_ns + decide_ns + move_ns
         };
-        let percent = 100.0 * cpu.as_secs_f64() / elapsed.as_secs_f64().max(0.001);
+        let since = cpu.saturating_sub(self.cpu_before);
+        let percent = 100.0 * since.as_secs_f64() / elapsed.as_secs_f64().max(0.001);
         Status {
             at_ms: self.at().0,
             source: self.ears.name(),

@@ -175,7 +175,7 @@ pub struct Status {
     /// Processor time of this process.
     #[serde(rename = "cpu_s", serialize_with = "as_seconds")]
     pub cpu: Duration,
-    /// Its share of one CPU since the start, in percent.
+    /// The share of one CPU that the loop has taken since it began, in percent.
     pub cpu_percent: f64,
     /// The share that it may take in the long run.
     pub cpu_limit_percent: f64,

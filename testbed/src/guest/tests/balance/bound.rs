@@ -1,19 +1,28 @@
 //! A process bound to nodes 1 and 3 of four: its pages go to and fro between those, and no page is
 //! ever seen elsewhere, although threads on node 0 use some.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{GOAL, PROMISED, TABLE, balance, cells, end, number, sets, shares, summary};
+use super::{GOAL, PROMISED, TABLE, balance, cells, end, number, shares, summary};
 use crate::guest::memtide::Memtide;
-use crate::guest::subject::census_hot;
+use crate::guest::subject::{Victim, census_hot};
 use crate::guest::tests::Context;
+
+fn with(mut command: Command, words: &str) -> Command {
+    command.args(words.split_whitespace());
+    command
+}
 
 pub(super) fn stays_within(context: &mut Context) -> Result<()> {
     // Sets on nodes 1 and 3 have their memory swapped; the third is used from node 0 and may not go
     // there.
-    let victim = sets("--bind 1,3 --threads 1 --size 8 --set 1:3 --set 3:1 --set 0:1")?;
+    let mut command = Command::new("memtide");
+    command.args(["run", "--membind", "1,3", "/init", "sets"]);
+    let words = "--threads 1 --size 8 --set 1:3 --set 3:1 --set 0:1";
+    let victim = Victim::spawn(with(command, words), 3)?;
     let known = victim.known_pages();
     let allowed = |context: &str| -> Result<()> {
         let census = census_hot(&known, &[1, 3])?;

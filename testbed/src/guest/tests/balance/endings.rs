@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{PATIENCE, PROMISED, balance, end, events, number, sets, shares, summary, until_home};
+use super::{
+    PATIENCE, PROMISED, TABLE, balance, cells, end, events, number, sets, shares, summary,
+    until_home,
+};
 use crate::guest::memtide::Memtide;
 use crate::guest::subject::Victim;
 use crate::guest::tests::Context;
@@ -101,6 +104,29 @@ fn refuses(context: &mut Context, command: Command, words: &[&str]) -> Result<()
     for word in words {
         ensure!(line.contains(word), "{line:?} does not name {word:?}");
     }
+    Ok(())
+}
+
+/// What it takes while nobody uses memory: under 1 % of a CPU in the better of two windows, on an
+/// emulated processor that takes ten to twenty times as long as a real one.
+pub(super) fn idle(context: &mut Context) -> Result<()> {
+    const WINDOW: Duration = Duration::from_secs(4);
+    let victim = Victim::start("--size 64 --hot 0 --node 1 --busy 1", 1)?;
+    let memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
+    std::thread::sleep(Duration::from_secs(3));
+    let mut shares = Vec::new();
+    for _ in 0..2 {
+        let (before, began) = (memtide.cpu_seconds(), Instant::now());
+        std::thread::sleep(WINDOW);
+        let spent = memtide.cpu_seconds() - before;
+        shares.push(100.0 * spent / began.elapsed().as_secs_f64());
+    }
+    end(memtide)?;
+    let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+    let shown = shares.iter().map(|share| format!("{share:.2}"));
+    let shown = shown.collect::<Vec<_>>().join(" and ");
+    context.row(TABLE, cells("idle", &[("own CPU %", shown)]))?;
+    ensure!(least < 1.0, "{least:.2} % of a CPU while nothing happens");
     Ok(())
 }
 

@@ -37,9 +37,10 @@ const TABLE: &str = "balance";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 9] = [
+const QUIET: [(&str, &str, Promise); 10] = [
     ("two-sets/memtide", "two-socket", two_sets::memtide),
     ("read-only", "two-socket", two_sets::reads_are_not_seen),
+    ("idle", "two-socket", endings::idle),
     ("dry-run", "two-socket", two_sets::dry_run),
     ("tasks", "two-socket", tasks::set_and_put_back),
     ("tasks/killed", "two-socket", tasks::killed),

@@ -10,8 +10,10 @@ use super::{PATIENCE, balance, end, events, number, sets, summary};
 use crate::guest::memtide::Memtide;
 use crate::guest::tests::Context;
 
-/// Two sets pinned by themselves and one that may run anywhere, whose memory is on node 1.
+/// A set that may run anywhere, with its memory on node 1, and one that pinned itself.
 const SETS: &str = "--size 8 --set any:1 --set 0:0";
+/// The CPUs of each node.
+const NODES: [&str; 2] = ["0-1", "2-3"];
 
 /// The CPUs that each thread of `pid` may run on.
 fn affinities(pid: u32) -> Result<BTreeMap<u32, String>> {
@@ -54,12 +56,14 @@ fn wait_for(
     }
 }
 
-/// The two free threads get the CPUs of node 1 (2 and 3), the pinned ones keep theirs; after SIGTERM
-/// everything is as before, and each change was told of.
+/// A free thread gets the CPUs of one node (its memory's: which of the two moves is for memtide to
+/// choose), the pinned ones keep theirs; after SIGTERM everything is as before, and each change was
+/// told of.
 pub(super) fn set_and_put_back(context: &mut Context) -> Result<()> {
     let victim = sets(SETS)?;
     let pid = victim.truth().pid;
     let before = affinities(pid)?;
+    let free = |now: &BTreeMap<u32, String>| now.values().filter(|cpus| *cpus == "0-3").count();
     let pinned = |now: &BTreeMap<u32, String>| {
         let was = before.iter().filter(|(_, cpus)| *cpus == "0-1");
         was.clone().count() == 2 && was.clone().all(|(tid, cpus)| now.get(tid) == Some(cpus))
@@ -67,9 +71,15 @@ pub(super) fn set_and_put_back(context: &mut Context) -> Result<()> {
     ensure!(pinned(&before), "the second set is not pinned: {before:?}");
     let words = ["--source", "writes", "--tasks", "--rate", "20000"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
-    let lent = |now: &BTreeMap<u32, String>| now.values().any(|cpus| cpus == "2-3");
+    let lent = |now: &BTreeMap<u32, String>| free(now) < free(&before);
     wait_for(pid, "a move of a thread", &mut memtide, lent)?;
-    ensure!(pinned(&affinities(pid)?), "a pinned thread was moved");
+    let meanwhile = affinities(pid)?;
+    ensure!(pinned(&meanwhile), "a pinned thread was moved");
+    let odd = |cpus: &&String| *cpus != "0-3" && !NODES.contains(&cpus.as_str());
+    ensure!(
+        meanwhile.values().find(odd).is_none(),
+        "not a node's CPUs: {meanwhile:?}"
+    );
     let lines = end(memtide)?;
     let after = affinities(pid)?;
     ensure!(after == before, "{after:?} instead of {before:?}");
@@ -92,7 +102,8 @@ pub(super) fn killed(_: &mut Context) -> Result<()> {
     let before = affinities(pid)?;
     let words = ["--source", "writes", "--tasks", "--rate", "20000"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
-    let lent = |now: &BTreeMap<u32, String>| now.values().any(|cpus| cpus == "2-3");
+    let lent =
+        |now: &BTreeMap<u32, String>| now.values().any(|cpus| NODES.contains(&cpus.as_str()));
     wait_for(pid, "a move of a thread", &mut memtide, lent)?;
     memtide.end(Signal::KILL)?;
     ensure!(lent(&affinities(pid)?), "who was killed put something back");

@@ -138,7 +138,7 @@ pub(super) fn reads_are_not_seen(context: &mut Context) -> Result<()> {
 pub(super) fn dry_run(context: &mut Context) -> Result<()> {
     let victim = sets(SWAPPED)?;
     let known = victim.known_pages();
-    let words = ["--source", "writes", "--dry-run", "--seconds", "6"];
+    let words = ["--source", "writes", "--dry-run", "--seconds", "4"];
     let ended = Memtide::spawn(balance(&words, &victim))?.wait(PATIENCE)?;
     let lines = super::events(&ended)?;
     let there = shares(&known, &[1, 0])?;
