@@ -121,6 +121,9 @@ pub enum Pattern {
     Random,
     /// In order.
     Sequential,
+    /// Page after page, a line of each: independent addresses, but threads that go over the same
+    /// memory meet at the same page.
+    Sweep,
 }
 
 /// What memory a mapping has.

@@ -68,6 +68,19 @@ impl Account {
         entry.ns += ns;
     }
 
+    /// Everything `times` as often.
+    #[must_use]
+    pub fn times(&self, times: u64) -> Account {
+        Account {
+            entries: self.entries.map(|entry| Entry {
+                events: entry.events * times,
+                ns: entry.ns * times,
+            }),
+            pages_moved: self.pages_moved * times,
+            pages_failed: self.pages_failed * times,
+        }
+    }
+
     /// What a cause came to.
     #[must_use]
     pub fn of(&self, cause: Cause) -> Entry {
