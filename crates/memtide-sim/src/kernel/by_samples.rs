@@ -16,7 +16,7 @@ use super::migrate::{Initiator, MoveReason};
 use super::page_view::PageView;
 use super::{Kernel, Who};
 use crate::config::Acts;
-use crate::hardware::{Hardware, Sample, ServedBy};
+use crate::hardware::{Hardware, HardwareCounters, Sample, ServedBy};
 use crate::page::{Flags, Slot};
 use crate::workload::Kind;
 use memtide_core::balancing::sampled::{Cause, Plan, Sampled, SampledAccess, SampledConfig};
@@ -276,6 +276,15 @@ impl Kernel {
         };
         if who.node != node {
             self.run_on(hw, sampled.balancer_mut(), &who, node);
+        }
+    }
+
+    /// Books what other CPUs lost by a flush for balancing, from what was counted before it.
+    pub(super) fn book_shootdown(&mut self, hw: &Hardware, before: HardwareCounters, sent_ns: u64) {
+        let received = hw.counters.tlb_shootdowns - before.tlb_shootdowns;
+        let ns = (hw.counters.shootdown_ns - before.shootdown_ns).saturating_sub(sent_ns);
+        if received > 0 {
+            self.balance.account.add(Cause::Shootdown, received, ns);
         }
     }
 

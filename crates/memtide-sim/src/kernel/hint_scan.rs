@@ -185,7 +185,15 @@ impl Arming<'_> {
 
     fn flush(&mut self, space: u16, slots: &[Slot]) {
         match self.balance.scan_flushes.due(1, self.scale) {
-            true => self.ns += self.hw.flush_pages(space, slots, Some(self.who.cpu)),
+            true => {
+                let before = self.hw.counters;
+                let sent_ns = self.hw.flush_pages(space, slots, Some(self.who.cpu));
+                self.ns += sent_ns;
+                let received = self.hw.counters.tlb_shootdowns - before.tlb_shootdowns;
+                let ns = self.hw.counters.shootdown_ns - before.shootdown_ns;
+                let account = &mut self.balance.account;
+                account.add(Cause::Shootdown, received, ns.saturating_sub(sent_ns));
+            }
             false => self.hw.forget_pages(space, slots),
         }
     }

@@ -20,6 +20,7 @@ use super::{Kernel, Who};
 use crate::hardware::Hardware;
 use crate::hardware::tlb::Translation;
 use crate::page::{Flags, Frame, LAST_NONE, Slot};
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::units::{NodeId, PageNumber};
 use memtide_core::vmstat::Counter;
 
@@ -120,7 +121,12 @@ impl Kernel {
                 Some(_) => true,
                 None => self.balance.move_flushes.due(batches, scale),
             };
-            report.ns += self.flush_parcels(hw, &parcels, by.cpu, charged);
+            let before = hw.counters;
+            let sent_ns = self.flush_parcels(hw, &parcels, by.cpu, charged);
+            report.ns += sent_ns;
+            if why == MoveReason::Balancing {
+                self.book_shootdown(hw, before, sent_ns);
+            }
             self.deliver(hw, &parcels, target, by, &mut report);
         }
         self.count_moves(&parcels, target, why, &report);
@@ -323,6 +329,9 @@ impl Kernel {
             None => self.settle(self.head(slot)),
         }
         self.overhead.migration_wait_ns += ns;
+        if self.balance.batches.is_some() {
+            self.balance.account.add(Cause::Wait, 1, ns);
+        }
         ns
     }
 
@@ -391,6 +400,7 @@ impl Kernel {
             self.fail_to_move(hw, who, slot, flight.owner, from);
         }
         self.overhead.migration_wait_ns += ns;
+        self.balance.account.add(Cause::Wait, 1, ns);
         let head = self.head(slot);
         self.let_through(hw, who, head, write);
         ns
