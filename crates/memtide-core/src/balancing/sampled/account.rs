@@ -2,8 +2,8 @@
 //!
 //! The document's table has three causes for samples (the interrupt, the work
 //! that it leaves for the task, the context switch that sets the sampler anew)
-//! and two for hint faults. Here are those and what batches add, in one table for
-//! both, so that rows compare.
+//! and two for hint faults. Here are those, what batches add, and what the document
+//! leaves out: waiting for pages on the move, and the interrupts of other CPUs.
 
 use serde::Serialize;
 
@@ -25,11 +25,15 @@ pub enum Cause {
     Decide,
     /// Moving pages.
     Move,
+    /// Tasks' waiting for pages on the move.
+    Wait,
+    /// Other CPUs' interrupts, to forget where pages were.
+    Shootdown,
 }
 
 impl Cause {
     /// All, in the table's order.
-    pub const ALL: [Cause; 7] = [
+    pub const ALL: [Cause; 9] = [
         Cause::Fault,
         Cause::Scan,
         Cause::Interrupt,
@@ -37,6 +41,8 @@ impl Cause {
         Cause::Switch,
         Cause::Decide,
         Cause::Move,
+        Cause::Wait,
+        Cause::Shootdown,
     ];
 }
 
@@ -66,6 +72,19 @@ impl Account {
         let entry = &mut self.entries[cause as usize];
         entry.events += events;
         entry.ns += ns;
+    }
+
+    /// Everything `times` as often.
+    #[must_use]
+    pub fn times(&self, times: u64) -> Account {
+        Account {
+            entries: self.entries.map(|entry| Entry {
+                events: entry.events * times,
+                ns: entry.ns * times,
+            }),
+            pages_moved: self.pages_moved * times,
+            pages_failed: self.pages_failed * times,
+        }
     }
 
     /// What a cause came to.

@@ -146,6 +146,11 @@ impl Sampled {
         &self.balancer
     }
 
+    /// The same, for a backend that moves tasks about by itself.
+    pub fn balancer_mut(&mut self) -> &mut Balancer {
+        &mut self.balancer
+    }
+
     /// How often pages are seen.
     #[must_use]
     pub fn store(&self) -> &Store {

@@ -5,8 +5,9 @@
 //! Eight bytes a page, in sections of 32768 pages that appear at first touch.
 //!
 //! *Rest.* A page that has moved `n` times in a row rests `rest << (n - 1)`, at
-//! most 64 times the first rest. If it was left where it is for four times its
-//! rest, the row begins anew.
+//! most 64 times the first rest. If it was left where it is for sixteen times its
+//! rest, the row begins anew. So two nodes that fight over a page move it a few
+//! times, and then about once in sixteen first rests.
 
 use super::super::cpupid::Cpupid;
 use crate::dense::{SECTION_PAGES, sections_for};
@@ -19,7 +20,7 @@ const TIME_MASK: u32 = (1 << MOVES_SHIFT) - 1;
 /// The longest rest is the first, doubled so many times.
 const DOUBLINGS: u32 = 6;
 /// A page at rest for so many rests begins anew.
-const FORGIVEN: u64 = 4;
+const FORGIVEN: u64 = 16;
 const QUEUED: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
@@ -183,8 +184,8 @@ mod tests {
         assert!(notes.rests(PAGE, rest, 3200 + 2047) && !notes.rests(PAGE, rest, 3200 + 2048));
         notes.moved(PAGE, rest, 6400);
         assert!(notes.rests(PAGE, rest, 6400 + 4080) && !notes.rests(PAGE, rest, 6400 + 4096));
-        // Four rests of 4096 ms later it is as if it had never moved.
-        let later = 6400 + 4 * 4096;
+        // Sixteen rests of 4096 ms later it is as if it had never moved.
+        let later = 6400 + 16 * 4096;
         notes.moved(PAGE, rest, later);
         assert!(!notes.rests(PAGE, rest, later + 1024));
         // At most 64 times the first.

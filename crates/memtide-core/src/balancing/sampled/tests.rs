@@ -434,10 +434,11 @@ proptest! {
                 sampled.outcome(&done, true, Millis(now));
             }
         }
-        // 1 + 1 + 2 + 4 + ... s between moves: in T seconds at most log2(T) + 2,
-        // beyond 63 s one a minute more.
+        // 1 + 2 + 4 + ... s between moves in a row: in T seconds at most log2(T) + 2.
+        // A row of n ends after a pause of 16 * 2^(n-1) s, which allows at most one
+        // more for each 16 s.
         let seconds = (now - 1000) / 1000 + 1;
-        let most = u64::from(seconds.ilog2()) + 2 + seconds / 63;
+        let most = u64::from(seconds.ilog2()) + 2 + seconds / 16;
         for page in 0..6 {
             let moves = plain.moved.iter().filter(|m| m.1 == page).count() as u64;
             prop_assert!(moves <= most, "{moves} moves of page {page} in {seconds} s");
