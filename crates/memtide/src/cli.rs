@@ -10,7 +10,7 @@
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 
-use crate::{balance, doctor, policy, rebalance, run, sim, tier, topology, weights};
+use crate::{balance, doctor, policy, rebalance, run, sim, tier, topology, trace, weights};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -50,6 +50,7 @@ enum Command {
     Run(Printing<run::Args>),
     Sim(sim::Args),
     Tier(Printing<tier::Args>),
+    Trace(Printing<trace::Args>),
     Weights(Printing<weights::Args>),
 }
 
@@ -154,6 +155,7 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Run(args) => args.with(context, run::run),
         Command::Sim(args) => sim::run(args, &context),
         Command::Tier(args) => args.with(context, tier::run),
+        Command::Trace(args) => args.with(context, trace::run),
         Command::Weights(args) => args.with(context, weights::run),
     }
 }

@@ -14,6 +14,7 @@ mod sim;
 mod source;
 mod tier;
 mod topology;
+mod trace;
 mod weight_words;
 mod weights;
 

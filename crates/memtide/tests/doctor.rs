@@ -127,6 +127,28 @@ fn one_tier_is_no_failure() {
 }
 
 #[test]
+fn what_samples_accesses_is_found_by_reading() {
+    let machine = Machine::copy("one-node");
+    let (_, without) = document(machine.root(), &[]);
+    for name in ["ibs", "pebs"] {
+        let (state, why) = check(&without, name);
+        assert_eq!(state, "unavailable");
+        assert!(why.contains("sys/bus/event_source/devices"), "{why}");
+    }
+    assert_eq!(check(&without, "page_faults").0, "not_probed");
+    let unit = "sys/bus/event_source/devices/ibs_op";
+    machine.write(&format!("{unit}/type"), "11\n");
+    machine.write(&format!("{unit}/format/cnt_ctl"), "config:19\n");
+    let (_, with) = document(machine.root(), &[]);
+    assert_eq!(check(&with, "ibs").0, "not_probed");
+    machine.write(&format!("{unit}/format/cnt_ctl"), "nonsense\n");
+    let (_, damaged) = document(machine.root(), &[]);
+    let (state, why) = check(&damaged, "ibs");
+    assert_eq!(state, "broken");
+    assert!(why.contains("format/cnt_ctl"), "{why}");
+}
+
+#[test]
 fn anothers_damon_is_busy_and_stays_as_it_is() {
     let machine = Machine::copy("two-sockets-cxl-hmat");
     machine.write(KDAMONDS, "1\n");

@@ -2,7 +2,7 @@
 
 use super::ring::{self, Record, Scratch, Walk};
 use crate::sys::perf_event::{self, RingMap, Watch};
-use perf_event_open_sys::bindings::perf_event_attr;
+use perf_event_open_sys::bindings::{self as b, perf_event_attr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::CString;
 use std::io;
@@ -93,6 +93,19 @@ impl EventError {
 pub fn paranoid(root: &Path) -> Option<i32> {
     let path = root.join("proc/sys/kernel/perf_event_paranoid");
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The `read_format` of an event whose [`Event::run_times`] are asked for.
+pub const RUN_TIMES: u64 =
+    (b::PERF_FORMAT_TOTAL_TIME_ENABLED | b::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
+
+/// How long an event should have counted, and how long it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunTimes {
+    /// Nanoseconds for which it was on and what it watches ran.
+    pub enabled_ns: u64,
+    /// Those of them during which it had a counter.
+    pub running_ns: u64,
 }
 
 /// What [`wait`] ended with.
@@ -199,6 +212,26 @@ impl Event {
     /// The unit cannot count that far.
     pub fn set_period(&self, period: u64) -> io::Result<()> {
         perf_event::set_period(self.fd.as_fd(), period)
+    }
+
+    /// Nanoseconds for which it should have counted, and for which it did: less
+    /// where it has to share the unit, none where somebody else keeps it. Only
+    /// of an event that was opened with [`RUN_TIMES`].
+    ///
+    /// # Errors
+    ///
+    /// What read(2) says.
+    pub fn run_times(&self) -> io::Result<RunTimes> {
+        let mut words = [0; 24];
+        match rustix::io::read(&self.fd, &mut words)? {
+            // Value, then the two times.
+            24 => Ok(RunTimes {
+                enabled_ns: ring::u64_at(&words, 8).unwrap_or(0),
+                running_ns: ring::u64_at(&words, 16).unwrap_or(0),
+            }),
+            // It could not be put on the unit at all.
+            _ => Ok(RunTimes::default()),
+        }
     }
 
     /// Whether what it watched has ended; then no more records come.

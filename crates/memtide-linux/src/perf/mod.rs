@@ -14,8 +14,11 @@ pub mod access;
 pub mod data_src;
 pub mod decoder;
 pub mod event;
+#[cfg(test)]
+pub mod forge;
 pub mod ibs;
 pub mod pmu;
+pub mod recording;
 pub mod ring;
 pub mod sample;
 pub mod tracepoint;

@@ -73,11 +73,29 @@ pub struct Walk {
     pub malformed_bytes: u64,
 }
 
+impl Walk {
+    /// One more record, and what it says is missing.
+    pub(crate) fn count(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        let number = |at| u64_at(record.body, at).unwrap_or(0);
+        match record.kind {
+            bindings::PERF_RECORD_SAMPLE => self.samples += 1,
+            // id, lost
+            bindings::PERF_RECORD_LOST => self.lost = self.lost.saturating_add(number(8)),
+            bindings::PERF_RECORD_LOST_SAMPLES => {
+                self.lost = self.lost.saturating_add(number(0));
+            }
+            bindings::PERF_RECORD_THROTTLE => self.throttled += 1,
+            _ => {}
+        }
+    }
+}
+
 impl std::ops::AddAssign for Walk {
     fn add_assign(&mut self, other: Walk) {
         self.records += other.records;
         self.samples += other.samples;
-        self.lost += other.lost;
+        self.lost = self.lost.saturating_add(other.lost);
         self.throttled += other.throttled;
         self.malformed_bytes += other.malformed_bytes;
     }
@@ -117,16 +135,9 @@ pub fn walk(
             copy(older, newer, start, joined);
             joined
         };
-        seen.records += 1;
-        match kind {
-            bindings::PERF_RECORD_SAMPLE => seen.samples += 1,
-            // id, lost
-            bindings::PERF_RECORD_LOST => seen.lost += u64_at(body, 8).unwrap_or(0),
-            bindings::PERF_RECORD_LOST_SAMPLES => seen.lost += u64_at(body, 0).unwrap_or(0),
-            bindings::PERF_RECORD_THROTTLE => seen.throttled += 1,
-            _ => {}
-        }
-        each(Record { kind, misc, body });
+        let record = Record { kind, misc, body };
+        seen.count(&record);
+        each(record);
         at = end;
     }
     seen

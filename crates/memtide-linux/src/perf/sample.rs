@@ -3,9 +3,9 @@
 //! A `PERF_RECORD_SAMPLE` holds exactly the fields that the event's
 //! `sample_type` asked for, in an order that the kernel fixes and that differs
 //! from the order of the bits. Every field here is 8 bytes (some are two
-//! 4-byte halves) except the raw payload of a tracepoint, which carries its
-//! own length. Fields of other shapes (call chains, registers, stacks) are
-//! refused when the layout is built, so that decoding cannot go astray later.
+//! 4-byte halves) except the raw payload of a tracepoint and the call chain,
+//! which carry their own lengths; a call chain is passed over. Fields of other
+//! shapes (branches, registers, stacks) are refused when the layout is built, so that decoding cannot go astray later.
 //! (Kernel interface: `perf_event_open(2)`, "PERF_RECORD_SAMPLE".)
 
 use super::ring::{u32_at, u64_at};
@@ -21,6 +21,7 @@ const KNOWN: u32 = b::PERF_SAMPLE_IDENTIFIER
     | b::PERF_SAMPLE_STREAM_ID
     | b::PERF_SAMPLE_CPU
     | b::PERF_SAMPLE_PERIOD
+    | b::PERF_SAMPLE_CALLCHAIN
     | b::PERF_SAMPLE_RAW
     | b::PERF_SAMPLE_WEIGHT
     | b::PERF_SAMPLE_WEIGHT_STRUCT
@@ -98,6 +99,11 @@ impl SampleLayout {
         }
     }
 
+    /// The fields of `sample_type` that can be decoded.
+    pub fn known() -> u32 {
+        KNOWN
+    }
+
     /// The `sample_type` to open the event with.
     pub fn sample_type(self) -> u64 {
         self.0.into()
@@ -120,6 +126,7 @@ impl SampleLayout {
         fields.next(b::PERF_SAMPLE_STREAM_ID)?;
         sample.cpu = fields.next_pair(b::PERF_SAMPLE_CPU)?.map(|(cpu, _)| cpu);
         sample.period = fields.next(b::PERF_SAMPLE_PERIOD)?;
+        fields.skip_callchain()?;
         sample.raw = fields.next_raw()?;
         sample.weight = fields.next(b::PERF_SAMPLE_WEIGHT | b::PERF_SAMPLE_WEIGHT_STRUCT)?;
         sample.data_src = fields.next(b::PERF_SAMPLE_DATA_SRC)?;
@@ -157,6 +164,18 @@ impl<'a> Fields<'a> {
         let pair = (u32_at(self.body, self.at)?, u32_at(self.body, self.at + 4)?);
         self.at += 8;
         Some(Some(pair))
+    }
+
+    /// A count, then as many instruction pointers.
+    fn skip_callchain(&mut self) -> Option<()> {
+        if let Some(entries) = self.next(b::PERF_SAMPLE_CALLCHAIN)? {
+            let bytes = usize::try_from(entries).ok()?.checked_mul(8)?;
+            self.at = self
+                .at
+                .checked_add(bytes)
+                .filter(|at| *at <= self.body.len())?;
+        }
+        Some(())
     }
 
     fn next_raw(&mut self) -> Option<Option<&'a [u8]>> {
@@ -226,10 +245,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_chain_is_passed_over() {
+        let layout = SampleLayout::new(u64::from(
+            b::PERF_SAMPLE_CALLCHAIN | b::PERF_SAMPLE_DATA_SRC,
+        ))
+        .unwrap();
+        let mut body = Vec::new();
+        for word in [2u64, 0x1000, 0x2000, 77] {
+            body.extend(word.to_ne_bytes());
+        }
+        assert_eq!(layout.decode(&body).unwrap().data_src, Some(77));
+        // It claims more entries than there are bytes, at last more than any record.
+        for entries in [4u64, u64::MAX, u64::MAX / 8] {
+            body[..8].copy_from_slice(&entries.to_ne_bytes());
+            assert_eq!(layout.decode(&body), None);
+        }
+    }
+
+    #[test]
     fn a_field_of_another_shape_is_refused() {
-        let asked = u64::from(b::PERF_SAMPLE_CALLCHAIN | b::PERF_SAMPLE_TID);
+        let asked = u64::from(b::PERF_SAMPLE_BRANCH_STACK | b::PERF_SAMPLE_TID);
         let refused = SampleLayout::new(asked).unwrap_err();
-        assert_eq!(refused.unknown, u64::from(b::PERF_SAMPLE_CALLCHAIN));
+        assert_eq!(refused.unknown, u64::from(b::PERF_SAMPLE_BRANCH_STACK));
         assert!(SampleLayout::new(1 << 40).is_err());
     }
 

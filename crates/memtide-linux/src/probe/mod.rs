@@ -11,7 +11,8 @@
 //!
 //! Each proof does the thing itself, on a few pages of this process, with an
 //! outcome that is known beforehand, and compares. A thread touches 64 of 512
-//! pages, and exactly these must be reported ([`source`], judged by [`judge`]);
+//! pages, and exactly these must be reported ([`source`] and [`samples`], judged
+//! by [`judge`]);
 //! pages go to another node and back and are asked for ([`mover`]); a page map
 //! must show exactly what was touched ([`pagemap`]).
 //!
@@ -26,6 +27,7 @@
 pub mod judge;
 pub mod mover;
 pub mod pagemap;
+pub mod samples;
 pub mod source;
 pub mod standing;
 pub mod toucher;

@@ -25,6 +25,9 @@ pub enum Pace {
     /// Without a pause. The kernel takes pages away for hint faults only from
     /// threads that use up processor time.
     Busy,
+    /// Nothing but reads, translations kept: for samplers, which would otherwise
+    /// mostly see the flushing.
+    ReadOnly,
 }
 
 /// The running thread; it ends when this is dropped.
@@ -51,6 +54,9 @@ impl Toucher {
             while !stopped.load(Ordering::Relaxed) {
                 for &page in &hot {
                     std::hint::black_box(pages.read(page));
+                }
+                if pace == Pace::ReadOnly {
+                    continue;
                 }
                 // It worked above, on the same pages.
                 let _ = scratch.flush_translations();

@@ -122,6 +122,9 @@ impl Verdict {
 
 /// The names of the checks that try sources.
 pub const SOURCES: [&str; 3] = ["damon", "hint_faults", "page_table"];
+/// The names of the checks that try sampled accesses, which balancing takes and
+/// tiering does without.
+pub const SAMPLES: [&str; 3] = ["ibs", "pebs", "page_faults"];
 /// The name of the check that tries the mover.
 pub const MOVER: &str = "mover";
 

@@ -3,7 +3,7 @@
 //! A source is a line of [`CANDIDATES`]: what it needs, what can be said of it by
 //! reading, and how it is opened. Everything else is the same for all of them.
 
-use super::check::{Check, Figures, Finding, MOVER, SOURCES, State};
+use super::check::{Check, Figures, Finding, MOVER, SAMPLES, SOURCES, State};
 use super::machine::{Machine, refused};
 use crate::source::damon_options;
 use anyhow::Context as _;
@@ -14,6 +14,7 @@ use memtide_linux::fs::proc;
 use memtide_linux::live::kernel::RunningKernel;
 use memtide_linux::mover::Process;
 use memtide_linux::perf::tracepoint::TracepointError;
+use memtide_linux::probe::samples as sampled;
 use memtide_linux::probe::source::{Conditions, Unproved, words};
 use memtide_linux::probe::standing::Standing;
 use memtide_linux::probe::toucher::Pace;
@@ -25,6 +26,7 @@ use memtide_linux::source::from_page_table::PageTableSource;
 use memtide_linux::source::hint_faults::{self, HintFaults};
 use memtide_linux::source::observe::Source;
 use memtide_linux::source::page_table;
+use memtide_linux::source::samples::{Kind, Lack, SampleError, plan};
 use memtide_linux::sys::pagemap_scan::ScanError;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -118,6 +120,9 @@ pub fn checks(machine: &Machine, may_try: &MayTry) -> Vec<Check> {
     for candidate in &CANDIDATES {
         let name = candidate.name;
         checks.push(timed(name, || try_source(candidate, machine, may_try)));
+    }
+    for (name, kind) in SAMPLES.into_iter().zip(Kind::ALL) {
+        checks.push(timed(name, || try_samples(kind, machine, may_try)));
     }
     checks
 }
@@ -250,6 +255,46 @@ fn try_source(candidate: &Candidate, machine: &Machine, may_try: &MayTry) -> Fin
         }
         Err(error) => Finding::new(State::Broken, error.to_string()),
     }
+}
+
+fn try_samples(kind: Kind, machine: &Machine, may_try: &MayTry) -> Finding {
+    let root = &machine.root;
+    if let Err(why) = plan::available(kind, root) {
+        return without_samples(&why.into());
+    }
+    let trial = match may_try {
+        Ok(trial) if trial.stopped() => return not_tried("interrupted"),
+        Ok(trial) => trial,
+        Err(why) => return not_tried(why),
+    };
+    let stopped = || trial.stopped();
+    match sampled::prove(kind, root, trial.page, trial.limit, &stopped) {
+        Ok(proof) => {
+            let seen = proof.sightings;
+            let counts = (seen.touched as usize, seen.best.seen as usize);
+            Finding::proved(
+                words(&seen, proof.elapsed),
+                figures(counts.0, counts.1, seen.best.unexpected),
+            )
+        }
+        Err(sampled::Unproved::Interrupted) => not_tried("interrupted"),
+        Err(sampled::Unproved::Sample(why)) => without_samples(&why),
+        Err(why) => Finding::new(
+            State::Broken,
+            format!("{why}; do not rely on this source here"),
+        ),
+    }
+}
+
+/// The state that a refusal comes to.
+fn without_samples(why: &SampleError) -> Finding {
+    let state = match why.lack() {
+        Lack::Absent => State::Unavailable,
+        Lack::Permission => State::NotPermitted,
+        Lack::Busy => State::Busy,
+        Lack::Broken | Lack::Ended => State::Broken,
+    };
+    Finding::new(state, why.to_string())
 }
 
 fn figures(expected: usize, seen: usize, unexpected: u64) -> Figures {

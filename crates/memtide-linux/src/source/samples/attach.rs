@@ -21,7 +21,7 @@ use super::{Options, Polled, SampleError, Scope, Window};
 use crate::fs::list;
 use crate::fs::proc::Process;
 use crate::fs::{FsError, Root};
-use crate::perf::event::{Event, EventError};
+use crate::perf::event::{Event, EventError, RunTimes};
 use crate::perf::{MemoryAccess, Record, Scratch, Walk};
 use crate::sys::perf_event::Watch;
 use perf_event_open_sys::bindings as b;
@@ -29,6 +29,9 @@ use std::collections::BTreeSet;
 
 /// The smallest ring worth having, in pages.
 const MIN_RING_PAGES: usize = 16;
+
+/// A tenth of a second: a hundred times the kernel's turn for sharing a unit.
+const LONG_ENOUGH_NS: u64 = 100_000_000;
 
 /// What is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,17 @@ pub struct Refreshed {
     pub cpus_lost: usize,
     /// CPUs that came online.
     pub cpus_gained: usize,
+    /// For how long the events should have counted since the last look, and for
+    /// how long they did, all together.
+    pub times: RunTimes,
+}
+
+impl Refreshed {
+    /// Whether the events were on for a while and never had the unit: somebody
+    /// else keeps it.
+    pub fn is_starved(&self) -> bool {
+        self.times.enabled_ns >= LONG_ENOUGH_NS && self.times.running_ns == 0
+    }
 }
 
 #[derive(Debug)]
@@ -64,6 +78,8 @@ struct Open {
     stream: usize,
     /// Told to be throttled and not yet told to go on.
     throttled: bool,
+    /// As of the last look.
+    times: RunTimes,
 }
 
 #[derive(Debug)]
@@ -123,9 +139,9 @@ impl Attached {
             Err(SampleError::Event {
                 source: EventError::NotPermitted { .. },
                 ..
-            }) if streams.iter().all(|s| s.without_physical().is_some()) => {
+            }) if streams.iter().all(|s| s.with_fewer_rights().is_some()) => {
                 for stream in streams.iter_mut() {
-                    *stream = stream.without_physical().expect("asked above");
+                    *stream = stream.with_fewer_rights().expect("asked above");
                 }
                 attached.open.clear();
                 attached.physical = false;
@@ -180,6 +196,7 @@ impl Attached {
             refreshed.cpus_gained = online.difference(&self.online).count();
         }
         self.online = online;
+        refreshed.times = self.run_times();
         let tids = self.live_threads(&mut refreshed);
         self.threads = tids.len();
         if tids.len() * streams.len() > self.max_thread_events {
@@ -199,6 +216,21 @@ impl Attached {
                 Ok(()) => return Ok(refreshed),
             }
         }
+    }
+
+    /// What the events' times grew by since the last look.
+    fn run_times(&mut self) -> RunTimes {
+        let mut grown = RunTimes::default();
+        for open in &mut self.open {
+            // One that cannot be read has ended.
+            let Ok(now) = open.event.run_times() else {
+                continue;
+            };
+            let then = std::mem::replace(&mut open.times, now);
+            grown.enabled_ns += now.enabled_ns.saturating_sub(then.enabled_ns);
+            grown.running_ns += now.running_ns.saturating_sub(then.running_ns);
+        }
+        grown
     }
 
     /// The threads of the processes that are still the same.
@@ -270,13 +302,14 @@ impl Attached {
                 true => Watch::Thread(id),
                 false => Watch::Cpu(id),
             };
-            match Event::open_led(&stream.attr, stream.leader.as_ref(), watch, pages) {
+            match open_as_large_as_allowed(stream, watch, pages) {
                 Ok(event) => {
                     refreshed.opened += 1;
                     self.open.push(Open {
                         event,
                         stream: number,
                         throttled: false,
+                        times: RunTimes::default(),
                     });
                 }
                 // It ended since it was listed.
@@ -375,6 +408,21 @@ impl Open {
             });
         self.throttled = now;
         (walk, ever)
+    }
+}
+
+/// Opens an event with a ring of `pages`, or a smaller one if the caller may not
+/// have as much.
+fn open_as_large_as_allowed(
+    stream: &Stream,
+    watch: Watch,
+    mut pages: usize,
+) -> Result<Event, EventError> {
+    loop {
+        match Event::open_led(&stream.attr, stream.leader.as_ref(), watch, pages) {
+            Err(EventError::Ring { .. }) if pages > MIN_RING_PAGES => pages /= 2,
+            other => return other,
+        }
     }
 }
 

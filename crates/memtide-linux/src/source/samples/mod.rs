@@ -143,6 +143,14 @@ pub enum SampleError {
     /// A file of the kernel's could not be read.
     #[error(transparent)]
     Read(#[from] crate::fs::FsError),
+    /// It was opened and never had the unit.
+    #[error(
+        "{kind}: opened, and never counted; another program has the unit, stop it to use it here"
+    )]
+    Starved {
+        /// Which mechanism.
+        kind: &'static str,
+    },
     /// There is nothing to watch: every process has ended.
     #[error("every process that was to be watched has ended")]
     NobodyLeft,
@@ -176,6 +184,7 @@ impl SampleError {
                 EventError::Filter { .. } | EventError::Other { .. } => Lack::Broken,
             },
             SampleError::Read(_) => Lack::Broken,
+            SampleError::Starved { .. } => Lack::Busy,
             SampleError::NobodyLeft => Lack::Ended,
         }
     }
@@ -333,7 +342,8 @@ impl SampleSource {
     /// # Errors
     ///
     /// perf refused an event, or a file could not be read. That processes ended
-    /// is no error: see [`Refreshed::processes_alive`].
+    /// is no error: see [`Refreshed::processes_alive`]; nor is it that another
+    /// program keeps the unit: see [`Refreshed::is_starved`].
     pub fn refresh(&mut self) -> Result<Refreshed, SampleError> {
         self.attached.refresh(&mut self.streams)
     }

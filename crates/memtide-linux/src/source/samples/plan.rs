@@ -23,6 +23,7 @@
 use super::{Kind, Lack, Options};
 use crate::fs::{FsError, Root};
 use crate::perf::decoder::Processor;
+use crate::perf::event::RUN_TIMES;
 use crate::perf::pmu::{Config, Pmu, PmuError};
 use crate::perf::{Decoder, Origin, SampleLayout};
 use perf_event_open_sys::bindings as b;
@@ -78,9 +79,9 @@ impl Stream {
         self.attr.sample_period
     }
 
-    /// The same without physical addresses, which take a right of their own;
-    /// `None` if there are none in it.
-    pub(super) fn without_physical(&self) -> Option<Stream> {
+    /// What can be had with fewer rights: without physical addresses, and of page
+    /// faults only those in user mode. `None` if it is that already.
+    pub(super) fn with_fewer_rights(&self) -> Option<Stream> {
         let fields = self.attr.sample_type & !u64::from(b::PERF_SAMPLE_PHYS_ADDR);
         if fields == self.attr.sample_type {
             return None;
@@ -88,6 +89,9 @@ impl Stream {
         let mut stream = self.clone();
         stream.attr.sample_type = fields;
         stream.decoder = self.decoder.with_layout(SampleLayout::new(fields).ok()?);
+        if self.decoder.origin() == Origin::Faults {
+            stream.attr.set_exclude_kernel(1);
+        }
         Some(stream)
     }
 }
@@ -158,6 +162,7 @@ fn attr(kind: u32, config: Config, fields: u32, period: u64) -> b::perf_event_at
     attr.config3 = word3;
     attr.sample_type = fields.into();
     attr.sample_period = period;
+    attr.read_format = RUN_TIMES;
     attr
 }
 
