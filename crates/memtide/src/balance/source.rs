@@ -7,11 +7,13 @@
 
 use super::args::SourceArg;
 use anyhow::bail;
+use memtide_core::units::PageSize;
 use memtide_linux::fs::Root;
 use memtide_linux::live::balance::ears::{Ears, WriteFaultRate};
-use memtide_linux::source::samples::Kind;
-use memtide_linux::source::samples::Options;
+use memtide_linux::probe;
 use memtide_linux::source::samples::period::RateTarget;
+use memtide_linux::source::samples::{Kind, Options};
+use std::time::Duration;
 
 /// Faults a second that are worth their price, some microseconds each.
 const WRITE_FAULTS_PER_SECOND: u64 = 5000;
@@ -20,6 +22,9 @@ const ROUND_MS: u64 = 500;
 /// A round then costs the process some seconds of CPU time, once in a quarter of
 /// an hour.
 const MOST_BYTES: u64 = 16 << 30;
+
+/// How long hardware may take to prove itself.
+const PROOF: Duration = Duration::from_secs(5);
 
 /// A source, and what its user should know about it.
 pub struct Opened {
@@ -60,6 +65,9 @@ fn open_one(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result
     };
     let failed = |name: &str, why| anyhow::anyhow!("{name}: {why}");
     let hardware = |kind: Kind| -> anyhow::Result<Opened> {
+        // What opens does not always sample: as doctor does, see it work first.
+        probe::samples::prove(kind, root, PageSize::KIB_4, PROOF, &|| false)
+            .map_err(|why| anyhow::anyhow!("{}: {why}", kind.name()))?;
         Ok(Opened {
             ears: Ears::hardware(kind, &options).map_err(|why| failed(kind.name(), why))?,
             by_rounds: false,

@@ -243,14 +243,14 @@ impl Ears {
         Ok(())
     }
 
-    /// Looks for threads and CPUs that came or went.
+    /// Looks for threads and CPUs that came or went. True if the events never
+    /// had the unit although they were on for a while: somebody else keeps it.
     ///
     /// # Errors
     ///
     /// perf refused an event for one of them.
-    pub fn refresh(&mut self) -> Result<(), EarsError> {
-        self.source.refresh()?;
-        Ok(())
+    pub fn refresh(&mut self) -> Result<bool, EarsError> {
+        Ok(self.source.refresh()?.is_starved())
     }
 
     /// Adds everything since the last time to `heard`, unless something is

@@ -153,6 +153,7 @@ pub struct Balancing {
     expired: Millis,
     acted: Millis,
     told_invalid: Option<Millis>,
+    told_starved: bool,
     /// Threads of which people know.
     told_tasks: BTreeSet<(affinity::Thread, NodeId, report::TaskState)>,
     counts: Counts,
@@ -235,6 +236,7 @@ impl Balancing {
             expired: Millis(0),
             acted: Millis(0),
             told_invalid: None,
+            told_starved: false,
             told_tasks: BTreeSet::new(),
             counts: Counts::default(),
             spent: Spent::default(),
@@ -257,7 +259,7 @@ impl Balancing {
         self.spent.protect_ns += nanos(began);
         self.tell_left_out(reporter);
         self.ears.wait(self.patience())?;
-        self.steer()?;
+        self.steer(reporter)?;
         self.listen(reporter)?;
         if self.at().since(self.acted) >= BATCH_MS {
             self.acted = self.at();
@@ -350,14 +352,20 @@ impl Balancing {
 
     /// Sets the source's period by what came since the last time, and looks for
     /// threads and CPUs that came or went.
-    fn steer(&mut self) -> Result<(), BalancingError> {
+    fn steer(&mut self, reporter: &mut dyn Reporter) -> Result<(), BalancingError> {
         let elapsed = self.steered.elapsed();
         if elapsed < STEER_EVERY {
             return Ok(());
         }
         self.steered = Instant::now();
         let began = Instant::now();
-        self.ears.refresh()?;
+        let starved = self.ears.refresh()?;
+        if starved && !std::mem::replace(&mut self.told_starved, true) {
+            let name = self.ears.name();
+            let text =
+                format!("{name}: another program keeps the unit busy, nothing is sampled; stop it");
+            reporter.event(self.at(), report::Event::Notice { text });
+        }
         // The document's feedback, as a share of its first period: who has less to
         // learn wants fewer samples.
         let first = u64::from(SampleSettings::default().period);
