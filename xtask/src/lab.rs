@@ -53,30 +53,34 @@ pub struct DemoArguments {
     /// Which kernel: 6.12 or 7.2
     #[arg(long, default_value = "6.12")]
     kernel: KernelLine,
-    /// Show the kernel's own tiering instead of memtide
+    /// Show threads and pages of two sockets instead of hot pages of slow memory
+    #[arg(long)]
+    balance: bool,
+    /// Show the kernel's own tiering, or balancing, instead of memtide
     #[arg(long)]
     kernel_tiering: bool,
 }
 
 pub fn demo(arguments: &DemoArguments) -> Result<i32> {
-    let class = if arguments.kernel_tiering {
-        BootClass::KernelTiering
-    } else {
-        BootClass::Quiet
+    let class = match (arguments.kernel_tiering, arguments.balance) {
+        (false, _) => BootClass::Quiet,
+        (true, false) => BootClass::KernelTiering,
+        (true, true) => BootClass::KernelBalancing,
     };
-    let flag = if arguments.kernel_tiering {
-        " --kernel"
-    } else {
-        ""
+    let flag = |given: bool, flag| if given { flag } else { "" };
+    let kernel = flag(arguments.kernel_tiering, " --kernel");
+    let (topology, what, balance) = match arguments.balance {
+        true => ("two-socket", "two sockets", " --balance"),
+        false => ("cxl", "two DRAM nodes and a far one", ""),
     };
     eprintln!(
-        "demo: booting Linux {} with two DRAM nodes and a far one",
+        "demo: booting Linux {} with {what}",
         arguments.kernel.name()
     );
     run(&Arguments {
         kernel: arguments.kernel,
-        topology: "cxl".to_owned(),
-        run: Some(format!("guest demo{flag}")),
+        topology: topology.to_owned(),
+        run: Some(format!("guest demo{balance}{kernel}")),
         file: Vec::new(),
         cmdline: class.cmdline().to_owned(),
         set: class

@@ -6,6 +6,7 @@ mod words;
 pub(crate) use read::ConfigurationText;
 
 use memtide_core::access::SourceSet;
+use memtide_core::balancing::SampleSettings;
 use memtide_core::hotness::Layout;
 
 /// A configuration.
@@ -41,6 +42,37 @@ pub struct Configuration {
     pub rate_limit_mbps: u64,
     /// Whether bind policies carry `MPOL_F_NUMA_BALANCING`.
     pub bind_balancing: bool,
+    /// Hardware samples in place of hint faults, if balancing is on.
+    pub samples: Option<BySamples>,
+}
+
+/// Balancing by hardware samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BySamples {
+    /// Periods, placement, start delay.
+    pub settings: SampleSettings,
+    /// When pages move.
+    pub acts: Acts,
+    /// Whether the sampler reports misses of the last-level cache only.
+    pub misses_only: bool,
+}
+
+/// When samples move pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acts {
+    /// Each at once, in its task's time: document 004.
+    Each,
+    /// Batches of a kernel thread: what was seen often enough.
+    Batches {
+        /// Between batches.
+        interval_ms: u32,
+        /// Samples within the window for a page to move.
+        threshold: u8,
+        /// The window.
+        window_ms: u32,
+        /// Whether a young task's own pages move at first sight.
+        young_at_once: bool,
+    },
 }
 
 /// How pages age.
@@ -120,6 +152,7 @@ impl Configuration {
             hot_threshold_ms: 1000,
             rate_limit_mbps: 65_536,
             bind_balancing: false,
+            samples: None,
         }
     }
 }

@@ -136,8 +136,22 @@ impl Hardware {
         let sampling = configuration.pghot.as_ref().filter(|pghot| {
             pghot.sources.contains(Source::Hardware) && configuration.bound.is_none()
         });
+        let by_samples = configuration
+            .samples
+            .filter(|_| configuration.bound.is_none());
         for (index, cpu) in cpus.iter_mut().enumerate() {
             cpu.sampler.seed(seed, index as u64);
+            if let Some(samples) = by_samples {
+                cpu.sampler.set(SamplerSettings {
+                    // Until the kernel says otherwise.
+                    period: 0,
+                    misses_only: samples.misses_only,
+                    loads: true,
+                    stores: true,
+                    // No ring: each is taken to its task at once.
+                    ring: SAMPLER_RING,
+                });
+            }
             if let Some(pghot) = sampling {
                 cpu.sampler.set(SamplerSettings {
                     period: pghot.sample_period,
@@ -248,7 +262,7 @@ impl Hardware {
     pub fn mlp(&self, pattern: Pattern) -> f64 {
         match pattern {
             Pattern::Dependent => self.cpu_spec.mlp_dependent,
-            Pattern::Random => self.cpu_spec.mlp_random,
+            Pattern::Random | Pattern::Sweep => self.cpu_spec.mlp_random,
             Pattern::Sequential => self.cpu_spec.mlp_sequential,
         }
     }

@@ -16,6 +16,7 @@
 
 mod aging;
 pub mod balance;
+mod by_samples;
 mod check;
 mod error;
 mod fault;
@@ -176,7 +177,7 @@ impl Kernel {
             Fault::NotPresent => self.fault_not_present(hw, who, slot, write),
             Fault::WriteProtect => self.fault_write_protect(hw, who, slot),
             Fault::Hint => Ok(self.hint_fault(hw, who, slot, write)),
-            Fault::Migrating => Ok(self.migration_wait(hw, who, slot)),
+            Fault::Migrating => Ok(self.migration_wait(hw, who, slot, write)),
         }
     }
 
@@ -187,7 +188,10 @@ impl Kernel {
 
     /// Hardware samples of the last quantum.
     pub fn samples(&mut self, hw: &mut Hardware, samples: &[Sample], now_ns: u64) {
-        self.record_samples(hw, samples, now_ns);
+        match self.configuration.samples {
+            Some(_) => self.balance_by_samples(hw, samples, now_ns),
+            None => self.record_samples(hw, samples, now_ns),
+        }
     }
 
     /// What kernel threads did in the `dt_ns` up to `now_ns`.
@@ -195,6 +199,7 @@ impl Kernel {
         self.free_regions(hw, now_ns);
         self.background_reclaim(hw, now_ns, dt_ns);
         self.kmigrated(hw, now_ns, dt_ns);
+        self.act_on_samples(hw, now_ns);
         self.check_if_small();
     }
 

@@ -10,6 +10,8 @@ pub struct Overhead {
     pub hint_fault_ns: u64,
     /// Moves inside hint faults.
     pub fault_migration_ns: u64,
+    /// Moves that samples led to, in their task's time.
+    pub sample_migration_ns: u64,
     /// Arming entries (`task_numa_work`).
     pub numa_scan_ns: u64,
     /// Other page faults, placement included.
@@ -49,6 +51,8 @@ pub struct RunResult {
     pub tlb_misses: u64,
     /// Costs by cause.
     pub overhead: Overhead,
+    /// What NUMA balancing cost, and what it moved.
+    pub balancing: Balancing,
     /// Accesses that were simulated (not times S).
     pub accesses: u64,
     /// Share of memory accesses (cache misses) that top-tier nodes served.
@@ -63,6 +67,32 @@ pub struct RunResult {
     pub series: Series,
     /// Seconds until the last thread of each group was done, by group.
     pub group_seconds: Vec<f64>,
+}
+
+/// NUMA balancing's account, in events, pages and nanoseconds of the real machine.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Balancing {
+    /// What it did, and how long that took; only what was done at all.
+    pub causes: Vec<BalancingCause>,
+    /// Pages that it moved.
+    pub pages_moved: u64,
+    /// Pages that it tried to move and could not.
+    pub pages_failed: u64,
+    /// Everything over the pages moved; `None` if none were.
+    pub ns_a_page: Option<u64>,
+    /// Pages moved over the whole run.
+    pub pages_a_second: u64,
+}
+
+/// One cause of balancing's cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct BalancingCause {
+    /// Which.
+    pub cause: memtide_core::balancing::sampled::Cause,
+    /// How often.
+    pub events: u64,
+    /// How long in all.
+    pub ns: u64,
 }
 
 /// A workload's own score.

@@ -139,6 +139,10 @@ pub struct Costs {
     pub sample_interrupt_ns: f64,
     /// Recording one sample later.
     pub sample_work_ns: f64,
+    /// Setting a sampler anew for another thread.
+    pub sampler_switch_ns: f64,
+    /// Putting a thread to sleep that waits for a page, and waking it.
+    pub sleep_ns: f64,
     /// Recording one access in the hotness store.
     pub record_ns: f64,
     /// Reclaim's work per page looked at.
@@ -161,6 +165,8 @@ impl Default for Costs {
             ipi_receive_ns: 700.0,
             sample_interrupt_ns: 1260.0,
             sample_work_ns: 400.0,
+            sampler_switch_ns: 1350.0,
+            sleep_ns: 2000.0,
             record_ns: 60.0,
             reclaim_page_ns: 250.0,
         }

@@ -19,6 +19,7 @@ mod pointer_chase;
 mod random;
 mod regions;
 mod scan_over_hot;
+mod sockets;
 mod streams;
 mod trace;
 mod two_set;
@@ -33,6 +34,7 @@ pub use pointer_chase::PointerChaseSpec;
 pub use random::RandomSpec;
 pub use regions::RegionsSpec;
 pub use scan_over_hot::ScanOverHotSpec;
+pub use sockets::SocketsSpec;
 pub use streams::{MlcSpec, StreamSpec};
 pub use trace::{TraceRow, TraceSpec};
 pub use two_set::TwoSetSpec;
@@ -128,6 +130,9 @@ pub enum Pattern {
     Random,
     /// In order.
     Sequential,
+    /// Page after page, a line of each: independent addresses, but threads that go over the same
+    /// memory meet at the same page.
+    Sweep,
 }
 
 /// What memory a mapping has.
@@ -241,6 +246,8 @@ pub enum WorkloadSpec {
     Regions(RegionsSpec),
     /// Two groups of threads on two nodes, whose memory begins on the first.
     TwoSet(TwoSetSpec),
+    /// Threads free to run on several nodes, with memory of their own and memory that they share.
+    Sockets(SocketsSpec),
     /// Many processes, and an eater of memory that leaves.
     Pmbench(PmbenchSpec),
     /// Copy, scale, add, triad.
@@ -301,6 +308,7 @@ macro_rules! each_program {
             Program::Random($program) => $do,
             Program::Regions($program) => $do,
             Program::TwoSet($program) => $do,
+            Program::Sockets($program) => $do,
             Program::Pmbench($program) => $do,
             Program::Streams($program) => $do,
             Program::Xsbench($program) => $do,
@@ -319,6 +327,7 @@ enum Program {
     Random(random::Random),
     Regions(regions::Regions),
     TwoSet(two_set::TwoSet),
+    Sockets(sockets::Sockets),
     Pmbench(pmbench::Pmbench),
     Streams(streams::Streams),
     Xsbench(xsbench::Xsbench),
@@ -368,6 +377,7 @@ impl WorkloadSpec {
             WorkloadSpec::Random(spec) => spec.check(places),
             WorkloadSpec::Regions(spec) => spec.check(places),
             WorkloadSpec::TwoSet(spec) => spec.check(places),
+            WorkloadSpec::Sockets(spec) => spec.check(places),
             WorkloadSpec::Pmbench(spec) => spec.check(places),
             WorkloadSpec::Stream(spec) => spec.check(places),
             WorkloadSpec::Mlc(spec) => spec.check(places),
@@ -418,6 +428,7 @@ impl WorkloadSpec {
             WorkloadSpec::Random(spec) => wrap(spec.build(places, scale), Program::Random),
             WorkloadSpec::Regions(spec) => wrap(spec.build(places, scale), Program::Regions),
             WorkloadSpec::TwoSet(spec) => wrap(spec.build(places, scale), Program::TwoSet),
+            WorkloadSpec::Sockets(spec) => wrap(spec.build(places, scale), Program::Sockets),
             WorkloadSpec::Pmbench(spec) => wrap(spec.build(places, scale), Program::Pmbench),
             WorkloadSpec::Stream(spec) => wrap(spec.build(places, scale), Program::Streams),
             WorkloadSpec::Mlc(spec) => wrap(spec.build(places, scale), Program::Streams),

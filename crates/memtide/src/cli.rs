@@ -10,7 +10,7 @@
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 
-use crate::{doctor, policy, rebalance, run, sim, tier, topology, trace, weights};
+use crate::{balance, doctor, policy, rebalance, run, sim, tier, topology, trace, weights};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -42,6 +42,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Balance(Printing<balance::Args>),
     Topology(Printing<topology::Args>),
     Doctor(Printing<doctor::Args>),
     Policy(Box<Printing<policy::Args>>),
@@ -146,6 +147,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Balance(args) => args.with(context, balance::run),
         Command::Topology(args) => args.with(context, topology::run),
         Command::Doctor(args) => args.with(context, doctor::run),
         Command::Policy(args) => args.with(context, policy::run),

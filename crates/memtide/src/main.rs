@@ -1,9 +1,11 @@
 //! The command. Only this crate prints.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod cli;
 mod doctor;
 mod lent_weights;
+mod lines;
 mod nodes;
 mod policy;
 mod rebalance;

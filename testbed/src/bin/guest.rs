@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use testbed::guest::agreement::{agree, eat, execute};
-use testbed::guest::{demo, init, victim};
+use testbed::guest::{demo, init, sets, victim};
 
 /// Plays a part in the test guest.
 #[derive(Debug, Parser)]
@@ -17,6 +17,8 @@ enum Part {
     Work,
     /// Touch memory, and say which
     Victim(victim::Options),
+    /// Run sets of threads whose memory lies elsewhere
+    Sets(sets::Options),
     /// Show hot pages coming home
     Demo(demo::Options),
     Execute(execute::Options),
@@ -31,6 +33,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().part {
         Part::Work => init::work(),
         Part::Victim(options) => victim::main(&options),
+        Part::Sets(options) => sets::main(&options),
         Part::Demo(options) => demo::main(options),
         Part::Execute(options) => execute::main(&options),
         Part::Agree(options) => agree::main(&options),

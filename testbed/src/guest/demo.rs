@@ -27,6 +27,9 @@ pub struct Options {
     /// Let the kernel's own tiering do it instead of memtide
     #[arg(long)]
     pub kernel: bool,
+    /// Show two sets of threads whose memory lies on each other's node
+    #[arg(long)]
+    pub balance: bool,
     /// MiB of the program, of which a quarter is hot
     #[arg(long, default_value_t = 64)]
     pub size: usize,
@@ -37,6 +40,9 @@ pub struct Options {
 /// # Errors
 /// When they are not home within a minute, or memtide fails.
 pub fn main(options: Options) -> Result<()> {
+    if options.balance {
+        return super::demo_sets::main(options.kernel);
+    }
     let mechanism = if options.kernel {
         Mechanism::Kernel
     } else {

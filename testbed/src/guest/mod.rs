@@ -5,6 +5,7 @@
 
 pub mod agreement;
 pub mod demo;
+pub mod demo_sets;
 mod hot_set;
 pub mod init;
 pub mod measure;
@@ -15,6 +16,7 @@ pub mod pins;
 pub mod procfs;
 pub mod random;
 pub mod redis;
+pub mod sets;
 pub mod subject;
 pub mod sys;
 pub mod tests;

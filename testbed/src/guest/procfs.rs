@@ -38,6 +38,16 @@ pub fn dram_nodes() -> Result<Vec<u32>> {
     parse_list(&read("/sys/devices/system/node/has_cpu")?)
 }
 
+/// The CPUs of a node.
+///
+/// # Errors
+/// When the node does not exist.
+pub fn node_cpus(node: u32) -> Result<Vec<u32>> {
+    parse_list(&read(format!(
+        "/sys/devices/system/node/node{node}/cpulist"
+    ))?)
+}
+
 /// Free memory of a node in MiB.
 ///
 /// # Errors

@@ -194,6 +194,14 @@ impl Mapping {
         }
     }
 
+    /// Reads page number `page`.
+    pub fn read(&self, page: usize) {
+        assert!(page < self.pages());
+        let pointer = (self.start + page * PAGE_SIZE) as *const u64;
+        // SAFETY: inside the mapping by the assertion, aligned, volatile as in `touch`.
+        unsafe { pointer.read_volatile() };
+    }
+
     /// Writes page number `page` of a writable mapping without reading it first. A first touch that
     /// reads maps the zero page, and the kernels before 6.13 make no huge page of a huge zero page
     /// that is written to.

@@ -5,10 +5,11 @@ use super::faults::{Counted, Faults};
 use super::gate::{self, Asker, Verdict};
 use super::group::{Group, Groups, Join};
 use super::machine::Machine;
+use super::pacing::{Counting, Pacing};
 use super::placement;
 use super::scan::{Mapping, Progress, Scanned, Scanner};
 use super::task::{SCAN_COST_FACTOR, TICK_NS, Task};
-use super::timing::{Feedback, Periods, Settings, feedback};
+use super::timing::{FaultSums, Feedback, Periods, Settings, feedback};
 use crate::units::NodeId;
 use serde::Serialize;
 use std::ops::Range;
@@ -69,6 +70,8 @@ pub struct BalancerConfig {
     pub machine: Machine,
     /// The node of each CPU.
     pub node_of_cpu: Vec<NodeId>,
+    /// What reports accesses, and so when tasks are placed.
+    pub pacing: Pacing,
 }
 
 /// A time, seen two ways.
@@ -136,6 +139,7 @@ pub struct Recorded {
 struct Space {
     progress: Progress,
     next_scan_ms: Option<u64>,
+    born_ms: u64,
     threads: u64,
     resident_pages: u64,
     mappings: Vec<Mapping>,
@@ -178,6 +182,7 @@ impl Balancer {
         self.spaces.push(Space {
             progress: Progress::default(),
             next_scan_ms: Some(now_ms + delay),
+            born_ms: now_ms,
             threads: 0,
             resident_pages: 0,
             mappings,
@@ -221,6 +226,13 @@ impl Balancer {
             stamp_ns,
             retry_ms: 0,
             placed: None,
+            cpu: None,
+            sample_period: match &self.config.pacing {
+                Pacing::Scans => 0,
+                Pacing::Samples(settings) => u64::from(settings.period),
+            },
+            samples: 0,
+            window: 0,
         }));
         TaskId(self.tasks.len() as u32 - 1)
     }
@@ -234,11 +246,16 @@ impl Balancer {
         if let Some(group) = task.group {
             self.groups.leave(group, task.faults.averages());
         }
-        self.running.iter_mut().for_each(|on| {
-            if *on == Some(id) {
-                *on = None;
-            }
-        });
+        self.vacate(task.cpu, id);
+    }
+
+    /// Empties a CPU if the task is what is noted there.
+    fn vacate(&mut self, cpu: Option<u32>, id: TaskId) {
+        if let Some(on) = cpu.and_then(|cpu| self.running.get_mut(cpu as usize))
+            && *on == Some(id)
+        {
+            *on = None;
+        }
     }
 
     /// `task` runs on `cpu` from now on, and no more where it ran before.
@@ -246,11 +263,11 @@ impl Balancer {
         if self.running.get(cpu as usize) == Some(&Some(task)) {
             return;
         }
-        self.running.iter_mut().for_each(|on| {
-            if *on == Some(task) {
-                *on = None;
-            }
-        });
+        let Some(own) = self.tasks.get_mut(task.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let before = own.cpu.replace(cpu);
+        self.vacate(before, task);
         if let Some(on) = self.running.get_mut(cpu as usize) {
             *on = Some(task);
         }
@@ -286,6 +303,17 @@ impl Balancer {
         Some(self.periods(self.task(id)?))
     }
 
+    /// Whether the task's accesses are sampled yet: a new space is left alone for
+    /// the start delay.
+    #[must_use]
+    pub fn samples(&self, id: TaskId, now_ms: u64) -> bool {
+        let Pacing::Samples(settings) = &self.config.pacing else {
+            return false;
+        };
+        let space = self.task(id).map(|task| &self.spaces[task.space]);
+        space.is_some_and(|space| now_ms >= space.born_ms + u64::from(settings.delay_ms))
+    }
+
     /// The gate's verdict on moving a page to its toucher's node. For a page of
     /// slow memory in tiering mode ask the promotion gate instead.
     #[must_use]
@@ -299,7 +327,7 @@ impl Balancer {
         let asker = Asker {
             pid: task.pid,
             node,
-            settled: task.is_settled(),
+            settled: task.is_settled(&self.config.pacing),
             group: task.group.and_then(|id| self.groups.get(id)),
         };
         gate::should_move(
@@ -350,6 +378,11 @@ impl Balancer {
                 .group_of(touch.task)
                 .is_some_and(|g| g.active_nodes() > 1 && g.is_active(cpu_node) && g.is_active(mem));
         }
+        let every = self.config.pacing.counts(Counting::Every);
+        if every && let Some(task) = &mut self.tasks[touch.task.0 as usize] {
+            task.samples += 1;
+            task.window += 1;
+        }
         if clock.now_ms() > self.task(touch.task).map_or(0, |t| t.retry_ms) {
             report.placed = self.place(touch.task, clock);
             report.run_on = self.try_preferred(touch.task, cpu_node, clock.now_ms());
@@ -367,6 +400,13 @@ impl Balancer {
         }
         report.counted = Some(counted);
         report
+    }
+
+    /// Pages that were counted as moved could not be, as a batch found out later.
+    pub fn failed(&mut self, id: TaskId, pages: u64) {
+        if let Some(Some(task)) = self.tasks.get_mut(id.0 as usize) {
+            task.faults.count_failed(pages);
+        }
     }
 
     /// Notes in the mapping around `page` that the task faulted there.
@@ -461,58 +501,100 @@ impl Balancer {
     /// A shared fault: the task and the last toucher may belong together.
     fn meet(&mut self, touch: &Touch) -> Join {
         let format = self.config.format;
+        let last_cpu = format.cpu(touch.last) as usize;
+        let there = self.running.get(last_cpu).copied().flatten();
         let Some(task) = &mut self.tasks[touch.task.0 as usize] else {
             return Join::Stays;
         };
-        let averages = task.faults.averages().clone();
-        let mine = *task
-            .group
-            .get_or_insert_with(|| self.groups.found(&averages));
+        let mine = match task.group {
+            Some(group) => group,
+            None => *task.group.insert(self.groups.found(task.faults.averages())),
+        };
         let space = task.space;
-        let last_cpu = format.cpu(touch.last) as usize;
-        let there = self.running.get(last_cpu).copied().flatten();
         let other = there
             .and_then(|id| self.task(id))
             .filter(|other| format.matches(touch.last, other.pid));
         let Some((other, kin)) = other.and_then(|t| Some((t.group?, t.space == space))) else {
             return Join::Stays;
         };
-        let join = self
-            .groups
-            .meet(mine, &averages, other, kin || touch.shared);
-        if let (Join::Joined(group), Some(task)) = (join, &mut self.tasks[touch.task.0 as usize]) {
+        let Some(task) = &mut self.tasks[touch.task.0 as usize] else {
+            return Join::Stays;
+        };
+        let kin = kin || touch.shared;
+        let join = self.groups.meet(mine, task.faults.averages(), other, kin);
+        if let Join::Joined(group) = join {
             task.group = Some(group);
         }
         join
     }
 
-    /// Places the task if a sequence of scans ended since the last time.
+    /// Places the task if it is time: a sequence of scans ended since the last
+    /// time, or enough samples came.
     fn place(&mut self, id: TaskId, clock: &Clock) -> bool {
         let Some(mut task) = self.tasks[id.0 as usize].take() else {
             return false;
         };
-        let seq = self.spaces[task.space].progress.seq();
-        let due = task.seen_seq != seq;
+        let due = self.is_due(&mut task);
         if due {
-            task.seen_seq = seq;
-            task.period_max_ms = self.periods(&task).max_ms;
+            if self.config.pacing == Pacing::Scans {
+                task.period_max_ms = self.periods(&task).max_ms;
+            }
             let ran = task.ran(clock.runtime_ns, clock.now_ns);
-            let old = task.faults.averages().clone();
-            let sums = task.faults.fold(ran);
-            let own = task.faults.averages();
             if let Some(group) = task.group {
-                self.groups.update(group, &old, own);
+                self.groups.withdraw(group, task.faults.averages());
+            }
+            let sums = task.faults.fold(ran);
+            if let Some(group) = task.group {
+                self.groups.deposit(group, task.faults.averages());
             }
             self.prefer(&mut task);
-            let limits = self.periods(&task);
-            let next = feedback(task.period_ms, task.period_max_ms, &limits, &sums);
-            task.period_ms = next.period_ms();
-            if let Feedback::BackOff { period_ms } = next {
-                self.spaces[task.space].next_scan_ms = Some(clock.now_ms() + period_ms);
-            }
+            self.adjust(&mut task, &sums, clock.now_ms());
         }
         self.tasks[id.0 as usize] = Some(task);
         due
+    }
+
+    fn is_due(&self, task: &mut Task) -> bool {
+        match &self.config.pacing {
+            Pacing::Scans => {
+                let seq = self.spaces[task.space].progress.seq();
+                std::mem::replace(&mut task.seen_seq, seq) != seq
+            }
+            Pacing::Samples(settings) => {
+                if settings.counting == Counting::BetweenRetries {
+                    task.samples += 1;
+                    task.window += 1;
+                }
+                let due = task.window >= u64::from(settings.placement_samples);
+                if due {
+                    task.window = 0;
+                }
+                due
+            }
+        }
+    }
+
+    /// The period after what was seen since the last placement.
+    fn adjust(&mut self, task: &mut Task, sums: &FaultSums, now_ms: u64) {
+        let next = match &self.config.pacing {
+            Pacing::Scans => {
+                let limits = self.periods(task);
+                let next = feedback(task.period_ms, task.period_max_ms, &limits, sums);
+                task.period_ms = next.period();
+                if let Feedback::BackOff { period } = next {
+                    self.spaces[task.space].next_scan_ms = Some(now_ms + period);
+                }
+                next
+            }
+            Pacing::Samples(settings) => {
+                let next = settings.feedback(task.sample_period, sums);
+                task.sample_period = next.period();
+                next
+            }
+        };
+        if matches!(next, Feedback::Adjusted { .. }) {
+            task.faults.forget_locality();
+        }
     }
 
     /// Chooses the task's preferred node anew.
@@ -538,7 +620,12 @@ impl Balancer {
     fn try_preferred(&mut self, id: TaskId, here: NodeId, now_ms: u64) -> Option<NodeId> {
         let task = self.tasks[id.0 as usize].as_mut()?;
         let preferred = task.preferred?;
-        task.retry_ms = now_ms + RETRY_MS.min(task.period_ms / 16);
+        // Samples' operations pass for milliseconds here, as in the document.
+        let period = match &self.config.pacing {
+            Pacing::Scans => task.period_ms,
+            Pacing::Samples(_) => task.sample_period,
+        };
+        task.retry_ms = now_ms + RETRY_MS.min(period / 16);
         (preferred != here).then_some(preferred)
     }
 }

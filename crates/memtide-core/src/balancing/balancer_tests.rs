@@ -16,6 +16,7 @@ fn balancer(modes: u8) -> Balancer {
         format: CpupidFormat::new(9, 8, 4).unwrap(),
         machine,
         node_of_cpu: [0, 0, 1, 1].map(NodeId).to_vec(),
+        pacing: Pacing::Scans,
     })
 }
 

@@ -125,6 +125,11 @@ impl Averages {
         self.mem.sub(&other.mem);
         self.cpu.sub(&other.cpu);
     }
+
+    fn clear(&mut self) {
+        self.mem.0.fill([0; KINDS]);
+        self.cpu.0.fill([0; KINDS]);
+    }
 }
 
 /// One fault as it is counted.
@@ -205,8 +210,14 @@ impl Faults {
         }
     }
 
+    /// Counts pages that could not be moved, found out after they were counted.
+    pub(super) fn count_failed(&mut self, pages: u64) {
+        self.locality[2] += pages;
+    }
+
     /// Folds the counts into the averages and empties them. What the counts
-    /// were, for [`super::timing::feedback`].
+    /// were, for [`super::timing::feedback`]; how many were local, remote and
+    /// failed counts on from fold to fold until [`Faults::forget_locality`].
     pub fn fold(&mut self, ran: Ran) -> FaultSums {
         let [remote, local, failed] = self.locality;
         let sums = FaultSums {
@@ -222,10 +233,15 @@ impl Faults {
         let Averages { mem, cpu } = &mut self.averages;
         mem.each(&self.counts.mem, |old, count| decayed(old) + count);
         cpu.each(&self.counts.cpu, |old, count| decayed(old) + weighed(count));
-        let nodes = self.counts.mem.0.len();
-        self.counts = Averages::new(nodes);
-        self.locality = [0; 3];
+        self.counts.clear();
         sums
+    }
+
+    /// Begins to count local, remote and failed faults anew. The kernel does so
+    /// when it adjusts a period by them and not when it backs off: once a move
+    /// has failed, every placement backs off until the task ends.
+    pub fn forget_locality(&mut self) {
+        self.locality = [0; 3];
     }
 }
 
@@ -301,6 +317,10 @@ mod tests {
             ..fault(4, 1, 0, false)
         });
         assert_eq!(faults.fold(Ran::ALWAYS).failed, 4);
+        // Counted on until it is forgotten; by kind it began anew.
+        let again = faults.fold(Ran::ALWAYS);
+        assert_eq!((again.failed, again.remote, again.shared), (4, 4, 0));
+        faults.forget_locality();
         assert_eq!(faults.fold(Ran::ALWAYS), FaultSums::default());
     }
 
@@ -320,6 +340,7 @@ mod tests {
                 }
                 let ran = Ran { runtime, period };
                 let sums = faults.fold(ran);
+                faults.forget_locality();
                 prop_assert_eq!(sums.local + sums.remote, added);
                 prop_assert_eq!(sums.shared + sums.private, added);
                 let after = faults.averages();

@@ -153,11 +153,17 @@ impl Groups {
         id
     }
 
-    /// Adds to a group what a member's averages became.
-    pub fn update(&mut self, id: GroupId, old: &Averages, new: &Averages) {
+    /// Takes out of a group's sums what a member's averages were.
+    pub(super) fn withdraw(&mut self, id: GroupId, averages: &Averages) {
         if let Some(group) = self.get_mut(id) {
-            group.sums.add(new);
-            group.sums.sub(old);
+            group.sums.sub(averages);
+        }
+    }
+
+    /// Adds to a group's sums what a member's averages became.
+    pub(super) fn deposit(&mut self, id: GroupId, averages: &Averages) {
+        if let Some(group) = self.get_mut(id) {
+            group.sums.add(averages);
         }
     }
 

@@ -29,8 +29,10 @@ pub mod faults;
 pub mod gate;
 pub mod group;
 pub mod machine;
+pub mod pacing;
 pub mod placement;
 pub mod sample_rate;
+pub mod sampled;
 pub mod scan;
 mod task;
 pub mod timing;
@@ -40,5 +42,6 @@ pub use balancer::{
 };
 pub use cpupid::{Cpupid, CpupidError, CpupidFormat};
 pub use machine::{Connection, Machine};
+pub use pacing::{Counting, Pacing, SampleSettings, SampleSettingsError};
 pub use task::Task;
 pub use timing::{FaultSums, Feedback, Periods, Settings};

@@ -2,6 +2,7 @@
 
 use super::faults::{Faults, Ran};
 use super::group::GroupId;
+use super::pacing::Pacing;
 use super::timing::Periods;
 use crate::units::NodeId;
 
@@ -27,6 +28,13 @@ pub struct Task {
     pub(super) retry_ms: u64,
     /// CPU time and time at the last placement.
     pub(super) placed: Option<(u64, u64)>,
+    /// Where it runs.
+    pub(super) cpu: Option<u32>,
+    /// Operations between its samples.
+    pub(super) sample_period: u64,
+    /// Samples counted since its start, and since its last placement.
+    pub(super) samples: u64,
+    pub(super) window: u64,
 }
 
 impl Task {
@@ -66,9 +74,25 @@ impl Task {
         self.stamp_ns
     }
 
+    /// Operations between its samples, where samples are what counts.
+    #[must_use]
+    pub fn sample_period(&self) -> u64 {
+        self.sample_period
+    }
+
+    /// Its samples that counted towards placement.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
     /// Whether the gate no longer takes it for young.
-    pub(super) fn is_settled(&self) -> bool {
-        self.preferred.is_some() && self.seen_seq > super::gate::YOUNG_SCANS
+    pub(super) fn is_settled(&self, pacing: &Pacing) -> bool {
+        let old = match pacing {
+            Pacing::Scans => self.seen_seq > super::gate::YOUNG_SCANS,
+            Pacing::Samples(settings) => self.samples >= settings.young_samples(),
+        };
+        self.preferred.is_some() && old
     }
 
     /// Notes a placement at these times; how long the task ran since the last.

@@ -135,50 +135,62 @@ pub enum Feedback {
     /// space's next scan is that far away.
     BackOff {
         /// The new period.
-        period_ms: u64,
+        period: u64,
     },
     /// Faster or slower by some parts.
     Adjusted {
         /// The new period.
-        period_ms: u64,
+        period: u64,
     },
 }
 
 impl Feedback {
     /// The new period.
     #[must_use]
-    pub fn period_ms(self) -> u64 {
+    pub fn period(self) -> u64 {
         match self {
-            Feedback::BackOff { period_ms } | Feedback::Adjusted { period_ms } => period_ms,
+            Feedback::BackOff { period } | Feedback::Adjusted { period } => period,
         }
     }
 }
 
-/// The period after `period_ms`; `max_ms` is the limit noted at the placement,
-/// which a back-off obeys, `limits` are those of now.
+/// The period of scans after `period_ms`; `max_ms` is the limit noted at the
+/// placement, which a back-off obeys, `limits` are those of now.
 #[must_use]
 pub fn feedback(period_ms: u64, max_ms: u64, limits: &Periods, faults: &FaultSums) -> Feedback {
+    let (least, most) = (limits.min_ms, limits.max_ms.max(limits.min_ms));
+    adapted(period_ms, max_ms, least..=most, faults)
+}
+
+/// The rule itself, in any unit: a back-off obeys `max`, an adjustment `limits`.
+#[must_use]
+pub fn adapted(
+    period: u64,
+    max: u64,
+    limits: std::ops::RangeInclusive<u64>,
+    faults: &FaultSums,
+) -> Feedback {
     let FaultSums { remote, local, .. } = *faults;
     let FaultSums {
         shared, private, ..
     } = *faults;
     if local + shared == 0 || faults.failed > 0 {
-        let period_ms = max_ms.min(period_ms.saturating_mul(2));
-        return Feedback::BackOff { period_ms };
+        let period = max.min(period.saturating_mul(2));
+        return Feedback::BackOff { period };
     }
-    let slot = period_ms.div_ceil(SLOTS);
+    let slot = period.div_ceil(SLOTS);
     let parts = |some: u64, others: u64| some * SLOTS / (some + others).max(1);
     let (near, own) = (parts(local, remote), parts(private, shared));
-    let slower = |ratio: u64| period_ms.saturating_add(1.max(ratio - SLOT_THRESHOLD) * slot);
+    let slower = |ratio: u64| period.saturating_add(1.max(ratio - SLOT_THRESHOLD) * slot);
     let next = if own >= SLOT_THRESHOLD {
         slower(own)
     } else if near >= SLOT_THRESHOLD {
         slower(near)
     } else {
-        period_ms.saturating_sub((SLOT_THRESHOLD - near.max(own)) * slot)
+        period.saturating_sub((SLOT_THRESHOLD - near.max(own)) * slot)
     };
-    let period_ms = next.clamp(limits.min_ms, limits.max_ms.max(limits.min_ms));
-    Feedback::Adjusted { period_ms }
+    let period = next.clamp(*limits.start(), *limits.end());
+    Feedback::Adjusted { period }
 }
 
 #[cfg(test)]
@@ -261,7 +273,7 @@ mod tests {
             shared,
             private,
         };
-        feedback(period, LIMITS.max_ms, &LIMITS, &faults).period_ms()
+        feedback(period, LIMITS.max_ms, &LIMITS, &faults).period()
     }
 
     #[test]

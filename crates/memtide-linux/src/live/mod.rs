@@ -4,7 +4,10 @@
 //! owners allow, [`survey`] where their pages are, [`subjects`] what a source
 //! is asked to observe, [`view`] shows all that to the core's decisions,
 //! [`carry_out`] does what they say, and [`report`] tells of it.
+//!
+//! [`balance`] is the other loop: pages to the nodes that use them.
 
+pub mod balance;
 pub mod carry_out;
 pub mod kernel;
 pub mod processes;

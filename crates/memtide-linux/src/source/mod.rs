@@ -13,3 +13,4 @@ pub mod hint_faults;
 pub mod observe;
 pub mod page_table;
 pub mod samples;
+pub mod write_faults;

@@ -1,10 +1,11 @@
 //! A configuration from its part of a scenario's file.
 
 use super::words::in_words;
-use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
 use crate::text::{Source, TextError};
 use crate::units::{Nanos, Rate};
 use memtide_core::access::{Source as AccessSource, SourceSet};
+use memtide_core::balancing::{Counting, SampleSettings};
 use memtide_core::hotness::{Config as HotnessConfig, Layout};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
@@ -29,6 +30,30 @@ pub(crate) struct ConfigurationText {
     hot_threshold: Option<Spanned<Nanos>>,
     rate_limit: Option<Rate>,
     bind_balancing: Option<bool>,
+    samples: Option<Spanned<SamplesText>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SamplesText {
+    act: ActText,
+    period: Option<u32>,
+    min_period: Option<u32>,
+    max_period: Option<u32>,
+    placement: Option<u32>,
+    delay: Option<Nanos>,
+    interval: Option<Nanos>,
+    threshold: Option<u8>,
+    window: Option<Nanos>,
+    young_at_once: Option<bool>,
+    misses_only: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ActText {
+    Each,
+    Batches,
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +153,14 @@ impl ConfigurationText {
             let error = |what: String| source.error(text.span(), &format!("pghot: {what}"));
             made.pghot = Some(pghot(text.get_ref()).map_err(error)?);
         }
+        if let Some(text) = &self.samples {
+            let error = |what: String| source.error(text.span(), &format!("samples: {what}"));
+            made.samples = Some(samples(text.get_ref()).map_err(error)?);
+            if made.numa_balancing != 1 || made.pghot.is_some() {
+                let what = "they balance: set numa_balancing = 1, and no pghot beside them";
+                return Err(error(what.to_owned()));
+            }
+        }
         if let Some(text) = &self.interleave {
             let error = |what: String| source.error(text.span(), &format!("interleave: {what}"));
             made.interleave = Some(interleave(text.get_ref(), memory).map_err(error)?);
@@ -178,6 +211,58 @@ fn pghot(text: &PghotText) -> Result<Pghot, String> {
         page_table_scan_ms: scan,
         sample_period,
         sample_misses_only: text.sample_misses_only.unwrap_or(true),
+    })
+}
+
+/// How often batches act if nobody says.
+const BATCH_INTERVAL_MS: u32 = 100;
+
+fn samples(text: &SamplesText) -> Result<BySamples, String> {
+    let whole = |key: &str, time: Option<Nanos>, default: u32| match time {
+        None => Ok(default),
+        Some(time) => millis(time).ok_or(format!("{key}: give whole milliseconds, up to 1000 s")),
+    };
+    let batched = text.act == ActText::Batches;
+    let only = [
+        ("interval", text.interval.is_some()),
+        ("threshold", text.threshold.is_some()),
+        ("window", text.window.is_some()),
+        ("young_at_once", text.young_at_once.is_some()),
+    ];
+    if let Some((key, _)) = only.iter().find(|(_, given)| *given && !batched) {
+        return Err(format!("{key} is for act = \"batches\"; leave it out"));
+    }
+    let default = SampleSettings::default();
+    let settings = SampleSettings {
+        period: text.period.unwrap_or(default.period),
+        min_period: text.min_period.unwrap_or(default.min_period),
+        max_period: text.max_period.unwrap_or(default.max_period),
+        placement_samples: text.placement.unwrap_or(default.placement_samples),
+        delay_ms: whole("delay", text.delay, default.delay_ms)?,
+        counting: match batched {
+            true => Counting::Every,
+            false => Counting::BetweenRetries,
+        },
+    };
+    let hotness = HotnessConfig::new(Layout::Precise);
+    let threshold = text.threshold.unwrap_or(hotness.threshold());
+    let window_ms = whole("window", text.window, hotness.window_ms())?;
+    hotness
+        .with_threshold(threshold)
+        .and_then(|config| config.with_window_ms(window_ms))
+        .map_err(|error| error.to_string())?;
+    Ok(BySamples {
+        settings: settings.checked().map_err(|error| error.to_string())?,
+        acts: match text.act {
+            ActText::Each => Acts::Each,
+            ActText::Batches => Acts::Batches {
+                interval_ms: whole("interval", text.interval, BATCH_INTERVAL_MS)?.max(1),
+                threshold,
+                window_ms,
+                young_at_once: text.young_at_once.unwrap_or(true),
+            },
+        },
+        misses_only: text.misses_only.unwrap_or(true),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What a configuration means, in plain words, from its settings.
 
-use super::{Bound, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
 
@@ -19,7 +19,10 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
         }
         None => {}
     }
-    let mut sentences = vec![balancing(configuration).to_owned()];
+    let mut sentences = vec![match &configuration.samples {
+        Some(samples) => by_samples(samples),
+        None => balancing(configuration).to_owned(),
+    }];
     if let Some(pghot) = &configuration.pghot {
         sentences.push(tracking(pghot));
         sentences.push(gate(pghot).to_owned());
@@ -62,6 +65,38 @@ fn balancing(configuration: &Configuration) -> &'static str {
              promote hot ones."
         }
     }
+}
+
+fn by_samples(samples: &BySamples) -> String {
+    let settings = &samples.settings;
+    let misses = match samples.misses_only {
+        true => " of cache misses",
+        false => "",
+    };
+    let acts = match samples.acts {
+        Acts::Each => "each may move its page at once, in its task's time".to_owned(),
+        Acts::Batches {
+            interval_ms,
+            threshold,
+            window_ms,
+            young_at_once,
+        } => {
+            let young = match young_at_once {
+                true => ", a new task's own at the first",
+                false => "",
+            };
+            format!(
+                "every {interval_ms} ms a kernel thread moves in one batch what was seen {threshold} \
+                 times within {} s{young}",
+                f64::from(window_ms) / 1000.0
+            )
+        }
+    };
+    format!(
+        "NUMA balancing (1) by hardware samples{misses} in place of hint faults, one every {} \
+         operations at first, {} to {} by what they bring: {acts}.",
+        settings.period, settings.min_period, settings.max_period
+    )
 }
 
 fn tracking(pghot: &Pghot) -> String {

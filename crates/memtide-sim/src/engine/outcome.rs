@@ -3,7 +3,8 @@
 use super::series::{Heat, Totals};
 use super::{PS, Run, Source};
 use crate::page::MAX_NODES;
-use crate::result::{Overhead, Placed, RunResult};
+use crate::result::{Balancing, BalancingCause, Overhead, Placed, RunResult};
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
 
@@ -97,6 +98,7 @@ impl<W: Source> Run<W> {
             tlb_shootdowns: self.hw.counters.tlb_shootdowns * s,
             tlb_misses: self.tally.tlb_misses * s,
             overhead: self.overhead(),
+            balancing: self.balancing(seconds),
             accesses: self.tally.accesses,
             fast_share: match totals.served {
                 0 => 1.0,
@@ -130,6 +132,34 @@ impl<W: Source> Run<W> {
         seconds
     }
 
+    /// What balancing cost. Where samples feed promotion instead, they are none of its causes.
+    fn balancing(&self, seconds: f64) -> Balancing {
+        let s = self.scale;
+        let mut account = self.kernel.balance.account().times(s);
+        if self.configuration.samples.is_some() {
+            let interrupt_ns = self.hw.costs.sample_interrupt_ns as u64;
+            let taken = self.tally.samples * s;
+            account.add(Cause::Interrupt, taken, taken * interrupt_ns);
+        }
+        let causes = Cause::ALL
+            .into_iter()
+            .map(|cause| (cause, account.of(cause)));
+        Balancing {
+            causes: causes
+                .filter(|(_, entry)| entry.events > 0)
+                .map(|(cause, entry)| BalancingCause {
+                    cause,
+                    events: entry.events,
+                    ns: entry.ns,
+                })
+                .collect(),
+            pages_moved: account.pages_moved,
+            pages_failed: account.pages_failed,
+            ns_a_page: account.ns_a_page(),
+            pages_a_second: account.pages_a_second((seconds * 1e9) as u64),
+        }
+    }
+
     fn overhead(&self) -> Overhead {
         let o = &self.kernel.overhead;
         let s = self.scale;
@@ -137,6 +167,7 @@ impl<W: Source> Run<W> {
         Overhead {
             hint_fault_ns: o.hint_fault_ns * s,
             fault_migration_ns: o.fault_migration_ns * s,
+            sample_migration_ns: o.sample_migration_ns * s,
             numa_scan_ns: o.numa_scan_ns * s,
             page_fault_ns: o.page_fault_ns * s,
             shootdown_ns: (o.shootdown_ns + self.hw.counters.shootdown_ns) * s,

@@ -183,6 +183,10 @@ impl<W: Source> Run<W> {
             space: thread.plan.space,
             now_ns: from_ps / PS,
         };
+        if self.configuration.samples.is_some() {
+            let ns = self.kernel.set_sampler(&mut self.hw, &who);
+            thread.clock_ps += ns * PS * self.scale;
+        }
         if thread.since_tick_ps >= QUANTUM_NS * PS && self.oracle.is_none() {
             let ran_ns = std::mem::take(&mut thread.since_tick_ps) / PS;
             let cost_ns = self.kernel.tick(&mut self.hw, &who, ran_ns);

@@ -79,6 +79,25 @@ impl Sampler {
         }
     }
 
+    /// Another thread runs, or the same with other needs: operations between samples from now on. What
+    /// was counted towards the next sample stays, as far as it fits.
+    pub fn set_period(&mut self, period: u32) {
+        if period == self.settings.period {
+            return;
+        }
+        let was_off = self.settings.period == 0;
+        self.settings.period = period;
+        let next = self.next_interval();
+        self.left = match was_off && period > 0 {
+            // CPUs do not sample in step.
+            true => 1 + i64::from(self.rng.below(period)),
+            false => self.left.clamp(1, next.max(1)),
+        };
+        if period == 0 {
+            self.left = i64::MAX;
+        }
+    }
+
     /// What it is set to.
     #[must_use]
     pub fn settings(&self) -> SamplerSettings {

@@ -9,18 +9,20 @@
 //! started by it.
 
 use super::Regions;
+use super::by_samples::Batches;
 use super::error::KernelError;
 use super::kmigrated::Tracking;
 use super::migrate::InFlight;
-use crate::config::Configuration;
+use crate::config::{Acts, Configuration};
 use crate::page::{HUGE_PAGES, LAST_BITS};
 use crate::spec::MachineSpec;
-use crate::workload::{Kind, Plan, RegionPlan};
+use crate::workload::{Kind, Pattern, Plan, RegionPlan};
 use memtide_core::access::Source;
 use memtide_core::balancing::machine::Machine;
+use memtide_core::balancing::sampled::{Account, Sampled};
 use memtide_core::balancing::scan::{Mapping, Traits};
 use memtide_core::balancing::{
-    Balancer, BalancerConfig, Clock, CpupidFormat, Modes, Settings, SpaceId, TaskId,
+    Balancer, BalancerConfig, Clock, CpupidFormat, Modes, Pacing, Settings, SpaceId, TaskId,
 };
 use memtide_core::mempolicy::Policy;
 use memtide_core::promotion::{Gate, GateConfig};
@@ -35,8 +37,12 @@ const FIRST_PID: u32 = 1024;
 pub struct Balance {
     /// What is on; tiering also where hint faults feed hot-page tracking.
     pub(super) modes: Modes,
-    /// `None`: nothing is balanced by hint faults.
+    /// `None`: nothing is balanced, or batches of samples do it.
     pub(super) balancer: Option<Box<Balancer>>,
+    /// Batches of samples, if they balance.
+    pub(super) batches: Option<Box<Batches>>,
+    /// What balancing cost, before multiplication by S.
+    pub(super) account: Account,
     /// How entries remember touchers and times.
     pub(super) format: CpupidFormat,
     /// Promotion inside hint faults.
@@ -57,11 +63,14 @@ pub struct Balance {
     pub(super) scan_flushes: Portion,
     /// Of the flushes of batches that kernel threads move.
     pub(super) move_flushes: Portion,
+    /// Of the times that a sampler was set for another thread.
+    pub(super) switches: Portion,
 }
 
 struct Thread {
     task: TaskId,
     runtime_ns: u64,
+    sweeps: bool,
 }
 
 /// An address space.
@@ -141,10 +150,24 @@ impl Balance {
             format,
             machine: Machine::new(&spec.topology),
             node_of_cpu,
+            pacing: match configuration.samples {
+                Some(samples) => Pacing::Samples(samples.settings),
+                None => Pacing::Scans,
+            },
         };
+        let pages = u64::from(regions.slots());
+        let batches = match (configuration.samples.map(|samples| samples.acts), bound) {
+            (Some(acts @ Acts::Batches { .. }), false) => {
+                Some(Box::new(Batches::new(config.clone(), acts, pages, scale)?))
+            }
+            _ => None,
+        };
+        let own = modes.any() && batches.is_none();
         let mut balance = Balance {
             modes,
-            balancer: modes.any().then(|| Box::new(Balancer::new(config))),
+            balancer: own.then(|| Box::new(Balancer::new(config))),
+            batches,
+            account: Account::default(),
             format,
             gate: Gate::new(
                 GateConfig {
@@ -178,9 +201,21 @@ impl Balance {
             recount_ns: 0,
             scan_flushes: Portion::default(),
             move_flushes: Portion::default(),
+            switches: Portion::default(),
         };
         balance.meet(regions, plan);
         Ok(balance)
+    }
+
+    /// What balancing cost, before multiplication by S.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Whether a thread goes over its memory page after page.
+    pub(super) fn sweeps(&self, thread: u32) -> bool {
+        self.threads.get(thread as usize).is_some_and(|t| t.sweeps)
     }
 
     /// Whether fast and slow memory are told apart, as `kernel.numa_balancing=2` does.
@@ -223,8 +258,16 @@ impl Balance {
 
     /// Makes spaces and tasks.
     fn meet(&mut self, regions: &Regions, plan: &Plan) {
-        let Some(balancer) = &mut self.balancer else {
-            return;
+        let mut balancer = self.balancer.take();
+        let mut batches = self.batches.take();
+        let (balancer_of, sampled) = match (&mut balancer, &mut batches) {
+            (Some(balancer), _) => (Some(&mut **balancer), None),
+            (None, Some(batches)) => (None, Some(&mut batches.sampled)),
+            (None, None) => return,
+        };
+        let mut tasks = Tasks {
+            balancer: balancer_of,
+            sampled,
         };
         let of_threads = plan.threads.iter().map(|t| t.space);
         let of_regions = plan.regions.iter().map(|r| r.space);
@@ -237,7 +280,7 @@ impl Balance {
                 self.positions[at] = position;
             }
             let mappings = list.iter().map(|&at| mapping(&regions.get(at).plan));
-            let id = balancer.add_space(mappings.collect(), 0);
+            let id = tasks.add_space(mappings.collect());
             let threads = plan.threads.iter().filter(|t| t.space == space).count();
             self.spaces.push(SpaceState {
                 id,
@@ -249,12 +292,39 @@ impl Balance {
         for (at, thread) in plan.threads.iter().enumerate() {
             let space = usize::from(thread.space);
             let pid = FIRST_PID + at as u32;
-            let task = balancer.add_task(self.spaces[space].id, pid, first[space]);
+            let task = tasks.add_task(self.spaces[space].id, pid, first[space]);
             first[space].get_or_insert(task);
             self.threads.push(Thread {
                 task,
                 runtime_ns: 0,
+                sweeps: thread.pattern == Pattern::Sweep,
             });
+        }
+        self.balancer = balancer;
+        self.batches = batches;
+    }
+}
+
+/// Whoever keeps the tasks.
+struct Tasks<'a> {
+    balancer: Option<&'a mut Balancer>,
+    sampled: Option<&'a mut Sampled>,
+}
+
+impl Tasks<'_> {
+    fn add_space(&mut self, mappings: Vec<Mapping>) -> SpaceId {
+        match (&mut self.balancer, &mut self.sampled) {
+            (Some(balancer), _) => balancer.add_space(mappings, 0),
+            (None, Some(sampled)) => sampled.add_space(0),
+            (None, None) => SpaceId(0),
+        }
+    }
+
+    fn add_task(&mut self, space: SpaceId, pid: u32, parent: Option<TaskId>) -> TaskId {
+        match (&mut self.balancer, &mut self.sampled) {
+            (Some(balancer), _) => balancer.add_task(space, pid, parent),
+            (None, Some(sampled)) => sampled.add_task(space, pid, parent),
+            (None, None) => TaskId(0),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::hardware::Hardware;
 use crate::page::{Flags, Slot};
 use crate::workload::Kind;
 use memtide_core::access::Source;
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::balancing::{Balancer, Cpupid, Outcome, TaskId, Touch};
 use memtide_core::mempolicy::{HintFault, misplaced};
 use memtide_core::promotion::Request;
@@ -30,7 +31,6 @@ impl Kernel {
         slot: Slot,
         write: bool,
     ) -> u64 {
-        let _ = write;
         let mut ns = hw.costs.hint_fault_ns as u64;
         let head = self.head(slot);
         let pte = self.ptes[head as usize];
@@ -44,6 +44,7 @@ impl Kernel {
             }
         };
         self.count(Counter::NumaHintFaults, 1);
+        self.balance.account.add(Cause::Fault, 1, ns);
         if pte.node() == who.node {
             self.count(Counter::NumaHintFaultsLocal, 1);
         }
@@ -69,6 +70,7 @@ impl Kernel {
         if let Some(target) = self.misplaced_to(&balancer, &touch, who, slot, owner, slow) {
             // Still armed, so in no TLB.
             let (moved, cost) = self.move_to(hw, owner, target, who);
+            self.book_move(u64::from(self.folio_pages(owner)), moved, cost);
             outcome = match moved {
                 true => Outcome::Moved(target),
                 false => Outcome::Failed,
@@ -77,6 +79,11 @@ impl Kernel {
             ns += cost;
         }
         self.make_accessible(head);
+        if let Outcome::Moved(_) = outcome
+            && self.balance.sweeps(who.thread)
+        {
+            self.hold_up(hw, who, owner, touch.node, write, ns);
+        }
         let clock = self.balance.clock(who.thread, who.now_ns);
         let recorded = balancer.record(&touch, outcome, &clock);
         if let Some(node) = recorded.run_on {
@@ -86,13 +93,62 @@ impl Kernel {
         ns
     }
 
+    /// A hint fault on a page that another thread is moving from `from`: it is counted, and its move
+    /// fails. The page has its new node already.
+    pub(super) fn fail_to_move(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        slot: Slot,
+        owner: Slot,
+        from: NodeId,
+    ) {
+        let Some(mut balancer) = self.balance.take() else {
+            return;
+        };
+        let ns = hw.costs.hint_fault_ns as u64;
+        self.count(Counter::NumaHintFaults, 1);
+        if from == who.node {
+            self.count(Counter::NumaHintFaultsLocal, 1);
+        }
+        self.overhead.hint_fault_ns += ns;
+        self.balance.account.add(Cause::Fault, 1, ns);
+        let task = self.balance.task(who.thread);
+        balancer.runs(task, who.cpu);
+        let touch = Touch {
+            node: from,
+            ..self.touch(task, who, slot, owner, false)
+        };
+        let mut outcome = Outcome::Stayed;
+        if self
+            .misplaced_to(&balancer, &touch, who, slot, owner, false)
+            .is_some()
+        {
+            outcome = Outcome::Failed;
+            self.balance.account.pages_failed += touch.pages;
+        }
+        let clock = self.balance.clock(who.thread, who.now_ns);
+        let recorded = balancer.record(&touch, outcome, &clock);
+        if let Some(node) = recorded.run_on {
+            self.run_on(hw, &mut balancer, who, node);
+        }
+        self.balance.balancer = Some(balancer);
+    }
+
     fn make_accessible(&mut self, head: Slot) {
         let pte = &mut self.ptes[head as usize];
         pte.clear(Flags::HINT);
         pte.set(Flags::ACCESSED);
     }
 
-    fn touch(&self, task: TaskId, who: &Who, slot: Slot, owner: Slot, slow: bool) -> Touch {
+    pub(super) fn touch(
+        &self,
+        task: TaskId,
+        who: &Who,
+        slot: Slot,
+        owner: Slot,
+        slow: bool,
+    ) -> Touch {
         let plan = &self.regions.get(self.regions.index_of(slot)).plan;
         let last = Cpupid(self.ptes[owner as usize].last());
         Touch {
@@ -110,7 +166,7 @@ impl Kernel {
         }
     }
 
-    fn mapped_by_several(&self, owner: Slot) -> bool {
+    pub(super) fn mapped_by_several(&self, owner: Slot) -> bool {
         let space = |slot| self.regions.get(self.regions.index_of(slot)).plan.space;
         let mut spaces = self.mappers(owner).map(space);
         spaces
@@ -119,7 +175,7 @@ impl Kernel {
     }
 
     /// The node to which the page should move. Notes on the page what the gate's question leaves there.
-    fn misplaced_to(
+    pub(super) fn misplaced_to(
         &mut self,
         balancer: &Balancer,
         touch: &Touch,
@@ -162,7 +218,7 @@ impl Kernel {
     }
 
     /// Moves one folio for the thread that faulted; whether it did, and what it cost.
-    fn move_to(
+    pub(super) fn move_to(
         &mut self,
         hw: &mut Hardware,
         owner: Slot,
@@ -182,7 +238,13 @@ impl Kernel {
 
     /// Runs the thread on an idle CPU of `node`, or changes places with a thread that would rather be
     /// here, within what both may use.
-    fn run_on(&mut self, hw: &mut Hardware, balancer: &mut Balancer, who: &Who, node: NodeId) {
+    pub(super) fn run_on(
+        &mut self,
+        hw: &mut Hardware,
+        balancer: &mut Balancer,
+        who: &Who,
+        node: NodeId,
+    ) {
         let thread = who.thread;
         if !hw.move_thread(thread, node) {
             let willing = hw.running_threads().find(|&(other, cpu)| {

@@ -16,6 +16,7 @@ use crate::hardware::Hardware;
 use crate::hardware::shootdown::FULL_FLUSH_PAGES;
 use crate::page::{Flags, HUGE_PAGES, Pte, Slot};
 use crate::workload::Kind;
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
@@ -43,6 +44,9 @@ struct Arming<'a> {
 impl Kernel {
     /// A thread ran for another `ran_ns` of CPU time; what scanning costs it.
     pub(super) fn numa_tick(&mut self, hw: &mut Hardware, who: &Who, ran_ns: u64) -> u64 {
+        if self.balance.batches.is_some() {
+            self.balance.ran(who.thread, ran_ns);
+        }
         let Some(mut balancer) = self.balance.take() else {
             return 0;
         };
@@ -50,7 +54,9 @@ impl Kernel {
         let task = self.balance.task(who.thread);
         let clock = self.balance.clock(who.thread, who.now_ns);
         balancer.runs(task, who.cpu);
-        let due = balancer.tick(task, &clock) && balancer.begin_scan(task, &clock);
+        let due = self.configuration.samples.is_none()
+            && balancer.tick(task, &clock)
+            && balancer.begin_scan(task, &clock);
         let mut ns = 0;
         if due {
             let space = usize::from(who.space);
@@ -73,6 +79,7 @@ impl Kernel {
             ns = arming.ns;
             balancer.end_scan(task, ns * u64::from(self.scale));
             self.overhead.numa_scan_ns += ns;
+            self.balance.account.add(Cause::Scan, 1, ns);
         }
         self.balance.balancer = Some(balancer);
         ns
@@ -178,7 +185,15 @@ impl Arming<'_> {
 
     fn flush(&mut self, space: u16, slots: &[Slot]) {
         match self.balance.scan_flushes.due(1, self.scale) {
-            true => self.ns += self.hw.flush_pages(space, slots, Some(self.who.cpu)),
+            true => {
+                let before = self.hw.counters;
+                let sent_ns = self.hw.flush_pages(space, slots, Some(self.who.cpu));
+                self.ns += sent_ns;
+                let received = self.hw.counters.tlb_shootdowns - before.tlb_shootdowns;
+                let ns = self.hw.counters.shootdown_ns - before.shootdown_ns;
+                let account = &mut self.balance.account;
+                account.add(Cause::Shootdown, received, ns.saturating_sub(sent_ns));
+            }
             false => self.hw.forget_pages(space, slots),
         }
     }

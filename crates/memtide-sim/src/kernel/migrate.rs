@@ -18,7 +18,9 @@
 
 use super::{Kernel, Who};
 use crate::hardware::Hardware;
+use crate::hardware::tlb::Translation;
 use crate::page::{Flags, Frame, LAST_NONE, Slot};
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::units::{NodeId, PageNumber};
 use memtide_core::vmstat::Counter;
 
@@ -72,11 +74,23 @@ struct Parcel {
     pages: u32,
 }
 
-/// A folio that a kernel thread is moving.
+/// A folio that is being moved.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     owner: Slot,
     done_ns: u64,
+    /// Whether it stands for S moves one after the other, behind which whole sweeps wait.
+    held_up: Option<HeldUp>,
+}
+
+/// What others find who come to a folio that a sweep is moving.
+#[derive(Clone, Copy, Debug)]
+struct HeldUp {
+    from: NodeId,
+    /// Until then the entry is what it was: who comes finds it armed, and the page in another's hands.
+    armed_until_ns: u64,
+    /// How many can find it so.
+    entries: u32,
 }
 
 /// All folios that kernel threads are moving.
@@ -107,7 +121,12 @@ impl Kernel {
                 Some(_) => true,
                 None => self.balance.move_flushes.due(batches, scale),
             };
-            report.ns += self.flush_parcels(hw, &parcels, by.cpu, charged);
+            let before = hw.counters;
+            let sent_ns = self.flush_parcels(hw, &parcels, by.cpu, charged);
+            report.ns += sent_ns;
+            if why == MoveReason::Balancing {
+                self.book_shootdown(hw, before, sent_ns);
+            }
             self.deliver(hw, &parcels, target, by, &mut report);
         }
         self.count_moves(&parcels, target, why, &report);
@@ -239,6 +258,7 @@ impl Kernel {
                 None => self.balance.in_flight.0.push(Flight {
                     owner: parcel.owner,
                     done_ns: by.now_ns + report.ns,
+                    held_up: None,
                 }),
             }
         }
@@ -286,11 +306,20 @@ impl Kernel {
 
     /// A thread accessed a page that is being moved: it waits until the page's part of the batch is
     /// over; what that costs it.
-    pub(super) fn migration_wait(&mut self, hw: &mut Hardware, who: &Who, slot: Slot) -> u64 {
+    pub(super) fn migration_wait(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        slot: Slot,
+        write: bool,
+    ) -> u64 {
         let mut ns = hw.costs.fault_ns as u64;
         let owner = self.owner(slot);
         let flights = &mut self.balance.in_flight.0;
         match flights.iter().position(|f| Some(f.owner) == owner) {
+            Some(at) if flights[at].held_up.is_some() => {
+                return self.wait_behind(hw, who, slot, at, write);
+            }
             Some(at) => {
                 let flight = flights.swap_remove(at);
                 ns += flight.done_ns.saturating_sub(who.now_ns);
@@ -300,7 +329,98 @@ impl Kernel {
             None => self.settle(self.head(slot)),
         }
         self.overhead.migration_wait_ns += ns;
+        if self.balance.batches.is_some() {
+            self.balance.account.add(Cause::Wait, 1, ns);
+        }
         ns
+    }
+
+    /// A thread that goes over its memory page after page moved a folio inside a fault, in `ns`. Others
+    /// that do the same come to the same pages in the same order and wait for each. The page is the
+    /// mover's at once: its CPU has the translation that the fault ends with.
+    pub(super) fn hold_up(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        owner: Slot,
+        from: NodeId,
+        write: bool,
+        ns: u64,
+    ) {
+        if !self.isolate(owner) {
+            return;
+        }
+        let scale = u64::from(self.scale);
+        let heads: Vec<Slot> = self.mappers(owner).collect();
+        for head in heads {
+            for page in 0..self.folio_pages(head) {
+                let pte = &mut self.ptes[(head + page) as usize];
+                pte.clear(Flags::PRESENT);
+                pte.set(Flags::MIGRATING);
+            }
+            self.let_through(hw, who, head, write);
+        }
+        // The page is found, isolated and given a frame before its entry changes. Whoever takes the
+        // page table's lock meanwhile finds it armed; the lock passes from one to the next no faster
+        // than a cache line does.
+        let armed_ns = hw.costs.hint_fault_ns + hw.costs.migrate_page_ns / 2.0;
+        self.balance.in_flight.0.push(Flight {
+            owner,
+            done_ns: who.now_ns + ns * scale,
+            held_up: Some(HeldUp {
+                from,
+                armed_until_ns: who.now_ns + armed_ns as u64 * scale,
+                entries: (armed_ns / hw.cpu_spec.cache_to_cache_ns.max(1.0)) as u32,
+            }),
+        });
+    }
+
+    /// Waits for a folio that another sweep is moving, until it is there. Who comes early takes a hint
+    /// fault first, whose move fails as the page is in another's hands.
+    fn wait_behind(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        slot: Slot,
+        at: usize,
+        write: bool,
+    ) -> u64 {
+        let flight = self.balance.in_flight.0[at];
+        let left_ns = flight.done_ns.saturating_sub(who.now_ns) / u64::from(self.scale);
+        let mut ns = left_ns;
+        if left_ns > 0 {
+            ns += hw.costs.sleep_ns as u64;
+        }
+        if let Some(held) = &mut self.balance.in_flight.0[at].held_up
+            && who.now_ns < held.armed_until_ns
+            && held.entries > 0
+        {
+            held.entries -= 1;
+            let from = held.from;
+            self.fail_to_move(hw, who, slot, flight.owner, from);
+        }
+        self.overhead.migration_wait_ns += ns;
+        self.balance.account.add(Cause::Wait, 1, ns);
+        let head = self.head(slot);
+        self.let_through(hw, who, head, write);
+        ns
+    }
+
+    /// Gives a CPU the translation of a page on the move, which is where it will be.
+    fn let_through(&mut self, hw: &mut Hardware, who: &Who, head: Slot, write: bool) {
+        let pte = &mut self.ptes[head as usize];
+        let writes = write && pte.has(Flags::WRITABLE);
+        pte.set(Flags::ACCESSED);
+        if writes {
+            pte.set(Flags::DIRTY);
+        }
+        let huge = pte.has(Flags::HUGE);
+        let stores = pte.has(Flags::WRITABLE.with(Flags::DIRTY));
+        let entry = Translation::new(pte.frame(), pte.node_index(), stores);
+        let tlb = &mut hw.cpus[who.cpu as usize].tlb;
+        tlb.settle();
+        tlb.flush_page(head);
+        tlb.insert(head, huge, entry);
     }
 
     /// Ends the moves that are over at `now_ns`.

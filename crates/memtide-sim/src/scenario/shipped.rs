@@ -61,6 +61,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "pghot-overcommit",
     "numab-bind-pmbench",
     "ibs-two-node",
+    "sockets",
 };
 
 /// Their machines.

@@ -119,6 +119,8 @@ costs! {
     ipi_receive => ipi_receive_ns,
     sample_interrupt => sample_interrupt_ns,
     sample_work => sample_work_ns,
+    sampler_switch => sampler_switch_ns,
+    sleep => sleep_ns,
     record => record_ns,
     reclaim_page => reclaim_page_ns,
 }

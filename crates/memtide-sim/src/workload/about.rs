@@ -51,6 +51,21 @@ impl WorkloadSpec {
                 spec.iterations,
                 stores(spec.stores_percent),
             ),
+            WorkloadSpec::Sockets(spec) => format!(
+                "{} threads of one program, free to run on nodes {}, access {} each of their own and {} \
+                 that all share, {} of 100 times the shared, at random. All memory begins on node {}. {}",
+                spec.threads,
+                spec.nodes
+                    .iter()
+                    .map(u16::to_string)
+                    .collect::<Vec<_>>()
+                    .join(" and "),
+                size(spec.memory_per_thread),
+                size(spec.shared),
+                spec.shared_percent,
+                spec.on,
+                stores(spec.stores_percent),
+            ),
             WorkloadSpec::Pmbench(spec) => format!(
                 "{} processes, half on node {} and half on node {}, access {} each at random; their \
                  memory is bound to both nodes. A program that eats {} of node {} pushes pages to the \

@@ -62,7 +62,7 @@ impl TwoSetSpec {
         let thread = |group: u16, node| ThreadPlan {
             space: 0,
             nodes: vec![node],
-            pattern: Pattern::Random,
+            pattern: Pattern::Sweep,
             ops_per_access: self.ops_per_access,
             think_ns: self.think.0,
             group,

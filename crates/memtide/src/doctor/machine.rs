@@ -9,6 +9,7 @@ use memtide_core::units::NodeId;
 use memtide_linux::fs::numa::{self, Capabilities, Capability};
 use memtide_linux::fs::proc::status;
 use memtide_linux::fs::{self, FsError, Root, topology};
+use memtide_linux::live::balance::affinity::{self, Affinities};
 use memtide_linux::probe::standing::{self, Standing};
 use memtide_linux::source::damon::knobs::KnobError;
 use memtide_linux::weight_table::WeightError;
@@ -219,6 +220,9 @@ impl Machine {
             Ok(TableStanding::Left(weights)) => left.push(format!("memtide run {weights}")),
             Ok(_) => {}
             Err(error) => return Finding::new(State::Broken, error.to_string()),
+        }
+        if Affinities::is_left(&self.root) && !affinity::is_held(&self.root) {
+            left.push("memtide balance left threads with its affinity".to_owned());
         }
         match left.is_empty() {
             true => Finding::new(State::Works, "nothing of a crashed memtide"),

@@ -5,6 +5,7 @@ use crate::lent_weights::{self, Standing as TableStanding, Turn};
 use crate::source::damon_options;
 use anyhow::bail;
 use memtide_linux::fs::Root;
+use memtide_linux::live::balance::affinity::{self, Affinities};
 use memtide_linux::probe::standing::{self, Standing};
 use memtide_linux::source::damon::{Damon, Options};
 use serde::Serialize;
@@ -22,7 +23,8 @@ pub fn run(context: &Context) -> anyhow::Result<ExitCode> {
     // What one of them leaves undone is no reason to leave the other.
     let weights = restore_weights(&context.root);
     let damon = restore_damon(damon_options(&context.root));
-    let restored = both(weights, damon)?;
+    let affinity = restore_affinity(&context.root);
+    let restored = both(both(weights, damon).map(|done| done.restored), affinity)?;
     if context.json {
         context.print_json(&restored)?;
     } else {
@@ -34,19 +36,19 @@ pub fn run(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was put back of the weights and of DAMON, as one.
+/// What was put back of one thing and of another, as one.
 fn both(
-    weights: anyhow::Result<Option<String>>,
-    damon: anyhow::Result<Option<String>>,
+    one: anyhow::Result<Option<String>>,
+    other: anyhow::Result<Option<String>>,
 ) -> anyhow::Result<Restored> {
-    match (weights, damon) {
-        (Ok(weights), Ok(damon)) => {
-            let restored: Vec<String> = weights.into_iter().chain(damon).collect();
+    match (one, other) {
+        (Ok(one), Ok(other)) => {
+            let restored: Vec<String> = one.into_iter().chain(other).collect();
             Ok(Restored {
                 restored: (!restored.is_empty()).then(|| restored.join(", and ")),
             })
         }
-        (Err(weights), Err(damon)) => bail!("{weights:#}; {damon:#}"),
+        (Err(one), Err(other)) => bail!("{one:#}; {other:#}"),
         (Ok(Some(done)), Err(why)) | (Err(why), Ok(Some(done))) => {
             bail!("{why:#}; put back was: {done}")
         }
@@ -68,6 +70,16 @@ fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
         Ok(change) => Ok(change.map(|_| left)),
         Err(why) => bail!("cannot put back that {left}: {why}"),
     }
+}
+
+/// The affinity of threads, if a killed `memtide balance --tasks` left it.
+fn restore_affinity(root: &Root) -> anyhow::Result<Option<String>> {
+    // Without a turn another run has just begun, which has put it back itself.
+    if !Affinities::is_left(root) || affinity::Turn::take(root)?.is_none() {
+        return Ok(None);
+    }
+    let freed = Affinities::put_back_left(root)?;
+    Ok(freed.map(|freed| format!("memtide balance left the affinity of {freed} threads")))
 }
 
 /// Taking DAMON over from a holder that is gone and giving it back is what
@@ -118,6 +130,7 @@ mod tests {
         let options = machine(root.path());
         assert_eq!(restore_damon(options).unwrap(), None);
         assert_eq!(restore_weights(&Root::new(root.path())).unwrap(), None);
+        assert_eq!(restore_affinity(&Root::new(root.path())).unwrap(), None);
         assert!(!root.path().join("run").exists());
     }
 

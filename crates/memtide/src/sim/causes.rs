@@ -42,6 +42,7 @@ macro_rules! causes {
 causes! {
     hint_fault_ns "hint faults" false "faults that are made on purpose, to see who accesses a page",
     fault_migration_ns "moves in faults" false "moving a page inside such a fault",
+    sample_migration_ns "moves by samples" false "moving a page that a hardware sample found, in its task's time",
     numa_scan_ns "hint scan" false "making page-table entries fault next time",
     page_fault_ns "page faults" false "other faults: a page's first touch, a store to a write-protected one",
     shootdown_ns "shootdowns" false "telling other CPUs to forget a translation, and being told",

@@ -7,7 +7,7 @@
 mod args;
 mod print;
 
-pub use args::{SourceArg, TierArgs as Args, pid, size};
+pub use args::{SelectionArgs, SourceArg, TierArgs as Args, pid, size};
 
 use crate::cli::Context;
 use crate::source;
@@ -40,7 +40,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_tiers(&machine.topology)?;
-    check_privileges(&context.root, &args)?;
+    check_privileges(&context.root, args.dry_run)?;
     let signal = hear_signals()?;
     Tierer::stay_off_fast_memory(&machine.topology);
     let opened = source::open(args.source, &context.root, page)?;
@@ -117,11 +117,11 @@ fn check_tiers(topology: &Topology) -> anyhow::Result<()> {
 }
 
 /// Names the capability that is missing, before anything is tried.
-fn check_privileges(root: &Root, args: &Args) -> anyhow::Result<()> {
+pub fn check_privileges(root: &Root, dry_run: bool) -> anyhow::Result<()> {
     let Some(held) = numa::capabilities(root)? else {
         return Ok(());
     };
-    let needed = match args.dry_run {
+    let needed = match dry_run {
         true => &[Capability::SysPtrace, Capability::SysAdmin][..],
         false => &[
             Capability::SysPtrace,
@@ -143,14 +143,18 @@ fn check_privileges(root: &Root, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn options(args: &Args, topology: &Topology, page: PageSize) -> anyhow::Result<Options> {
-    let selection = match (&args.selection.cgroup, args.selection.all) {
+/// The processes that were named.
+pub fn selection(args: &SelectionArgs) -> Selection {
+    match (&args.cgroup, args.all) {
         (Some(path), _) => Selection::Cgroup(path.clone()),
         (None, true) => Selection::All {
             at_least: LEAST_ADDRESS_SPACE,
         },
-        (None, false) => Selection::Pids(args.selection.pid.clone()),
-    };
+        (None, false) => Selection::Pids(args.pid.clone()),
+    }
+}
+
+fn options(args: &Args, topology: &Topology, page: PageSize) -> anyhow::Result<Options> {
     let window_ms = u32::try_from(args.window.as_millis()).unwrap_or(u32::MAX);
     let hotness = Config::new(Layout::Precise)
         .with_threshold(args.threshold)
@@ -163,7 +167,7 @@ fn options(args: &Args, topology: &Topology, page: PageSize) -> anyhow::Result<O
         ..GateConfig::new(window_ms)
     };
     Ok(Options {
-        selection,
+        selection: selection(&args.selection),
         hotness,
         gate,
         threshold_free: (args.gate == GateArg::ThresholdFree).then(|| ThresholdFree {
@@ -210,7 +214,8 @@ fn benefit(topology: &Topology, page: PageSize) -> Benefit {
     }
 }
 
-fn hear_signals() -> anyhow::Result<Arc<AtomicUsize>> {
+/// The number of the signal that wants an end, or 0.
+pub fn hear_signals() -> anyhow::Result<Arc<AtomicUsize>> {
     let signal = Arc::new(AtomicUsize::new(0));
     for number in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_usize(number, signal.clone(), number as usize)
@@ -219,7 +224,8 @@ fn hear_signals() -> anyhow::Result<Arc<AtomicUsize>> {
     Ok(signal)
 }
 
-fn signal_name(number: usize) -> &'static str {
+/// A signal's name.
+pub fn signal_name(number: usize) -> &'static str {
     match number as i32 {
         SIGINT => "SIGINT",
         SIGTERM => "SIGTERM",

@@ -1,34 +1,18 @@
 //! What `memtide tier` shows: lines of text with a status line below them on a
 //! terminal, or one JSON object a line.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::lines::{Line, Lines, Named};
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::live::report::{Direction, Event, MovedPages, Reporter, Status};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Prints events, status and summary.
 pub struct Printer {
-    json: bool,
+    lines: Lines,
     page: PageSize,
-    bar: ProgressBar,
     /// Moves since the last status: one line a second for each kind.
     moved: Vec<MovedPages>,
-}
-
-#[derive(Serialize)]
-struct Line<'a, T: Serialize> {
-    at_ms: u64,
-    #[serde(flatten)]
-    content: &'a T,
-}
-
-#[derive(Serialize)]
-struct Named<'a, T: Serialize> {
-    event: &'static str,
-    #[serde(flatten)]
-    content: &'a T,
 }
 
 #[derive(Serialize)]
@@ -42,15 +26,9 @@ impl Printer {
     /// A printer to standard output; the status line goes to standard error,
     /// if that is a terminal.
     pub fn new(json: bool, page: PageSize) -> Printer {
-        let bar = ProgressBar::new_spinner();
-        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("a valid template"));
-        if json || !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
-        }
         Printer {
-            json,
+            lines: Lines::new(json),
             page,
-            bar,
             moved: Vec::new(),
         }
     }
@@ -70,33 +48,32 @@ impl Printer {
         for moved in std::mem::take(&mut self.moved) {
             self.moved_pages(Millis(status.at_ms), moved);
         }
-        if self.json {
-            self.json_line(&Named {
+        if self.lines.json() {
+            self.lines.json_line(&Named {
                 event: "status",
                 content: status,
             });
             return;
         }
-        self.bar.set_message(self.sentence(status));
-        self.bar.tick();
+        self.lines.status_line(self.sentence(status));
     }
 
     /// The end.
     pub fn summary(&mut self, status: &Status, why: &str) {
-        if self.json {
+        if self.lines.json() {
             self.status(status);
-            self.json_line(&Named {
+            self.lines.json_line(&Named {
                 event: "summary",
                 content: &Summary { why, status },
             });
             return;
         }
         self.status(status);
-        self.bar.finish_and_clear();
+        self.lines.clear_status();
         let seconds = |time: Duration| time.as_secs_f64();
         let elapsed = status.at_ms as f64 / 1000.0;
         let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
-        self.write(&format!(
+        self.lines.write(&format!(
             "{why} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
              (pgdemote_proactive {}), not movable {}\n\
              managed processes hold {} on fast nodes and {} on slow ones\n\
@@ -176,13 +153,13 @@ impl Printer {
             Event::MovedPages(moved) => return self.moved_pages(at, *moved),
             Event::Notice { text } => text.clone(),
         };
-        self.text_line(at, &line);
+        self.lines.text_line(at, &line);
     }
 
     fn moved_pages(&self, at: Millis, moved: MovedPages) {
-        if self.json {
+        if self.lines.json() {
             let content = Event::MovedPages(moved);
-            return self.json_line(&Line {
+            return self.lines.json_line(&Line {
                 at_ms: at.0,
                 content: &content,
             });
@@ -195,7 +172,7 @@ impl Printer {
             pages,
         } = moved;
         let (size, done) = (self.size(pages), done(direction));
-        self.text_line(
+        self.lines.text_line(
             at,
             &format!("{size} {done}, node {from} to {to}, process {pid}"),
         );
@@ -206,29 +183,7 @@ impl Printer {
     }
 
     fn size(&self, pages: u64) -> String {
-        let bytes = pages * self.page.bytes();
-        match bytes {
-            0..0x10_0000 => format!("{} KiB", bytes >> 10),
-            _ => format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64),
-        }
-    }
-
-    fn text_line(&self, at: Millis, text: &str) {
-        self.write(&format!("{:8.3} s  {text}", at.0 as f64 / 1000.0));
-    }
-
-    fn json_line(&self, content: &impl Serialize) {
-        self.write(&serde_json::to_string(content).expect("plain data"));
-    }
-
-    /// A reader that went away (a closed pipe) is no reason to stop managing
-    /// memory; the signal handling ends the run if it should end.
-    fn write(&self, text: &str) {
-        self.bar.suspend(|| {
-            let mut out = std::io::stdout().lock();
-            let _ = writeln!(out, "{text}");
-            let _ = out.flush();
-        });
+        crate::lines::size(pages * self.page.bytes())
     }
 }
 
@@ -261,8 +216,8 @@ impl Reporter for Printer {
             }
             return;
         }
-        if self.json {
-            self.json_line(&Line {
+        if self.lines.json() {
+            self.lines.json_line(&Line {
                 at_ms: at.0,
                 content: &event,
             });
@@ -275,10 +230,10 @@ impl Reporter for Printer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lines::tests::{documented, printed};
     use memtide_core::pages::Immovable;
     use memtide_core::units::NodeId;
     use memtide_linux::live::report::{Range, Stay};
-    use serde_json::Value;
     use std::collections::BTreeSet;
 
     /// Every reason. A new one does not compile until it is listed here.
@@ -370,40 +325,9 @@ mod tests {
         all
     }
 
-    fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {
-        let Value::Object(fields) = value else {
-            return;
-        };
-        for (name, value) in fields {
-            let path = format!("{path}.{name}");
-            keys(value, &path, into);
-            into.insert(path);
-        }
-    }
-
-    /// As docs/json.md writes them: `event` and `at_ms` once, others behind
-    /// the name of their event.
-    fn printed(line: &impl Serialize, into: &mut BTreeSet<String>) -> String {
-        let mut line = serde_json::to_value(line).unwrap();
-        let fields = line.as_object_mut().unwrap();
-        let event = fields.remove("event").unwrap();
-        assert!(fields.remove("at_ms").is_some_and(|at| at.is_u64()));
-        let event = event.as_str().unwrap().to_owned();
-        keys(&line, &event, into);
-        event
-    }
-
     #[test]
     fn the_schema_is_documented() {
-        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
-        let guide = std::fs::read_to_string(guide).unwrap();
-        let section = guide.split("\n## ").find(|s| s.starts_with("tier\n"));
-        let section = section.expect("docs/json.md has a section tier");
-        let documented: BTreeSet<String> = section
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-            .map(str::to_owned)
-            .collect();
+        let (section, documented) = documented("tier");
         let mut used = BTreeSet::from(["event".to_owned(), "at_ms".to_owned()]);
         let mut names = BTreeSet::from(["summary".to_owned()]);
         for event in events() {

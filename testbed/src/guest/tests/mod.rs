@@ -6,6 +6,7 @@
 //! whenever it did not pass; an error or a panic is a failure.
 
 mod agreement;
+mod balance;
 mod manners;
 mod placement;
 mod respread;
@@ -31,6 +32,8 @@ pub enum BootClass {
     Quiet,
     /// The kernel's own tiering: NUMA balancing mode 2, demotion on.
     KernelTiering,
+    /// The kernel's own balancing between sockets: NUMA balancing mode 1, on from the boot.
+    KernelBalancing,
 }
 
 impl BootClass {
@@ -40,6 +43,7 @@ impl BootClass {
         match self {
             Self::Quiet => "numa_balancing=disable",
             Self::KernelTiering => "",
+            Self::KernelBalancing => "numa_balancing=enable",
         }
     }
 
@@ -47,7 +51,7 @@ impl BootClass {
     #[must_use]
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Quiet => &[],
+            Self::Quiet | Self::KernelBalancing => &[],
             Self::KernelTiering => &[
                 ("/proc/sys/kernel/numa_balancing", "2"),
                 ("/sys/kernel/mm/numa/demotion_enabled", "1"),
@@ -61,6 +65,7 @@ impl BootClass {
         match self {
             Self::Quiet => "quiet",
             Self::KernelTiering => "kernel-tiering",
+            Self::KernelBalancing => "kernel-balancing",
         }
     }
 }
@@ -113,6 +118,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(run::tests());
     tests.extend(respread::tests());
     tests.extend(weights::tests());
+    tests.extend(balance::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());
     tests

@@ -1,0 +1,499 @@
+//! Threads are taken to their memory by affinity, which is lent and put back.
+//!
+//! Moving a thread is cheaper than moving the gigabytes that it uses. From user
+//! space that means `sched_setaffinity(2)`, and that is somebody's setting:
+//!
+//! - A thread that may not run on every CPU of its cpuset was pinned by
+//!   somebody, and stays as it is. (Where cgroups are of version 1 the cpuset is
+//!   not looked up, so a thread in a narrow one counts as pinned.)
+//! - Before a thread is changed, its number, its start time and the CPUs that
+//!   it gets are noted in a file of `/run`. At the end every thread that still
+//!   has what it was given is free again; one that somebody has changed since
+//!   is left alone. What a killed run leaves, the next one puts back.
+//! - *Free* means all possible CPUs, of which the kernel takes what the cpuset
+//!   allows, then and after every change of the cpuset.
+//!
+//! Threads and children inherit an affinity. So at the end the threads of the
+//! same processes and of their children are looked at, too, and those with
+//! just such CPUs are freed.
+
+use crate::fs::cgroup;
+use crate::fs::list;
+use crate::fs::proc::{self, Process, stat, status};
+use crate::fs::{FsError, Root};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Where the note is, under the root. A reboot empties the folder.
+const NOTE: &str = "run/memtide/affinity.json";
+/// Where the lock is.
+const LOCK: &str = "run/memtide/affinity.lock";
+
+/// The right to change affinities, until dropped: a note without somebody who
+/// holds this was left.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: std::fs::File,
+}
+
+impl Turn {
+    /// Takes it, unless a living run has it.
+    pub fn take(root: &Root) -> Result<Option<Turn>, FsError> {
+        let path = root.path(LOCK);
+        let open = || {
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            std::fs::File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+        };
+        let failed = |cause| FsError::Read {
+            path: path.clone(),
+            cause,
+        };
+        let lock = open().map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Turn { _lock: lock })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno.into())),
+        }
+    }
+}
+
+/// Whether a living run has the right.
+pub fn is_held(root: &Root) -> bool {
+    std::fs::File::open(root.path(LOCK)).is_ok_and(|file| {
+        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
+}
+
+/// Why a thread stays where it may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Kept {
+    /// Somebody pinned it.
+    #[error("it has an affinity of its own")]
+    Own,
+    /// Its cpuset has no CPU of that node.
+    #[error("its cpuset has no CPU of that node")]
+    Cpuset,
+    /// It ended.
+    #[error("it has ended")]
+    Gone,
+    /// The kernel's error.
+    #[error("the kernel refused ({0})")]
+    Refused(Errno),
+    /// More CPUs than the call can name.
+    #[error("the node's CPUs have numbers above 1023")]
+    TooManyCpus,
+}
+
+/// A thread, proof against its number being used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Thread {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// When the thread started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Thread {
+    /// The thread that has `tid` in `pid` now.
+    pub fn find(root: &Root, pid: u32, tid: u32) -> Result<Option<Thread>, FsError> {
+        Ok(Thread::look(root, pid, tid)?.map(|(thread, _)| thread))
+    }
+
+    /// As [`Thread::find`], and the CPU time that it has used, in ns.
+    pub fn look(root: &Root, pid: u32, tid: u32) -> Result<Option<(Thread, u64)>, FsError> {
+        let stat = root.parse(Thread::path(pid, tid, "stat"), stat::parse);
+        let Some(stat) = gone_is_none(stat)? else {
+            return Ok(None);
+        };
+        let thread = Thread {
+            pid,
+            tid,
+            start_ticks: stat.start_ticks,
+        };
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+        let ticks = stat.user_ticks.saturating_add(stat.system_ticks);
+        Ok(Some((thread, ticks.saturating_mul(tick_ns))))
+    }
+
+    /// Whether it still lives.
+    pub fn is_alive(&self, root: &Root) -> Result<bool, FsError> {
+        Ok(Thread::find(root, self.pid, self.tid)? == Some(*self))
+    }
+
+    fn path(pid: u32, tid: u32, file: &str) -> String {
+        format!("proc/{pid}/task/{tid}/{file}")
+    }
+
+    /// The CPUs that it may run on.
+    fn allowed(&self, root: &Root) -> Result<Option<BTreeSet<u32>>, FsError> {
+        let status = root.parse(Thread::path(self.pid, self.tid, "status"), status::parse);
+        Ok(gone_is_none(status)?.and_then(|status| status.cpus_allowed))
+    }
+}
+
+/// A thread that ends while its file is read is one that has ended.
+fn gone_is_none<T>(read: Result<Option<T>, FsError>) -> Result<Option<T>, FsError> {
+    match read {
+        Err(error) if error.is_errno(Errno::SRCH) => Ok(None),
+        other => other,
+    }
+}
+
+/// What is written down of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Lent {
+    thread: Thread,
+    given: BTreeSet<u32>,
+}
+
+/// All that was changed and will be put back.
+#[derive(Debug)]
+pub struct Affinities {
+    root: Root,
+    lent: BTreeMap<u32, Lent>,
+}
+
+impl Affinities {
+    /// Nothing is changed yet.
+    pub fn new(root: Root) -> Affinities {
+        Affinities {
+            root,
+            lent: BTreeMap::new(),
+        }
+    }
+
+    /// The CPUs of `node` that `thread` would get, or why it stays as it is.
+    /// Changes nothing.
+    pub fn propose(&self, thread: Thread, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
+        let unreadable = |_| Kept::Gone;
+        if !thread.is_alive(&self.root).map_err(unreadable)? {
+            return Err(Kept::Gone);
+        }
+        let allowed = thread.allowed(&self.root).map_err(unreadable)?;
+        let allowed = allowed.ok_or(Kept::Gone)?;
+        let ours = self.lent.get(&thread.tid);
+        let ours = ours.is_some_and(|lent| lent.thread == thread && lent.given == allowed);
+        let cpuset = self.cpuset(thread.pid).map_err(unreadable)?;
+        if !ours && !cpuset.is_subset(&allowed) {
+            return Err(Kept::Own);
+        }
+        let given: BTreeSet<u32> = cpuset.intersection(node).copied().collect();
+        if given.is_empty() {
+            return Err(Kept::Cpuset);
+        }
+        Ok(given)
+    }
+
+    /// Has `thread` run on the CPUs of `node`; which ones, or why not.
+    pub fn lend(&mut self, thread: Thread, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
+        let given = self.propose(thread, node)?;
+        let before = self.lent.insert(
+            thread.tid,
+            Lent {
+                thread,
+                given: given.clone(),
+            },
+        );
+        // The note comes first: what is not noted is not changed.
+        let done = match self.note() {
+            Ok(()) => set(thread.tid, &given),
+            Err(error) => Err(Kept::Refused(
+                Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            )),
+        };
+        if let Err(why) = done {
+            match before {
+                Some(before) => self.lent.insert(thread.tid, before),
+                None => self.lent.remove(&thread.tid),
+            };
+            return Err(why);
+        }
+        Ok(given)
+    }
+
+    /// How many threads have what they were given.
+    pub fn lent(&self) -> usize {
+        self.lent.len()
+    }
+
+    /// Frees every thread that has what it was given, and those that have
+    /// inherited it. How many were freed.
+    pub fn put_back(&mut self) -> Result<usize, FsError> {
+        if self.lent.is_empty() {
+            return Ok(0);
+        }
+        let possible = self.cpus("sys/devices/system/cpu/possible")?;
+        let pids: BTreeSet<u32> = self.lent.values().map(|lent| lent.thread.pid).collect();
+        let given: BTreeSet<&BTreeSet<u32>> = self.lent.values().map(|lent| &lent.given).collect();
+        let mut freed = 0;
+        for pid in self.with_children(&pids)? {
+            // An inherited mask is told by being one that was given. A thread
+            // that was there before and pinned itself is older than the change
+            // and was left alone because of its mask.
+            for thread in threads(&self.root, pid)? {
+                let known = self.lent.get(&thread.tid);
+                let known = known.filter(|lent| lent.thread == thread);
+                let Some(now) = thread.allowed(&self.root)? else {
+                    continue;
+                };
+                let ours = match known {
+                    Some(lent) => lent.given == now,
+                    None => given.contains(&now) && self.is_younger(&thread),
+                };
+                if ours && set(thread.tid, &possible).is_ok() {
+                    freed += 1;
+                }
+            }
+        }
+        self.lent.clear();
+        // Without a note there is nothing left to put back, whatever the
+        // reason why the file does not go.
+        let _ = std::fs::remove_file(self.root.path(NOTE));
+        Ok(freed)
+    }
+
+    /// What a killed run left, put back; how many threads were freed. None
+    /// if there is nothing of the kind.
+    pub fn put_back_left(root: &Root) -> Result<Option<usize>, FsError> {
+        let Some(bytes) = root.read(NOTE)? else {
+            return Ok(None);
+        };
+        // A note that is cut short was being written when its run was killed,
+        // before anything it names was changed.
+        let noted: Vec<Lent> = serde_json::from_slice(&bytes).unwrap_or_default();
+        let mut left = Affinities::new(root.clone());
+        left.lent = noted
+            .into_iter()
+            .map(|lent| (lent.thread.tid, lent))
+            .collect();
+        let freed = left.put_back()?;
+        let _ = std::fs::remove_file(root.path(NOTE));
+        Ok(Some(freed))
+    }
+
+    /// Whether a killed run may have left something.
+    pub fn is_left(root: &Root) -> bool {
+        root.path(NOTE).exists()
+    }
+
+    /// A thread younger than one that was changed may have inherited.
+    fn is_younger(&self, thread: &Thread) -> bool {
+        let oldest = self.lent.values().map(|lent| lent.thread.start_ticks).min();
+        oldest.is_some_and(|oldest| thread.start_ticks >= oldest)
+    }
+
+    fn note(&self) -> std::io::Result<()> {
+        let path = self.root.path(NOTE);
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(folder)?;
+        let lent: Vec<&Lent> = self.lent.values().collect();
+        let fresh: PathBuf = path.with_extension("new");
+        std::fs::write(&fresh, serde_json::to_vec(&lent)?)?;
+        std::fs::rename(fresh, path)
+    }
+
+    /// `pids` and the processes that they started.
+    fn with_children(&self, pids: &BTreeSet<u32>) -> Result<BTreeSet<u32>, FsError> {
+        let mut all = pids.clone();
+        for listed in proc::list(&self.root)? {
+            if pids.contains(&listed.stat.parent) {
+                all.insert(listed.process.pid);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The CPUs on which the process's threads may run by its cpuset: those of
+    /// the nearest cgroup that says, and otherwise all that are online.
+    fn cpuset(&self, pid: u32) -> Result<BTreeSet<u32>, FsError> {
+        let online = self.cpus("sys/devices/system/cpu/online")?;
+        let process = Process::find(&self.root, pid)?;
+        let (Ok(Some(mount)), Some(path)) =
+            (cgroup::mount(&self.root), process.cgroup(&self.root)?)
+        else {
+            return Ok(online);
+        };
+        let mut at = mount.join(path.strip_prefix("/").unwrap_or(&path));
+        while at.starts_with(&mount) {
+            let parsed = self
+                .root
+                .parse(at.join("cpuset.cpus.effective"), list::parse);
+            if let Some(cpus) = parsed? {
+                let cpus: BTreeSet<u32> = cpus;
+                return Ok(cpus.intersection(&online).copied().collect());
+            }
+            if !at.pop() {
+                break;
+            }
+        }
+        Ok(online)
+    }
+
+    fn cpus(&self, path: &str) -> Result<BTreeSet<u32>, FsError> {
+        let cpus = self.root.parse(path, list::parse)?;
+        cpus.ok_or_else(|| FsError::Missing {
+            path: self.root.path(path),
+            needed_for: "the CPUs on which threads may run; is sysfs mounted?",
+        })
+    }
+}
+
+/// The threads of a process; none if it is gone.
+fn threads(root: &Root, pid: u32) -> Result<Vec<Thread>, FsError> {
+    let names = root.names(format!("proc/{pid}/task"))?.unwrap_or_default();
+    let tids = names.iter().filter_map(|name| name.parse().ok());
+    let found = tids.map(|tid| Thread::find(root, pid, tid));
+    found.filter_map(Result::transpose).collect()
+}
+
+fn set(tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
+    let mut wanted = CpuSet::new();
+    let mut any = false;
+    for &cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU as u32) {
+        wanted.set(cpu as usize);
+        any = true;
+    }
+    if !any {
+        return Err(Kept::TooManyCpus);
+    }
+    match sched_setaffinity(Pid::from_raw(tid.cast_signed()), &wanted) {
+        Ok(()) => Ok(()),
+        Err(Errno::SRCH) => Err(Kept::Gone),
+        // A cpuset that changed just now.
+        Err(Errno::INVAL) => Err(Kept::Cpuset),
+        Err(errno) => Err(Kept::Refused(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::thread::sched_getaffinity;
+
+    /// Process 7 with thread 8, on a machine of four CPUs.
+    fn machine(allowed: &str, cpuset: Option<&str>) -> (tempfile::TempDir, Root) {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let line = |pid| String::from_utf8(stat::tests::line(pid, "x", 0, 5)).unwrap();
+        write("proc/7/stat", &line(7));
+        write("proc/7/cgroup", "0::/a/b\n");
+        write("proc/7/task/8/stat", &line(8));
+        let status = format!("Name:\tx\nCpus_allowed_list:\t{allowed}\n");
+        write("proc/7/task/8/status", &status);
+        write("sys/devices/system/cpu/online", "0-3\n");
+        write("sys/devices/system/cpu/possible", "0-7\n");
+        write(
+            "proc/self/mountinfo",
+            "41 31 0:38 / /cg rw - cgroup2 none rw\n",
+        );
+        if let Some(cpuset) = cpuset {
+            write("cg/a/cpuset.cpus.effective", cpuset);
+        }
+        let root = Root::new(dir.path());
+        (dir, root)
+    }
+
+    const THREAD: Thread = Thread {
+        pid: 7,
+        tid: 8,
+        start_ticks: 5,
+    };
+
+    fn proposed(allowed: &str, cpuset: Option<&str>) -> Result<BTreeSet<u32>, Kept> {
+        let (_dir, root) = machine(allowed, cpuset);
+        Affinities::new(root).propose(THREAD, &BTreeSet::from([2, 3]))
+    }
+
+    #[test]
+    fn only_free_threads_are_taken_anywhere() {
+        assert_eq!(proposed("0-3", None), Ok(BTreeSet::from([2, 3])));
+        assert_eq!(proposed("0-7", None), Ok(BTreeSet::from([2, 3])));
+        assert_eq!(proposed("1-3", None), Err(Kept::Own));
+        assert_eq!(proposed("2", None), Err(Kept::Own));
+    }
+
+    #[test]
+    fn a_cpuset_is_not_an_affinity() {
+        // 1-2 is all that the cpuset of the cgroup above allows.
+        assert_eq!(proposed("1-2", Some("1-2\n")), Ok(BTreeSet::from([2])));
+        assert_eq!(proposed("1", Some("1-2\n")), Err(Kept::Own));
+        assert_eq!(proposed("0-1", Some("0-1\n")), Err(Kept::Cpuset));
+    }
+
+    #[test]
+    fn another_thread_with_the_number_is_left_alone() {
+        let (_dir, root) = machine("0-3", None);
+        let older = Thread {
+            start_ticks: 4,
+            ..THREAD
+        };
+        let answer = Affinities::new(root).propose(older, &BTreeSet::from([2]));
+        assert_eq!(answer, Err(Kept::Gone));
+    }
+
+    #[test]
+    fn a_real_thread_is_lent_and_put_back() {
+        let root = Root::default();
+        let dir = tempfile::tempdir().unwrap();
+        let online = Affinities::new(root.clone());
+        let online = online.cpus("sys/devices/system/cpu/online").unwrap();
+        let before = sched_getaffinity(None).unwrap();
+        let free = online.iter().all(|cpu| before.is_set(*cpu as usize));
+        if !free || online.len() < 2 {
+            println!("skipped: this test may not run on every CPU, or there is one only");
+            return;
+        }
+        // All of /proc and /sys, and a /run of its own.
+        for name in ["proc", "sys"] {
+            std::os::unix::fs::symlink(format!("/{name}"), dir.path().join(name)).unwrap();
+        }
+        let root = Root::new(dir.path());
+        let (told, tid) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::spawn(move || {
+            told.send(rustix::thread::gettid()).unwrap();
+            let _ = ended.recv();
+        });
+        let tid = tid.recv().unwrap();
+        let own = std::process::id();
+        let thread = Thread::find(&root, own, tid.as_raw_nonzero().get().cast_unsigned());
+        let thread = thread.unwrap().unwrap();
+        let first = *online.first().unwrap();
+        let mut lender = Affinities::new(root.clone());
+        match lender.lend(thread, &BTreeSet::from([first])) {
+            Ok(given) => assert_eq!(given, BTreeSet::from([first])),
+            Err(Kept::Own | Kept::Cpuset) => {
+                println!("skipped: a cpuset of this machine narrows what may be given");
+                drop(end);
+                worker.join().unwrap();
+                return;
+            }
+            Err(why) => panic!("{why}"),
+        }
+        assert_eq!(sched_getaffinity(Some(tid)).unwrap().count(), 1);
+        assert!(Affinities::is_left(&root));
+        // As if this run had been killed.
+        drop(lender);
+        assert_eq!(Affinities::put_back_left(&root).unwrap(), Some(1));
+        let after = sched_getaffinity(Some(tid)).unwrap();
+        assert_eq!(after.count(), before.count());
+        assert!(!Affinities::is_left(&root));
+        drop(end);
+        worker.join().unwrap();
+    }
+}

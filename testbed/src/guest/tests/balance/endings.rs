@@ -1,0 +1,168 @@
+//! It ends when it should, goes on when it should, and says why where it cannot work.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    PATIENCE, PROMISED, TABLE, balance, cells, end, events, number, sets, shares, summary,
+    until_home,
+};
+use crate::guest::memtide::Memtide;
+use crate::guest::subject::Victim;
+use crate::guest::tests::Context;
+
+/// The user and group without any rights.
+const NOBODY: u32 = 65534;
+
+/// Until pages move.
+fn until_moving(memtide: &mut Memtide, victim: &Victim) -> Result<()> {
+    let began = Instant::now();
+    while shares(&victim.known_pages(), &[0])?[0] < 0.1 {
+        ensure!(began.elapsed() < PATIENCE, "nothing moves");
+        memtide.check()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Its process is killed while pages move: a clean end.
+pub(super) fn process_ends(_: &mut Context) -> Result<()> {
+    let victim = sets("--set 0:1 --set 1:0")?;
+    let mut memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
+    until_moving(&mut memtide, &victim)?;
+    drop(victim);
+    let lines = events(&memtide.wait(PATIENCE)?)?;
+    let summary = summary(&lines)?;
+    ensure!(
+        summary["why"] == "all processes have ended",
+        "it ended for another reason: {summary}"
+    );
+    ensure!(
+        lines.iter().any(|line| line["event"] == "process_gone"),
+        "it does not say that the process ended"
+    );
+    Ok(())
+}
+
+/// Threads live for a quarter of a second, so that their numbers come and go: the pages come home all
+/// the same.
+pub(super) fn churn(context: &mut Context) -> Result<()> {
+    let victim = sets("--size 8 --churn 250 --set 0:1 --set 1:0")?;
+    let mut memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
+    let known = victim.known_pages();
+    let (seconds, least) = until_home(&known, &[0, 1], PROMISED, || memtide.check())?;
+    let lines = end(memtide)?;
+    context.note(format!(
+        "home after {seconds:.1?} s; {} threads known in the end",
+        number(summary(&lines)?, "tasks")?
+    ))?;
+    ensure!(
+        seconds.is_some(),
+        "{:.1} % of a set's pages on its node",
+        least * 100.0
+    );
+    Ok(())
+}
+
+/// One line, exit status 1, and it names what is missing.
+pub(super) fn refusals(context: &mut Context) -> Result<()> {
+    let victim = sets("--size 4 --set 0:1")?;
+    let mut nobody = balance(&["--source", "writes"], &victim);
+    nobody.uid(NOBODY).gid(NOBODY);
+    refuses(context, nobody, &["CAP_SYS_"])?;
+    // Neither hardware nor scans: each is named, and what could be done.
+    let auto = balance(&["--source", "auto"], &victim);
+    refuses(
+        context,
+        auto,
+        &["ibs", "pebs", "numa_balancing", "--source writes"],
+    )?;
+    let faults = balance(&["--source", "faults"], &victim);
+    refuses(context, faults, &["numa_balancing"])?;
+    let pid = victim.truth().pid;
+    drop(victim);
+    let mut gone = Command::new("memtide");
+    gone.args(["balance", "--source", "writes", "--pid", &pid.to_string()]);
+    refuses(context, gone, &[&pid.to_string()])
+}
+
+fn refuses(context: &mut Context, command: Command, words: &[&str]) -> Result<()> {
+    let ended = Memtide::spawn(command)?.wait(PATIENCE)?;
+    let [line] = &ended.errors[..] else {
+        anyhow::bail!("not one line but {:?}", ended.errors);
+    };
+    context.note(line.clone())?;
+    ensure!(
+        ended.status.code() == Some(1) && line.starts_with("memtide: "),
+        "{} and {line:?}",
+        ended.status
+    );
+    for word in words {
+        ensure!(line.contains(word), "{line:?} does not name {word:?}");
+    }
+    Ok(())
+}
+
+/// What it takes while nobody uses memory: under 1 % of a CPU in the better of two windows, on an
+/// emulated processor that takes ten to twenty times as long as a real one.
+pub(super) fn idle(context: &mut Context) -> Result<()> {
+    const WINDOW: Duration = Duration::from_secs(4);
+    let victim = Victim::start("--size 64 --hot 0 --node 1 --busy 1", 1)?;
+    let memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
+    std::thread::sleep(Duration::from_secs(3));
+    let mut shares = Vec::new();
+    for _ in 0..2 {
+        let (before, began) = (memtide.cpu_seconds(), Instant::now());
+        std::thread::sleep(WINDOW);
+        let spent = memtide.cpu_seconds() - before;
+        shares.push(100.0 * spent / began.elapsed().as_secs_f64());
+    }
+    end(memtide)?;
+    let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+    let shown = shares.iter().map(|share| format!("{share:.2}"));
+    let shown = shown.collect::<Vec<_>>().join(" and ");
+    context.row(TABLE, cells("idle", &[("own CPU %", shown)]))?;
+    ensure!(least < 1.0, "{least:.2} % of a CPU while nothing happens");
+    Ok(())
+}
+
+/// A CPU that is taken away, and given back at the end.
+struct Away(String);
+
+impl Away {
+    fn take(cpu: u32) -> Result<Self> {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
+        ensure!(Path::new(&path).exists(), "{path} is not there");
+        std::fs::write(&path, "0").with_context(|| format!("cannot write {path}"))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.0, "1");
+    }
+}
+
+/// A CPU of node 1 goes offline while pages move: they come home to the CPU that is left.
+pub(super) fn cpu_offline(_: &mut Context) -> Result<()> {
+    let victim = sets("--size 8 --set 0:1 --set 1:0")?;
+    let known = victim.known_pages();
+    let mut memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
+    let away = Away::take(3)?;
+    let (seconds, least) = until_home(&known, &[0, 1], PROMISED, || memtide.check())?;
+    drop(away);
+    std::thread::sleep(Duration::from_secs(1));
+    memtide.check()?;
+    end(memtide)?;
+    ensure!(
+        seconds.is_some(),
+        "{:.1} % of a set's pages on its node with a CPU offline",
+        least * 100.0
+    );
+    Ok(())
+}
