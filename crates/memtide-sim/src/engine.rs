@@ -286,6 +286,7 @@ fn still(configuration: &Configuration) -> Configuration {
         still.numa_balancing = 0;
         still.demotion = false;
         still.pghot = None;
+        still.samples = None;
     }
     still
 }

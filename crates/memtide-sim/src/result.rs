@@ -72,7 +72,7 @@ pub struct RunResult {
 /// NUMA balancing's account, in events, pages and nanoseconds of the real machine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Balancing {
-    /// What it did, and how long that took; only what was done at all.
+    /// What it did, and how long that took; all causes, in their order.
     pub causes: Vec<BalancingCause>,
     /// Pages that it moved.
     pub pages_moved: u64,

@@ -7,13 +7,14 @@
 //! what the document measured; what came out here stands beside it. No configuration of a row has a
 //! setting that makes the row fit: the machine is described once, and a workload once for all rows.
 
+pub mod balancing;
 mod published;
 mod read;
 pub mod reproduction;
 mod run;
 mod shipped;
 
-pub use published::{Figure, Mark, Published};
+pub use published::{Figure, Mark, Published, PublishedBalancing};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
 };

@@ -60,6 +60,7 @@ scenarios! {
     pghot_overcommit "pghot-overcommit",
     numab_bind_pmbench "numab-bind-pmbench",
     ibs_two_node "ibs-two-node",
+    sockets "sockets",
 }
 
 #[test]

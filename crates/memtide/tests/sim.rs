@@ -436,7 +436,9 @@ fn the_format_of_scenarios_is_documented() {
         "[[configuration]]",
         "[[configuration]]\n[configuration.pghot]",
         "[[configuration]]\n[configuration.interleave]",
+        "[[configuration]]\n[configuration.samples]",
         "[[published]]",
+        "[[published]]\n[published.balancing]",
     ] {
         known.extend(known_keys(&scenario, &format!("{head}{table}\nzzz = 1\n")));
     }

@@ -6,7 +6,8 @@
 //! ([`group`]), whether a page should move to the task ([`gate`]), and how much
 //! more reporting is worth its price ([`timing`], [`sample_rate`]). Where the reports come from
 //! does not matter: the kernel's come from hint faults, which scans provoke
-//! ([`scan`] picks what to arm); a hardware sampler's are reports as well.
+//! ([`scan`] picks what to arm); a hardware sampler's are reports as well, and
+//! [`pacing`] says what differs. [`sampled`] makes batches of them.
 //!
 //! [`Balancer`] keeps the state of all tasks and puts the parts together. The
 //! way of a touch:

@@ -146,7 +146,6 @@ impl<W: Source> Run<W> {
             .map(|cause| (cause, account.of(cause)));
         Balancing {
             causes: causes
-                .filter(|(_, entry)| entry.events > 0)
                 .map(|(cause, entry)| BalancingCause {
                     cause,
                     events: entry.events,

@@ -317,8 +317,15 @@ impl Kernel {
         let owner = self.owner(slot);
         let flights = &mut self.balance.in_flight.0;
         match flights.iter().position(|f| Some(f.owner) == owner) {
+            // Once it is there, a store to a page that may not be written goes the long way.
             Some(at) if flights[at].held_up.is_some() => {
-                return self.wait_behind(hw, who, slot, at, write);
+                let there = flights[at].done_ns <= who.now_ns;
+                let writable = self.ptes[self.head(slot) as usize].has(Flags::WRITABLE);
+                if !(there && write && !writable) {
+                    return self.wait_behind(hw, who, slot, at, write);
+                }
+                let flight = self.balance.in_flight.0.swap_remove(at);
+                self.arrive(flight.owner);
             }
             Some(at) => {
                 let flight = flights.swap_remove(at);

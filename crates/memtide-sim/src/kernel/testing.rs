@@ -142,10 +142,29 @@ impl Bench {
         configuration: &Configuration,
         scale: u32,
     ) -> Bench {
+        Bench::with_pattern(
+            spec,
+            regions,
+            threads,
+            Pattern::Random,
+            configuration,
+            scale,
+        )
+    }
+
+    /// The same with a pattern of their accesses.
+    pub fn with_pattern(
+        spec: &MachineSpec,
+        regions: Vec<RegionPlan>,
+        threads: &[(u16, &[u16])],
+        pattern: Pattern,
+        configuration: &Configuration,
+        scale: u32,
+    ) -> Bench {
         let thread = |&(space, nodes): &(u16, &[u16])| ThreadPlan {
             space,
             nodes: nodes.to_vec(),
-            pattern: Pattern::Random,
+            pattern,
             ops_per_access: 1,
             think_ns: 0.0,
             group: 0,

@@ -1,6 +1,7 @@
 //! The kernel on small machines.
 
 mod balancing;
+mod by_samples;
 mod faulting;
 mod memory;
 mod migrating;

@@ -27,6 +27,8 @@ pub struct Published {
     /// Pages by node of each mapping.
     #[serde(default)]
     pub pages: BTreeMap<String, Vec<u64>>,
+    /// What balancing cost and how it went.
+    pub balancing: Option<PublishedBalancing>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
@@ -34,6 +36,22 @@ pub struct Published {
     pub note: String,
     /// Why this row is not run here, if it is not.
     pub not_run: Option<String>,
+}
+
+/// What a document reports of balancing's cost, in seconds of CPU time over all CPUs, and its way.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedBalancing {
+    /// Hint faults, or the sampler's interrupts.
+    pub fault_handling_s: f64,
+    /// What tasks did on their way back to user mode.
+    pub task_work_s: f64,
+    /// Setting the sampler anew.
+    #[serde(default)]
+    pub context_switches_s: f64,
+    /// Pages moved by then, at times in seconds that are equally far apart.
+    #[serde(default)]
+    pub pages_moved_every: Option<(f64, Vec<u64>)>,
 }
 
 /// How far to trust a published figure.

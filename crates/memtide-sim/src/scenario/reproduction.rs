@@ -168,6 +168,14 @@ pub fn table(comparison: &Comparison) -> String {
             grouped(moved(row)),
         );
     }
+    let published = |row: &Row| {
+        row.published
+            .as_ref()
+            .is_some_and(|p| p.balancing.is_some())
+    };
+    if comparison.rows.iter().any(published) {
+        out += &super::balancing::tables(comparison);
+    }
     for row in &comparison.not_run {
         let value = row.published.value.unwrap_or(0.0);
         let ratio = row.published.ratio.unwrap_or(0.0);
@@ -196,7 +204,7 @@ fn figure(value: f64, unit: Unit) -> String {
     }
 }
 
-fn grouped(value: u64) -> String {
+pub(super) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {

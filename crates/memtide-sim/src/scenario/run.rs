@@ -4,7 +4,7 @@
 //! Runs are independent, so they are spread over threads; results are put back in order, and nothing
 //! in them depends on how many threads there were.
 
-use super::{Case, Figure, Mark, Published, Scenario};
+use super::{Case, Figure, Mark, Published, PublishedBalancing, Scenario};
 use crate::config::Configuration;
 use crate::engine;
 use crate::result::{RunResult, Score};
@@ -167,6 +167,9 @@ pub struct PublishedBeside {
     pub hint_faults: Option<u64>,
     /// Pages by node of each mapping.
     pub pages: std::collections::BTreeMap<String, Vec<u64>>,
+    /// What balancing cost and how it went; for tables.
+    #[serde(skip)]
+    pub balancing: Option<PublishedBalancing>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
@@ -369,6 +372,7 @@ impl Scenario {
             pages_demoted: published.pages_demoted,
             hint_faults: published.hint_faults,
             pages: published.pages.clone(),
+            balancing: published.balancing.clone(),
             mark: published.mark,
             note: published.note.clone(),
         }

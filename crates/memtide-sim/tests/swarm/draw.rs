@@ -2,12 +2,13 @@
 
 use super::Choices;
 use memtide_core::access::SourceSet;
+use memtide_core::balancing::SampleSettings;
 use memtide_core::hotness::Layout;
 use memtide_core::mempolicy::{Mode, ModeFlags, Policy};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::topology::{NodeInput, Topology, TopologyInput};
 use memtide_core::units::NodeId;
-use memtide_sim::config::{Configuration, Interleave, Lru, Pghot, PromotionGate};
+use memtide_sim::config::{Acts, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
 use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
 use memtide_sim::workload::{Kind, Pattern, Plan, RegionPlan, ThreadPlan};
 
@@ -212,7 +213,7 @@ fn thread(choices: &mut Choices<'_>, machine: &MachineSpec) -> ThreadPlan {
     ThreadPlan {
         space: choices.of(&[0, 0, 1]),
         nodes,
-        pattern: Pattern::Random,
+        pattern: choices.of(&[Pattern::Random, Pattern::Sweep]),
         ops_per_access: 1,
         think_ns: 0.0,
         group: 0,
@@ -233,8 +234,32 @@ fn configuration(choices: &mut Choices<'_>, nodes: u16) -> Configuration {
         sample_period: 100,
         sample_misses_only: choices.once_in(2),
     });
+    let samples = (pghot.is_none() && choices.once_in(2)).then(|| BySamples {
+        settings: SampleSettings {
+            period: 100,
+            min_period: 50,
+            max_period: 200,
+            placement_samples: choices.within(2, 50),
+            delay_ms: choices.below(3),
+            ..SampleSettings::default()
+        },
+        acts: match choices.once_in(2) {
+            true => Acts::Each,
+            false => Acts::Batches {
+                interval_ms: choices.within(1, 5),
+                threshold: choices.within(1, 3) as u8,
+                window_ms: 3000,
+                young_at_once: choices.once_in(2),
+            },
+        },
+        misses_only: choices.once_in(2),
+    });
     Configuration {
-        numa_balancing: choices.below(4) as u8,
+        numa_balancing: match samples {
+            Some(_) => 1,
+            None => choices.below(4) as u8,
+        },
+        samples,
         demotion: !choices.once_in(4),
         lru: choices.of(&[Lru::Classic, Lru::Multigenerational]),
         pghot,

@@ -40,8 +40,9 @@ fn check_translations(kernel: &Kernel, hw: &Hardware, quantum: u32) {
     for (cpu, hardware) in hw.cpus.iter().enumerate() {
         for (slot, huge, translation) in hardware.tlb.entries() {
             let pte = kernel.ptes[slot as usize];
-            let right = pte.has(Flags::PRESENT)
-                && !pte.has_any(Flags::MIGRATING.with(Flags::HINT))
+            // A page on the move, too, may be where it will be for who moves it or waited for it.
+            let right = pte.has_any(Flags::PRESENT.with(Flags::MIGRATING))
+                && !pte.has(Flags::HINT)
                 && pte.has(Flags::HUGE) == huge
                 && pte.frame() == translation.frame()
                 && pte.node() == translation.node();

@@ -290,6 +290,7 @@ pub mod samples {
                 counters,
                 accesses: 1 << 20,
                 fast_share: 0.5,
+                balancing: Default::default(),
                 pages_by_node: vec![1000, 24],
                 placed: Vec::new(),
                 bytes_per_s: vec![1e11, 1e10],

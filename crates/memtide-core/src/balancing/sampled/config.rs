@@ -13,7 +13,10 @@ pub struct SampledConfig {
     pub hotness: HotnessConfig,
     /// Pages in the space, numbered from 0.
     pub pages: u64,
-    /// Whether a young task's own pages move at their first sight.
+    /// Whether a young task's own pages move at their first sight. At document
+    /// 004's rates a page is sampled about once a minute, so asking for two sights
+    /// of every page moves next to nothing of a program that has just begun
+    /// (measured in `docs/reproduction.md`); at higher rates it can be turned off.
     pub young_at_once: bool,
     /// Pages that can wait for a batch.
     pub queue: usize,
