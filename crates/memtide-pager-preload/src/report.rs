@@ -1,6 +1,8 @@
 //! What is said at the end: what was kept, and what the pager did with it.
 
 use crate::tally::{Counts, TALLY};
+use memtide_linux::fs::Root;
+use memtide_linux::fs::interrupts::tlb_shootdowns;
 use memtide_pager::{Pager, State, Statistics};
 use serde::Serialize;
 use std::sync::OnceLock;
@@ -110,31 +112,7 @@ fn is_first() -> bool {
     first.is_none_or(|pid| pid.parse() == Ok(std::process::id()))
 }
 
-/// TLB shootdown interrupts of all processors since boot; `None` where the
-/// kernel does not count them.
+/// TLB shootdown interrupts of the machine since boot.
 fn shootdowns() -> Option<u64> {
-    parse_shootdowns(&std::fs::read_to_string("/proc/interrupts").ok()?)
-}
-
-fn parse_shootdowns(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix("TLB:"))?;
-    let numbers = line
-        .split_whitespace()
-        .map_while(|word| word.parse::<u64>().ok());
-    Some(numbers.sum())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interrupts_of_all_processors_are_summed() {
-        let text =
-            "           CPU0       CPU1\n  0:   5  0  IO-APIC\nTLB:     12   30   TLB shootdowns\n";
-        assert_eq!(parse_shootdowns(text), Some(42));
-        assert_eq!(parse_shootdowns("IPI0: 1 2\n"), None);
-    }
+    tlb_shootdowns(&Root::default()).ok().flatten()
 }

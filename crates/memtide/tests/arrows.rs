@@ -17,7 +17,10 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("memtide-sim", Some(&["memtide-core", "memtide-trace"])),
     ("memtide-pager", Some(&["memtide-core", "memtide-linux"])),
     ("memtide-pager-c", Some(&["memtide-pager"])),
-    ("memtide-pager-preload", Some(&["memtide-pager"])),
+    (
+        "memtide-pager-preload",
+        Some(&["memtide-linux", "memtide-pager"]),
+    ),
     (COMMAND, None),
     ("testbed", None),
     ("xtask", None),
