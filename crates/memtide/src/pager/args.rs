@@ -23,6 +23,9 @@ pub enum PagerCommand {
     // One way of reading, in a process of its own.
     #[command(hide = true)]
     Worker(WorkerArgs),
+    // Goes into a cgroup and becomes the program.
+    #[command(hide = true)]
+    Enter(EnterArgs),
 }
 
 #[derive(Args, Debug)]
@@ -113,8 +116,19 @@ pub struct RunArgs {
     #[arg(long)]
     pub eager: bool,
 
+    /// Have the kernel keep the budget, by a memory cgroup, and no pager, for comparison
+    #[arg(long, conflicts_with_all = ["eager", "stats"])]
+    pub plain: bool,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct EnterArgs {
+    pub procs: PathBuf,
+    #[arg(required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
 

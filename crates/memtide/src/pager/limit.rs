@@ -52,18 +52,45 @@ impl Limit {
     /// Limits the memory to `bytes` more than what is used now, and returns how
     /// much that is in all.
     pub fn allow(&self, bytes: u64) -> anyhow::Result<u64> {
-        let (used, limit) = match self.version {
-            Version::One => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-            Version::Two => ("memory.current", "memory.max"),
+        let used = match self.version {
+            Version::One => "memory.usage_in_bytes",
+            Version::Two => "memory.current",
         };
-        let path = self.folder.join(used);
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let used: u64 = text
-            .trim()
-            .parse()
-            .with_context(|| path.display().to_string())?;
-        self.write(limit, used + bytes)?;
+        let text = self.read(used)?;
+        let used: u64 = text.trim().parse().with_context(|| used.to_owned())?;
+        self.set(used + bytes)?;
         Ok(used + bytes)
+    }
+
+    /// Limits the memory to `bytes` in all.
+    pub fn set(&self, bytes: u64) -> anyhow::Result<()> {
+        let limit = match self.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        self.write(limit, bytes)
+    }
+
+    /// Memory in it that is no file's, in bytes.
+    pub fn anonymous(&self) -> anyhow::Result<u64> {
+        let name = match self.version {
+            Version::One => "rss ",
+            Version::Two => "anon ",
+        };
+        let text = self.read("memory.stat")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let bytes = line.and_then(|line| line.trim().parse().ok());
+        bytes.with_context(|| format!("memory.stat has no {name}"))
+    }
+
+    /// The file to which a process that wants in writes 0.
+    pub fn door(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
+    }
+
+    fn read(&self, file: &str) -> anyhow::Result<String> {
+        let path = self.folder.join(file);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
     }
 
     fn write(&self, file: &str, value: u64) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@
 mod args;
 mod content;
 mod limit;
+mod plain;
 mod preload;
 mod print;
 mod readers;
@@ -43,7 +44,9 @@ const LEAST_BUDGET: u64 = 1 << 20;
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     match &args.command {
+        Some(PagerCommand::Run(args)) if args.plain => plain::run(args, context),
         Some(PagerCommand::Run(args)) => preload::run(args, context),
+        Some(PagerCommand::Enter(args)) => plain::enter(args),
         Some(PagerCommand::Worker(args)) => worker::run(args, context),
         None => match (&args.trial.make, args.trial.size) {
             (Some(path), Some(bytes)) => make(path, bytes, context),
