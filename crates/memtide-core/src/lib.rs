@@ -87,6 +87,7 @@ pub mod access;
 pub mod balancing;
 pub mod demotion;
 mod dense;
+pub mod eviction;
 pub mod hotness;
 pub mod mempolicy;
 pub mod nodemask;
