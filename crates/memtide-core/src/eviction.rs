@@ -164,6 +164,12 @@ impl Eviction {
         self.record(granule).pages
     }
 
+    /// Whether it was chosen, and neither used nor dropped since.
+    #[must_use]
+    pub fn is_chosen(&self, granule: Granule) -> bool {
+        self.record(granule).place == Place::Chosen
+    }
+
     /// Says that `pages` pages of the granule are in memory. Returns true if it
     /// was there at an earlier time and came again. `used` tells whether a probed
     /// granule was used since its probe.
