@@ -14,7 +14,7 @@
 //! 5. [`demotion`] makes room with pages that nobody touched.
 //!
 //! [`balancing`] is the other way for pages to move: to the sockets of the tasks
-//! that use them.
+//! that use them. [`lazy_flush`] makes taking pages out of page tables cheap.
 //!
 //! ```
 //! use memtide_core::access::{Access, Source, SourceSet};
@@ -87,7 +87,9 @@ pub mod access;
 pub mod balancing;
 pub mod demotion;
 mod dense;
+pub mod eviction;
 pub mod hotness;
+pub mod lazy_flush;
 pub mod mempolicy;
 pub mod nodemask;
 pub mod pages;

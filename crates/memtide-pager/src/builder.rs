@@ -100,8 +100,9 @@ impl Builder {
         self
     }
 
-    /// Granules unmapped with one call, 1 to 1,024. Default a sixteenth of the
-    /// budget, 1,024 at most.
+    /// Granules unmapped with one call, 1 to 1,024. Default a thirty-second part
+    /// of the budget, 1,024 at most: up to three batches are kept free or on
+    /// their way out.
     pub fn batch(mut self, granules: usize) -> Builder {
         self.batch = Some(granules);
         self
@@ -191,7 +192,7 @@ impl Builder {
         }
         let batch = self
             .batch
-            .unwrap_or((granules / 16).clamp(1, MOST_RANGES as u64) as usize);
+            .unwrap_or((granules / 32).clamp(1, MOST_RANGES as u64) as usize);
         if !(1..=MOST_RANGES).contains(&batch) {
             return Err(Error::setting("batch", batch, "give 1 to 1024 granules"));
         }
@@ -242,6 +243,14 @@ pub(crate) struct Settings {
     pub explain_faults: bool,
 }
 
+impl Settings {
+    /// Granules that a batch may have where they are filled in part only, with
+    /// room for probes.
+    pub fn batch_most(&self) -> usize {
+        MOST_RANGES / 8 * 7
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_a_sixteenth_of_the_budget() {
-        // 128 MiB are 2,048 granules of 64 KiB, a sixteenth is 128.
+    fn a_batch_is_a_thirty_second_part_of_the_budget() {
+        // 128 MiB are 2,048 granules of 64 KiB, a thirty-second part is 64.
         let settings = Builder::default().budget(128 << 20).check().unwrap();
-        assert_eq!((settings.granule_bytes, settings.batch), (64 << 10, 128));
-        // 2 GiB: 32,768 granules, 2,048, and the kernel takes 1,024.
-        let settings = Builder::default().budget(2 << 30).check().unwrap();
+        assert_eq!((settings.granule_bytes, settings.batch), (64 << 10, 64));
+        // 4 GiB: 65,536 granules, 2,048, and the kernel takes 1,024.
+        let settings = Builder::default().budget(4 << 30).check().unwrap();
         assert_eq!(settings.batch, 1024);
         // A batch asked for is at most a quarter of the budget: 16 / 4.
         let least = Builder::default().budget(1 << 20).batch(900);

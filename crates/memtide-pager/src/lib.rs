@@ -32,15 +32,21 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod adopt;
+mod bell;
 mod builder;
 mod error;
+mod file_mode;
+mod kernel;
 mod pager;
 mod placement;
 mod region;
 mod source;
 mod state;
 mod statistics;
-pub mod sys;
+mod strict;
+mod sys;
+mod unmap;
 
 pub use builder::{Builder, Mode, Policy, ReadAhead, Unmapping};
 pub use error::Error;

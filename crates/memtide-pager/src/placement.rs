@@ -4,8 +4,10 @@
 //! file mode the pager's reading threads carry the policy; anonymous memory has
 //! one of its own (`mbind(2)`).
 
+use crate::error::Error;
 use memtide_core::mempolicy::Mode;
 use memtide_core::nodemask::NodeMask;
+use memtide_linux::sys::{Errno, mempolicy};
 use std::fmt;
 use std::str::FromStr;
 
@@ -110,6 +112,47 @@ impl FromStr for MemoryPolicy {
                 .map_err(|_| wrong("its nodes are no node list"))?,
         };
         MemoryPolicy::new(*mode, nodes).map_err(|error| wrong(error.reason))
+    }
+}
+
+/// Tries whether the kernel accepts the policy, on a thread of its own: a policy
+/// belongs to a thread.
+pub(crate) fn try_out(policy: &MemoryPolicy) -> Result<(), Error> {
+    let wanted = policy.clone();
+    let tried = std::thread::Builder::new().spawn(move || carry(&wanted));
+    let tried = tried.map_err(|reason| Error::Thread {
+        name: "memory-policy",
+        reason,
+    })?;
+    tried.join().unwrap_or(Ok(()))
+}
+
+/// Makes it the policy of the calling thread.
+pub(crate) fn carry(policy: &MemoryPolicy) -> Result<(), Error> {
+    mempolicy::set_policy(policy.mode.number(), &policy.words()).map_err(|e| refused(policy, e))
+}
+
+/// Makes it the policy of a range of addresses.
+pub(crate) fn bind(policy: &MemoryPolicy, address: usize, bytes: usize) -> Result<(), Error> {
+    mempolicy::mbind(address, bytes, policy.mode.number(), &policy.words(), 0)
+        .map_err(|errno| refused(policy, errno))
+}
+
+fn refused(policy: &MemoryPolicy, errno: Errno) -> Error {
+    let advice = match errno {
+        Errno::INVAL if policy.mode == Mode::WeightedInterleave => {
+            "give nodes that exist, have memory and are in the cpuset; weighted-interleave needs \
+             Linux 6.9"
+        }
+        Errno::INVAL => "give nodes that exist, have memory and are in the cpuset",
+        Errno::NOSYS => "the kernel was built without NUMA",
+        Errno::PERM => "a seccomp filter forbids set_mempolicy(2)",
+        _ => "give another policy",
+    };
+    Error::MemoryPolicy {
+        policy: policy.to_string(),
+        errno,
+        advice,
     }
 }
 

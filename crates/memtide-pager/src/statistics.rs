@@ -1,6 +1,7 @@
 //! What the pager did, in numbers.
 
 use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A snapshot of all regions together. Pages are base pages; everything but the
 /// two `resident` figures and `pending_pages` grows only.
@@ -48,4 +49,51 @@ pub struct Statistics {
     pub evictor_us: u64,
     /// Turns of the evictor thread.
     pub rounds: u64,
+}
+
+/// A number that several threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    pub fn raise_to(&self, n: u64) {
+        self.0.fetch_max(n, Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($name:ident)*) => {
+        /// The fields of [`Statistics`], being counted.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub $name: Count,)*
+        }
+
+        impl Counters {
+            pub fn snapshot(&self) -> Statistics {
+                Statistics {
+                    $($name: self.$name.get(),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    budget_bytes resident_bytes peak_resident_bytes pending_pages evicted_pages rescued_pages
+    probed_pages zapped_pages flush_calls dropped_pages refilled_pages filled_pages
+    read_ahead_pages budget_overruns urgent_batches stuck_pages failed_calls read_errors
+    evictor_us rounds
 }

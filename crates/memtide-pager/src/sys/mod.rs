@@ -4,3 +4,24 @@
 //! returns the kernel's own `Errno`: what an error means is for the caller to
 //! decide.
 #![allow(unsafe_code)]
+
+pub(crate) mod cachestat;
+pub(crate) mod fork;
+pub(crate) mod incore;
+pub(crate) mod mapping;
+pub(crate) mod sigbus;
+pub(crate) mod thread_time;
+pub(crate) mod userfault;
+pub(crate) mod zap;
+
+pub(crate) use rustix::io::Errno;
+
+/// The result of a raw `libc::syscall`: -1 means that `errno` holds the reason.
+fn check(result: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| last())
+}
+
+fn last() -> Errno {
+    let raw = std::io::Error::last_os_error().raw_os_error();
+    Errno::from_raw_os_error(raw.unwrap_or(libc::EIO))
+}
