@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
+use crate::sys::known_file::KnownFile;
 use crate::unmap::{Ranges, Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Stamp};
@@ -81,7 +82,7 @@ struct Inner {
 #[derive(Debug)]
 struct FileRegion {
     name: PathBuf,
-    file: OwnedFd,
+    file: KnownFile,
     range: Range,
     /// Of the first byte in the file.
     offset: u64,
@@ -169,7 +170,7 @@ impl FileMode {
             trouble: None,
             streams: ahead::Streams::default(),
             name,
-            file,
+            file: KnownFile::new(file),
             range,
             offset,
             facts,

@@ -8,6 +8,7 @@
 pub(crate) mod cachestat;
 pub(crate) mod fork;
 pub(crate) mod incore;
+pub(crate) mod known_file;
 pub(crate) mod mapping;
 pub(crate) mod sigbus;
 pub(crate) mod thread_time;
