@@ -7,7 +7,7 @@ use std::process::Command;
 /// Where cargo puts the libraries of a test run.
 fn built() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    own.parent().unwrap().parent().unwrap().to_owned()
+    own.parent().unwrap().to_owned()
 }
 
 fn here(relative: &str) -> PathBuf {

@@ -68,6 +68,27 @@ impl<F: Clone> Pieces<F> {
         self.0.push(piece);
     }
 
+    /// What of `range` lies in no piece, ascending.
+    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let mut pieces: Vec<_> = self.0.iter().map(|piece| &piece.range).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for piece in pieces {
+            if piece.end <= at || piece.start >= range.end {
+                continue;
+            }
+            if piece.start > at {
+                gaps.push(at..piece.start);
+            }
+            at = piece.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
     /// Takes out what lies within `range` and returns it.
     pub fn cut(&mut self, range: &Range<usize>) -> Vec<Piece<F>> {
         let mut out = Vec::new();
@@ -112,6 +133,17 @@ mod tests {
         // 30 bytes in: offset 1030; what is left begins 60 bytes in.
         assert_eq!(pieces.cut(&(130..160)), [piece(130..160, 1030)]);
         assert_eq!(pieces.all(), [piece(100..130, 1000), piece(160..200, 1060)]);
+    }
+
+    #[test]
+    fn what_lies_between() {
+        let mut pieces = Pieces::new();
+        pieces.add(piece(500..600, 0));
+        pieces.add(piece(100..200, 0));
+        assert_eq!(pieces.gaps(&(50..550)), [50..100, 200..500]);
+        assert_eq!(pieces.gaps(&(150..700)), [200..500, 600..700]);
+        assert_eq!(pieces.gaps(&(510..520)), []);
+        assert_eq!(pieces.gaps(&(0..100)), vec![0..100]);
     }
 
     #[test]

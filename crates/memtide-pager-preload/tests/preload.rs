@@ -13,8 +13,8 @@ const BUDGET: &str = "1MiB";
 /// The library that belongs to this test run.
 fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let folder = own.parent().unwrap().parent().unwrap();
-    folder.join("libmemtide_pager_preload.so")
+    // Beside the tests, where cargo puts what they are built with.
+    own.parent().unwrap().join("libmemtide_pager_preload.so")
 }
 
 /// The programs, compiled once.
@@ -74,7 +74,9 @@ fn text(output: &Output) -> String {
 /// The reports of all processes of a run.
 fn reports(path: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn first_difference<'a>(left: &'a str, right: &'a str) -> Option<(&'a str, &'a str)> {
@@ -124,17 +126,28 @@ fn threads_that_map_write_and_unmap_read_what_is_right() {
     let report = &reports(&stats)[0];
     assert!(report["kept_mappings"].as_u64().unwrap() > 10, "{report}");
     assert!(report["handed_over"].as_u64().unwrap() > 0, "{report}");
-    assert!(report["pager"]["evicted_pages"].as_u64().unwrap() > 0, "{report}");
+    assert!(
+        report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
+        "{report}"
+    );
 }
 
 #[test]
 fn what_is_answered_otherwise_is_what_would_break_the_budget() {
     let (folder, file) = data();
     let stats = folder.path().join("stats.json");
-    let plain = text(&Command::new(program("refused")).arg(&file).output().unwrap());
+    let plain = text(
+        &Command::new(program("refused"))
+            .arg(&file)
+            .output()
+            .unwrap(),
+    );
     // In memory it may still be from being written.
     drop_from_memory(&file);
-    let paged = text(&preloaded(Command::new(program("refused")).arg(&file), &stats));
+    let paged = text(&preloaded(
+        Command::new(program("refused")).arg(&file),
+        &stats,
+    ));
     let differences: Vec<(&str, &str)> = plain
         .lines()
         .zip(paged.lines())
@@ -160,7 +173,12 @@ fn what_is_answered_otherwise_is_what_would_break_the_budget() {
 fn drop_from_memory(path: &Path) {
     let dropped = Command::new("dd")
         .arg(format!("of={}", path.display()))
-        .args(["oflag=nocache", "conv=notrunc,fdatasync", "count=0", "status=none"])
+        .args([
+            "oflag=nocache",
+            "conv=notrunc,fdatasync",
+            "count=0",
+            "status=none",
+        ])
         .status();
     assert!(dropped.unwrap().success());
 }
@@ -168,9 +186,18 @@ fn drop_from_memory(path: &Path) {
 #[test]
 fn settings_that_make_no_sense_are_said_and_harm_nobody() {
     for (budget, said) in [
-        ("much", "memtide-pager: MEMTIDE_PAGER_BUDGET: \"much\" is not a size; write it as 2GiB\n"),
-        ("", "memtide-pager: MEMTIDE_PAGER_BUDGET is missing; write it as 2GiB\n"),
-        ("1", "memtide-pager: budget 1: give at least 16 granules of 65536 bytes\n"),
+        (
+            "much",
+            "memtide-pager: MEMTIDE_PAGER_BUDGET: \"much\" is not a size; write it as 2GiB\n",
+        ),
+        (
+            "",
+            "memtide-pager: MEMTIDE_PAGER_BUDGET is missing; write it as 2GiB\n",
+        ),
+        (
+            "1",
+            "memtide-pager: budget 1: give at least 16 granules of 65536 bytes\n",
+        ),
     ] {
         let (_folder, file) = data();
         let output = Command::new(program("hammer"))

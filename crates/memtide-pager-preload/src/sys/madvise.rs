@@ -2,11 +2,12 @@
 //! not done.
 
 use super::pages;
-use super::section::{errno, kept, set_errno};
+use super::section::{errno, kept, section, set_errno};
 use super::state::{self, Then};
 use crate::decide::{Advised, advised};
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_void, size_t};
+use std::ops::Range;
 
 /// Replaces the C library's.
 ///
@@ -20,7 +21,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
             Advised::Kernel => {}
             Advised::Nothing => {
                 count(&TALLY.not_read_in);
-                return 0;
+                return around_kept(&range, advice);
             }
             Advised::HandOver => {
                 if state::release(&range, Then::Stays).is_none() {
@@ -32,6 +33,26 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
     }
     // SAFETY: the caller's promise, passed on.
     unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int }
+}
+
+/// Gives the advice for what is not kept, so that a hole is the error that it
+/// is. Only reading ahead goes on behind a hole.
+fn around_kept(range: &Range<usize>, advice: c_int) -> c_int {
+    let mut result = 0;
+    for gap in section(|| Some(state::lock()?.gaps(range)))
+        .flatten()
+        .unwrap_or_default()
+    {
+        // SAFETY: advice that changes no content, on a part of what the program
+        // gave.
+        if unsafe { libc::syscall(libc::SYS_madvise, gap.start, gap.len(), advice) } != 0 {
+            result = -1;
+            if errno() != libc::ENOMEM || advice != libc::MADV_WILLNEED {
+                break;
+            }
+        }
+    }
+    result
 }
 
 /// Replaces the C library's. Returns the error, leaves `errno` alone, and does

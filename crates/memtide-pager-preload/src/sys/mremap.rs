@@ -47,7 +47,9 @@ pub unsafe extern "C" fn mremap(
     let Some(range) = pages(old as usize, old_length).filter(state::is_kept) else {
         return call();
     };
-    if flags & libc::MREMAP_DONTUNMAP != 0 {
+    // One call moves within one mapping of the kernel's. Where only parts are
+    // kept it may be several, by our doing, so all of it becomes as it was.
+    if flags & libc::MREMAP_DONTUNMAP != 0 || !state::is_one_piece(&range) {
         return match state::release(&range, Then::Stays) {
             Some(_) => call(),
             None => refuse(libc::ENOMEM),
@@ -61,21 +63,8 @@ pub unsafe extern "C" fn mremap(
         state::keep_again(pieces);
         return at;
     }
-    // The kernel moves within one mapping only, but ours may be cut finer.
-    let start = at as usize;
-    let Some(now) = pages(start, new_length) else {
-        return at;
-    };
-    for piece in &pieces {
-        let from = start + (piece.range.start - range.start);
-        // What grew goes on where the last page ended.
-        let to = match piece.range.end == range.end {
-            true => now.end,
-            false => (from + piece.range.len()).min(now.end),
-        };
-        if from < to {
-            state::keep_moved(piece, from..to);
-        }
+    if let (Some(now), [piece]) = (pages(at as usize, new_length), &pieces[..]) {
+        state::keep_moved(piece, now);
     }
     at
 }

@@ -129,6 +129,17 @@ pub fn keep_moved(piece: &KeptPiece, range: Range<usize>) {
     keep_again(vec![moved]);
 }
 
+/// Whether all of `range` lies in one kept piece.
+pub fn is_one_piece(range: &Range<usize>) -> bool {
+    section(|| {
+        let inner = lock()?;
+        let mut pieces = inner.pieces.all().iter();
+        Some(pieces.any(|piece| piece.range.start <= range.start && range.end <= piece.range.end))
+    })
+    .flatten()
+    .unwrap_or(false)
+}
+
 /// The file behind `fd`, if it is one that is wanted.
 pub fn wanted(fd: RawFd, private: bool) -> Option<Arc<Held>> {
     let settings = settings()?;
@@ -173,6 +184,11 @@ impl Inner {
             fine = cut.iter().all(make_private);
         }
         fine.then_some(cut)
+    }
+
+    /// What of `range` is not kept, ascending.
+    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        self.pieces.gaps(range)
     }
 
     /// All addresses that are kept.

@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
         size_t bytes = (size_t)pages * PAGE;
         static const int prots[] = {PROT_READ, PROT_READ | PROT_WRITE, PROT_NONE};
         static const int advices[] = {MADV_WILLNEED, MADV_DONTNEED, MADV_RANDOM, MADV_NORMAL,
-                                      MADV_SEQUENTIAL, MADV_DONTFORK, MADV_DOFORK, 22};
+                                      MADV_SEQUENTIAL, MADV_DONTFORK, MADV_DOFORK, MADV_COLD};
         printf("%d ", step);
         switch (below(12)) {
         case 0: case 1: case 2: case 3: {
