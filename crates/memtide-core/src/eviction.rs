@@ -265,6 +265,17 @@ impl Eviction {
         }
     }
 
+    /// Chooses this granule, wherever it is kept: it cannot leave without, or be
+    /// left by, one that was chosen. False if it is not in memory or chosen already.
+    pub fn choose_this(&mut self, granule: Granule) -> bool {
+        if matches!(self.record(granule).place, Place::Absent | Place::Chosen) {
+            return false;
+        }
+        self.leave(granule);
+        self.record_mut(granule).place = Place::Chosen;
+        true
+    }
+
     /// Chooses up to `most` members of main to unmap and watch, longest kept
     /// first, into `probes`.
     pub fn probe(&mut self, most: usize, probes: &mut Vec<Granule>) {

@@ -80,6 +80,7 @@ fn one_case(seed: u64, mode: Mode, length: Duration) -> u64 {
                 reads.fetch_add(done, Relaxed);
             });
         }
+        let _stop = data::SetOnDrop(&stop);
         let until = Instant::now() + length;
         while Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
@@ -89,7 +90,6 @@ fn one_case(seed: u64, mode: Mode, length: Duration) -> u64 {
                 assert_eq!(now.budget_overruns, 0, "{now:?}; {shown}");
             }
         }
-        stop.store(true, Relaxed);
     });
     drop(region);
     let statistics = pager.shutdown().unwrap();

@@ -121,8 +121,7 @@ impl FileMode {
         if !over(inner, batch) {
             return Step::Idle;
         }
-        let need = inner.resident_pages + batch - budget;
-        match self.drop_unmapped(inner, need) {
+        match self.drop_unmapped(inner) {
             0 => Step::Stuck,
             _ => Step::Moved,
         }
@@ -139,6 +138,7 @@ impl FileMode {
             &mut chosen,
             used,
         );
+        self.complete_folios(inner, &mut chosen);
         for granule in chosen {
             let pages = u64::from(inner.eviction.pages(granule));
             let Some(span) = self.span_of(&inner.regions, granule) else {
@@ -148,6 +148,30 @@ impl FileMode {
             // Nothing pauses deferring here, so it is never refused.
             let stamp = inner.flush.defer(Ranges(vec![span])).unwrap_or(Stamp::NONE);
             inner.pending.push((granule, stamp));
+        }
+    }
+
+    /// A folio leaves memory as a whole: with a granule of a block that has larger
+    /// folios, everything of the block is chosen.
+    fn complete_folios(&self, inner: &mut Inner, chosen: &mut Vec<Granule>) {
+        let per_block = (self.block_bytes() / self.settings.granule_bytes) as u32;
+        for at in 0..chosen.len() {
+            let Granule { region, index } = chosen[at];
+            let Some(of) = &inner.regions[region as usize] else {
+                continue;
+            };
+            let block = self.block_of(index);
+            if !of.large[block] {
+                continue;
+            }
+            let first = block as u32 * per_block;
+            let last = (first + per_block).min(of.excluded.len() as u32);
+            for index in first..last {
+                let granule = Granule { region, index };
+                if inner.eviction.choose_this(granule) {
+                    chosen.push(granule);
+                }
+            }
         }
     }
 
@@ -209,14 +233,11 @@ impl FileMode {
         }
     }
 
-    /// Drops what was unmapped and not touched again, `need` pages if there are so
-    /// many. Returns how many pages it dropped or found rescued.
-    fn drop_unmapped(&self, inner: &mut Inner, need: u64) -> u64 {
-        let (mut leaving, mut sum, mut rescued) = (Vec::new(), 0, 0);
-        while sum < need {
-            let Some((granule, stamp)) = inner.unmapped.pop_front() else {
-                break;
-            };
+    /// Drops what was unmapped and not touched again. Returns how many pages it
+    /// dropped or found rescued.
+    fn drop_unmapped(&self, inner: &mut Inner) -> u64 {
+        let (mut leaving, mut rescued) = (Vec::new(), 0);
+        while let Some((granule, stamp)) = inner.unmapped.pop_front() {
             let pages = u64::from(inner.eviction.pages(granule));
             if !inner.eviction.is_chosen(granule) {
                 continue;
@@ -234,7 +255,6 @@ impl FileMode {
                 inner.eviction.put_back(granule);
                 continue;
             }
-            sum += pages;
             leaving.push(granule);
         }
         self.counters.rescued_pages.add(rescued);
@@ -245,7 +265,13 @@ impl FileMode {
         }
         self.look_again(inner, &leaving);
         for granule in &leaving {
-            if inner.eviction.pages(*granule) > 0 {
+            let block = self.block_of(granule.index);
+            let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
+            if let Some(region) = inner.regions[granule.region as usize].as_mut() {
+                // A block that was emptied comes back in smaller folios.
+                region.large[block] = held || (region.large[block] && region.blocks[block] > 0);
+            }
+            if held {
                 self.stuck(inner, *granule);
             }
         }

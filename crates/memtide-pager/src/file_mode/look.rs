@@ -197,7 +197,8 @@ impl FileMode {
 /// The block under the hand, which moves on.
 fn next_block(inner: &mut Inner) -> Option<(usize, usize)> {
     let (mut number, mut block) = inner.hand;
-    for _ in 0..=inner.regions.len() {
+    // Past the end of a region, and past the last region, once each.
+    for _ in 0..inner.regions.len() + 3 {
         match inner.regions.get(number) {
             Some(Some(region)) if block < region.blocks.len() => {
                 inner.hand = (number, block + 1);

@@ -90,6 +90,9 @@ struct FileRegion {
     sight: Sight,
     /// Pages in memory by block, as last seen.
     blocks: Vec<u32>,
+    /// Blocks in which a granule could not be dropped alone: it is part of a
+    /// larger folio.
+    large: Vec<bool>,
     /// Granules that are no longer ours.
     excluded: Vec<bool>,
     trouble: Option<String>,
@@ -159,6 +162,7 @@ impl FileMode {
             })?;
         let granules = range.bytes.div_ceil(self.settings.granule_bytes);
         let (sight, means) = self.sight_of(&file, range, offset);
+        self.trim(&file, range, offset);
         let mut inner = lock(&self.inner);
         if inner.sight.as_ref().is_none_or(|before| before.best) {
             inner.sight = Some(means);
@@ -166,6 +170,7 @@ impl FileMode {
         let number = inner.eviction.add_region(granules);
         let region = FileRegion {
             blocks: vec![0; range.bytes.div_ceil(self.block_bytes())],
+            large: vec![false; range.bytes.div_ceil(self.block_bytes())],
             excluded: vec![false; granules],
             trouble: None,
             streams: ahead::Streams::default(),
@@ -182,6 +187,22 @@ impl FileMode {
         }
         inner.regions[at] = Some(region);
         Ok(number)
+    }
+
+    /// A file that was written or read before may be in memory as a whole: what
+    /// goes beyond the budget leaves at once. The beginning stays.
+    fn trim(&self, file: &OwnedFd, range: Range, offset: u64) {
+        let keep = self.settings.budget_bytes / 2;
+        let bytes = range.bytes as u64;
+        let limit = self.settings.budget_bytes / self.page_bytes as u64;
+        let cached = self.kernel.count_cached(file.as_fd(), offset, bytes);
+        let all = cached.unwrap_or(bytes / self.page_bytes as u64);
+        if all > limit && bytes > keep {
+            let dropped = self
+                .kernel
+                .drop_cached(file.as_fd(), offset + keep, bytes - keep);
+            self.counters.failed_calls.add(u64::from(dropped.is_err()));
+        }
     }
 
     /// Ends the care for a region: nothing of it is touched any more.

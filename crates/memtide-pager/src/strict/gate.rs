@@ -7,14 +7,15 @@ use crate::bell::{Bell, wait_while, wake_all};
 use crate::statistics::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Loads that can be under way at a time; others wait.
 const BUFFERS: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// After so many looks without a credit the budget is overrun by one granule:
-/// everything is locked or pinned, and a reader must not wait for ever.
-const PATIENCE: u32 = 40;
+/// After so long without a credit, while the evictor can evict nothing (all is
+/// locked or pinned), the budget is overrun by one granule: a reader must not wait
+/// for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -26,6 +27,8 @@ pub(crate) struct Gate {
     low: u32,
     pub total: u32,
     given_up: AtomicBool,
+    /// The evictor found nothing that it could evict.
+    stuck: AtomicBool,
     evictor: Arc<Bell>,
     buffers: Vec<Mutex<Vec<u8>>>,
     /// Counts returned buffers; who found none waits on it.
@@ -48,6 +51,7 @@ impl Gate {
             low,
             total,
             given_up: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             evictor,
             buffers: (0..BUFFERS)
                 .map(|_| Mutex::new(vec![0; buffer_bytes]))
@@ -60,7 +64,7 @@ impl Gate {
     /// Takes a credit, and waits for one if need be. False once nobody gives any
     /// more.
     pub fn take(&self) -> bool {
-        let mut looks = 0;
+        let mut since = None;
         loop {
             if self.take_now() {
                 return true;
@@ -68,12 +72,12 @@ impl Gate {
             if self.given_up.load(SeqCst) {
                 return false;
             }
-            if looks == PATIENCE {
+            let since = *since.get_or_insert_with(Instant::now);
+            if self.stuck.load(SeqCst) && since.elapsed() > PATIENCE {
                 self.owed.fetch_add(1, SeqCst);
                 self.counters.budget_overruns.add(1);
                 return true;
             }
-            looks += 1;
             self.waiting.fetch_add(1, SeqCst);
             self.evictor.ring();
             wait_while(&self.free, 0, LOOK_AGAIN);
@@ -128,6 +132,11 @@ impl Gate {
     /// Whether somebody waits for a credit.
     pub fn is_awaited(&self) -> bool {
         self.waiting.load(SeqCst) > 0
+    }
+
+    /// Says whether everything in memory has to stay.
+    pub fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, SeqCst);
     }
 
     /// Nobody gives credits any more: who waits gets an error.

@@ -288,19 +288,22 @@ impl StrictMode {
         self.counters.resident_bytes.set(resident);
         self.counters.peak_resident_bytes.raise_to(resident);
         let batch = self.settings.batch as u32;
+        let mut stuck = false;
         for _ in 0..16 {
             let free = self.gate.free();
             if free <= 2 * batch && inner.pending.is_empty() {
                 self.choose(inner);
             }
-            if !(free <= batch || self.gate.is_awaited()) || inner.pending.is_empty() {
+            if free > batch && !self.gate.is_awaited() {
                 break;
             }
-            if self.evict(inner) == 0 {
+            stuck = inner.pending.is_empty() || self.evict(inner) == 0;
+            if stuck {
                 break;
             }
             self.note_arrivals(inner);
         }
+        self.gate.set_stuck(stuck);
         let pages = |(granule, _): &(Granule, Stamp)| u64::from(inner.eviction.pages(*granule));
         self.counters
             .pending_pages

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tempfile::NamedTempFile;
 
 pub const PAGE: usize = 4096;
@@ -64,5 +65,14 @@ impl Numbers {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % limit
+    }
+}
+
+/// Tells other threads to end, also when this one panics.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
