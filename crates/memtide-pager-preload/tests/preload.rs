@@ -22,7 +22,7 @@ fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["sequences", "hammer", "refused"] {
+        for name in ["sequences", "hammer", "refused", "raw"] {
             let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
             let compiled = Command::new("cc")
                 .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
@@ -167,6 +167,20 @@ fn what_is_answered_otherwise_is_what_would_break_the_budget() {
     assert_eq!(report["not_read_in"], 3, "{report}");
     assert_eq!(report["locks_refused"], 2, "{report}");
     assert_eq!(report["handed_over"], 1, "{report}");
+}
+
+#[test]
+fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("raw"));
+    let output = text(&preloaded(command.arg(file), &stats));
+    assert_eq!(output, "lost: 0\n");
+    let report = &reports(&stats)[0];
+    assert!(
+        report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
+        "{report}"
+    );
 }
 
 /// Drops the file from memory, as far as the kernel lets us.

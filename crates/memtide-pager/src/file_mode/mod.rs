@@ -20,6 +20,7 @@
 
 mod ahead;
 mod evict;
+mod guard;
 mod look;
 
 pub(crate) use evict::Round;

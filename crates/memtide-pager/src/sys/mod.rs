@@ -13,6 +13,7 @@ pub(crate) mod mapping;
 pub(crate) mod sigbus;
 pub(crate) mod thread_time;
 pub(crate) mod userfault;
+pub(crate) mod vma;
 pub(crate) mod zap;
 
 pub(crate) use rustix::io::Errno;

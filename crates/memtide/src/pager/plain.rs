@@ -44,7 +44,9 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
 pub fn enter(args: &EnterArgs) -> anyhow::Result<ExitCode> {
     let door = args.procs.display();
     std::fs::write(&args.procs, "0").with_context(|| format!("{door}: cannot go in"))?;
-    let error = Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    let error = Command::new(&args.command[0])
+        .args(&args.command[1..])
+        .exec();
     let (code, why) = not_started(&args.command[0].to_string_lossy(), &error);
     complain(&why);
     Ok(ExitCode::from(code))
