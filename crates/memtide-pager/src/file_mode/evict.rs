@@ -15,13 +15,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Batches that one round takes, at most.
-const STEPS_A_ROUND: usize = 16;
+const STEPS_A_ROUND: usize = 64;
 /// Rounds between two looks at whether files changed.
 const CHECK_FILES: u64 = 64;
 /// Of so many victims, one member of main is probed.
 const VICTIMS_A_PROBE: usize = 8;
 const SHORTEST: Duration = Duration::from_micros(300);
 const LONGEST: Duration = Duration::from_millis(100);
+/// Where nothing would leave, it is of no use to try again at once.
+const STUCK: Duration = Duration::from_millis(5);
 
 /// What a round found.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +79,10 @@ impl FileMode {
         // Half of the way to the next threshold, at the pace of the last round.
         let room = (self.batch_pages() / 2).max(1);
         let wait = match (stuck, filled) {
-            (true, _) => Duration::from_millis(20),
+            (true, _) => STUCK,
+            _ if !within => SHORTEST,
             (false, 0) => last_wait * 2,
-            (false, filled) => last_wait.mul_f64(room as f64 / filled as f64),
+            (false, filled) => last_wait.mul_f64((room as f64 / filled as f64).min(2.0)),
         };
         Round {
             wait: wait.clamp(SHORTEST, LONGEST),
@@ -130,14 +133,14 @@ impl FileMode {
     /// Chooses a batch; it stays mapped.
     fn choose(&self, inner: &mut Inner) {
         let mut chosen = Vec::new();
+        // Far above the budget, all that is too much; the kernel takes 1,024 a call.
+        let over = (inner.resident_pages + self.batch_pages()).saturating_sub(self.budget_pages());
+        let pages = self.batch_pages().max(over);
         let regions = &inner.regions;
         let used = |granule| self.is_mapped(regions, granule);
-        inner.eviction.choose(
-            self.batch_pages(),
-            self.settings.batch_most(),
-            &mut chosen,
-            used,
-        );
+        inner
+            .eviction
+            .choose(pages, self.settings.batch_most(), &mut chosen, used);
         self.complete_folios(inner, &mut chosen);
         for granule in chosen {
             let pages = u64::from(inner.eviction.pages(granule));
