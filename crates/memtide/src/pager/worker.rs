@@ -10,14 +10,14 @@
 //! read and is not in memory at the end, and shootdowns are the machine's
 //! (`/proc/interrupts`).
 
-use super::args::{Way, WorkerArgs};
+use super::args::{Pattern, Way, WorkerArgs};
 use super::content::{self, PAGE_BYTES, PAGE_WORDS};
 use super::readers::{Count, Walk, Words, check_words, first_word, read, total};
 use crate::cli::Context;
 use anyhow::Context as _;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
-use memtide_linux::sys::file_map::FileMap;
+use memtide_linux::sys::file_map::{FileMap, expect_random};
 use memtide_pager::{Pager, Region, Statistics, Unmapping};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -75,7 +75,7 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let left = map.resident_pages().unwrap_or(0) * PAGE_BYTES;
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
-    let data = open(args)?;
+    let data = open(args, &map)?;
     let measured = measure(args, &context.root, &map, &data, known)?;
     let measured = Measured {
         left_in_memory_bytes: left,
@@ -92,8 +92,15 @@ pub fn drop_from_memory(file: &File) {
     let _ = fadvise(file, 0, None, Advice::DontNeed);
 }
 
-fn open(args: &WorkerArgs) -> anyhow::Result<Data> {
+/// Opens what is read. A program that reads in no order says so to the kernel,
+/// whoever keeps its budget; otherwise each fault reads in what lies around.
+fn open(args: &WorkerArgs, map: &FileMap) -> anyhow::Result<Data> {
+    let random = args.pattern != Pattern::Sweep;
     let unmapping = match args.way {
+        Way::Kernel if random => {
+            map.expect_random();
+            return Ok(Data::Plain);
+        }
         Way::Kernel => return Ok(Data::Plain),
         Way::Eager => Unmapping::EagerPages,
         Way::Lazy => Unmapping::Lazy,
@@ -103,6 +110,9 @@ fn open(args: &WorkerArgs) -> anyhow::Result<Data> {
         .unmapping(unmapping)
         .start()?;
     let region = pager.open(&args.file)?;
+    if random {
+        expect_random(region.address(), region.len());
+    }
     Ok(Data::Pager(pager, region))
 }
 
