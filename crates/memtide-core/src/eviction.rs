@@ -416,5 +416,5 @@ impl Eviction {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

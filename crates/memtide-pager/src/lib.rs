@@ -36,6 +36,8 @@ mod adopt;
 mod bell;
 mod builder;
 mod error;
+#[cfg(test)]
+mod faults;
 mod file_mode;
 mod kernel;
 mod pager;
