@@ -6,8 +6,10 @@
 //!
 //! *Approach.* One atomic word is the state, the lock and what waiters sleep on:
 //!
+//! ```text
 //!     absent ─► loading ─► here ─► leaving ─► absent
 //!                  └─► failed ─► loading
+//! ```
 //!
 //! Whoever makes the step to *loading* or *leaving* owns the granule until it
 //! settles it. Pins keep it from leaving. Waiters announce themselves with a bit,
