@@ -1,7 +1,9 @@
 //! What the pager asks of the kernel, as one table of operations, so that tests
 //! can make the nth of them fail.
 
+use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
+use memtide_linux::fs::proc::maps;
 use memtide_linux::sys::pagemap::{Pagemap, PagemapEntry};
 use rustix::fs::Advice;
 use std::fmt::Debug;
@@ -50,6 +52,11 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// Whether the kernel tells this user what of a file is in memory.
     fn may_see(&self, file: BorrowedFd<'_>) -> bool;
     fn facts(&self, file: BorrowedFd<'_>) -> Result<FileFacts, Errno>;
+    /// The mapping that covers an address; `None` from a kernel that has none.
+    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
+        let _ = address;
+        Ok(None)
+    }
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno>;
     /// Starts reading a part of a file into memory.
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
@@ -114,6 +121,28 @@ impl Kernel for Linux {
             true => Ok(()),
             false => Err(Errno::NOMEM),
         }
+    }
+
+    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
+        // Opened anew each time: a number that is kept may be closed by the program.
+        let file = std::fs::File::open("/proc/self/maps");
+        let mut file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        match sys::vma::at(&file, address) {
+            Err(Errno::NOTTY) => {}
+            other => return other.map(Some),
+        }
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|_| Errno::IO)?;
+        let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
+        let covers = |m: &&maps::Mapping| (m.start..m.end).contains(&(address as u64));
+        let found = mappings.iter().find(covers).ok_or(Errno::NOENT)?;
+        Ok(Some(Vma {
+            start: found.start as usize,
+            end: found.end as usize,
+            writable: found.write,
+            offset: found.offset,
+            inode: found.inode,
+        }))
     }
 
     fn may_see(&self, file: BorrowedFd<'_>) -> bool {

@@ -5,6 +5,7 @@ mod cli;
 mod doctor;
 mod lent_weights;
 mod nodes;
+mod pager;
 mod policy;
 mod rebalance;
 mod run;

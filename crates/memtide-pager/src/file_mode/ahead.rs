@@ -7,10 +7,11 @@
 
 use super::{FileMode, Inner};
 use crate::bell::Bell;
+use crate::sys::known_file::KnownFile;
 use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 
 /// Streams that a region remembers.
@@ -36,7 +37,7 @@ struct Stream {
 #[derive(Debug)]
 pub(crate) struct Request {
     region: u32,
-    file: OwnedFd,
+    file: KnownFile,
     offset: u64,
     bytes: u64,
 }

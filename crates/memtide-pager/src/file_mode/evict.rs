@@ -223,9 +223,10 @@ impl FileMode {
         self.counters.zapped_pages.add(unmapped_pages);
     }
 
-    fn unmap(&self, regions: &[Option<FileRegion>], ranges: &mut [Range]) -> Vec<Range> {
+    fn unmap(&self, regions: &[Option<FileRegion>], ranges: &mut Vec<Range>) -> Vec<Range> {
         let counters = &self.counters;
-        match self.settings.unmapping {
+        let strangers = self.take_strangers(regions, ranges);
+        let mut refused = match self.settings.unmapping {
             Unmapping::Lazy => self.unmapper.unmap(ranges, counters, |address| {
                 let whole = |region: &&FileRegion| {
                     let fits = (region.range.start..region.range.end()).contains(&address);
@@ -242,7 +243,9 @@ impl FileMode {
                 let bytes = self.settings.granule_bytes;
                 self.unmapper.unmap_each(ranges, bytes, counters)
             }
-        }
+        };
+        refused.extend(strangers);
+        refused
     }
 
     /// Drops what was unmapped and not touched again. Returns how many pages it

@@ -22,6 +22,7 @@
 
 mod ahead;
 mod evict;
+mod guard;
 mod look;
 
 pub(crate) use evict::Round;
@@ -31,6 +32,7 @@ use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
+use crate::sys::known_file::KnownFile;
 use crate::unmap::{Ranges, Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Stamp};
@@ -83,7 +85,7 @@ struct Inner {
 #[derive(Debug)]
 struct FileRegion {
     name: PathBuf,
-    file: OwnedFd,
+    file: KnownFile,
     range: Range,
     /// Of the first byte in the file.
     offset: u64,
@@ -191,7 +193,7 @@ impl FileMode {
             trouble: None,
             streams: ahead::Streams::default(),
             name,
-            file,
+            file: KnownFile::new(file),
             range,
             offset,
             facts,

@@ -12,10 +12,12 @@ pub(crate) mod fork;
 #[cfg(test)]
 pub(crate) mod frames;
 pub(crate) mod incore;
+pub(crate) mod known_file;
 pub(crate) mod mapping;
 pub(crate) mod sigbus;
 pub(crate) mod thread_time;
 pub(crate) mod userfault;
+pub(crate) mod vma;
 pub(crate) mod zap;
 
 pub(crate) use rustix::io::Errno;
