@@ -40,6 +40,7 @@ mod error;
 mod faults;
 mod file_mode;
 mod kernel;
+mod limit;
 mod pager;
 mod placement;
 mod region;

@@ -273,3 +273,53 @@ fn address_space_that_runs_out_is_an_error() {
     let error = pager.open_source(Endless).unwrap_err();
     assert!(error.to_string().contains("raise RLIMIT_AS"), "{error}");
 }
+
+#[test]
+fn a_budget_above_the_memory_limit_is_lowered_or_refused() {
+    let kernel = std::sync::Arc::new(Faulty::sound());
+    // 4 MiB asked for; a limit of 2 MiB leaves 1.75 MiB for data.
+    let settings = builder(PAGES, 1).check().unwrap();
+    let pager = crate::Pager::start_within(settings, kernel.clone(), Some(2 << 20)).unwrap();
+    assert_eq!(pager.statistics().budget_bytes, 7 << 18);
+    assert!(
+        pager
+            .state()
+            .memory
+            .to_string()
+            .contains("allows 2097152 bytes")
+    );
+    let settings = builder(PAGES, 1).mode(Mode::Strict).check().unwrap();
+    let error = crate::Pager::start_within(settings, kernel, Some(2 << 20)).unwrap_err();
+    assert!(
+        error.to_string().ends_with("give at most 1835008"),
+        "{error}"
+    );
+}
+
+#[test]
+fn pages_that_were_written_to_are_not_adopted() {
+    let file = numbered(16);
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let mapping = child::Private::of(file.as_file().as_fd(), 16 * PAGE);
+    let adopt = || pager.adopt(mapping.address(), 16 * PAGE, file.as_file(), 0);
+    drop(adopt().unwrap());
+    mapping.write_once(3 * PAGE);
+    let error = adopt().unwrap_err().to_string();
+    assert!(error.contains("written to"), "{error}");
+}
+
+#[test]
+fn a_failed_read_is_explained_where_asked() {
+    let file = numbered(16);
+    let (said, status) = child::stderr_of(|| {
+        let pager = start(builder(PAGES, 4).explain_faults(true), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        file.as_file().set_len(0).unwrap();
+        i32::from(region.as_slice()[0])
+    });
+    assert_eq!(status, Err(libc::SIGBUS));
+    assert!(
+        said.contains("a read of the mapped file failed: the file was cut short"),
+        "{said}"
+    );
+}

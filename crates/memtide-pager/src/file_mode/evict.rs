@@ -42,7 +42,7 @@ impl FileMode {
         let mut guard = crate::unmap::lock(&self.inner);
         let inner = &mut *guard;
         inner.rounds += 1;
-        if inner.rounds % CHECK_FILES == 0 {
+        if inner.rounds.is_multiple_of(CHECK_FILES) {
             self.check_files(inner);
         }
         let before = inner.eviction.filled_pages();

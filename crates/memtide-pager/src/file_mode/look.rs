@@ -41,7 +41,7 @@ impl FileMode {
 
     /// Counts some blocks, and looks closer at some of those that changed.
     pub(super) fn look(&self, inner: &mut Inner) {
-        let closer = inner.rounds % CLOSER_LOOK == 0;
+        let closer = inner.rounds.is_multiple_of(CLOSER_LOOK);
         let blocks: usize = inner.regions.iter().flatten().map(|r| r.blocks.len()).sum();
         let mut closely = 0;
         for _ in 0..blocks.min(BLOCKS_A_ROUND) {
@@ -200,7 +200,9 @@ impl FileMode {
                 self.counters.refilled_pages.add(more);
             }
             if before == 0 {
-                let from = come.map_or(granule.index, |(from, _)| from);
+                // The last run of neighbours.
+                let next = come.filter(|(_, to)| *to == granule.index);
+                let from = next.map_or(granule.index, |(from, _)| from);
                 come = Some((from, granule.index + 1));
             }
         }

@@ -22,10 +22,12 @@
 
 mod ahead;
 mod evict;
+mod explain;
 mod guard;
 mod look;
 
 pub(crate) use evict::Round;
+pub(crate) use explain::Explained;
 
 use crate::builder::{Policy, Settings, Unmapping};
 use crate::error::Error;

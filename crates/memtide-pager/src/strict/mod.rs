@@ -265,12 +265,11 @@ impl StrictMode {
                 .retain(|range| range.start < start || range.start >= end)
         });
         // Unmapped now, so that the credits stand for memory that is free.
-        for range in [Range {
+        let whole = Range {
             start,
             bytes: end - start,
-        }] {
-            let _ = self.kernel.zap_one(range);
-        }
+        };
+        let _ = self.kernel.zap_one(whole);
         self.gate.give(held);
     }
 

@@ -2,6 +2,8 @@
 
 use super::{Errno, last};
 use rustix::process::{Resource, Rlimit, setrlimit};
+use std::io::Read;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Exit status of a child whose own handler saw a fault.
 pub(crate) const HANDLER_SAW_IT: i32 = 42;
@@ -39,6 +41,70 @@ pub(crate) fn run_with_handler(work: impl FnOnce() -> i32) -> Result<i32, i32> {
         super::sigbus::pretend_before(saw_it);
         work()
     })
+}
+
+/// The same, and what the child wrote to its standard error.
+pub(crate) fn stderr_of(work: impl FnOnce() -> i32) -> (String, Result<i32, i32>) {
+    let (mut read, write) = std::io::pipe().unwrap();
+    let status = run(|| {
+        // SAFETY: the child's own descriptor 2.
+        unsafe { libc::dup2(write.as_raw_fd(), 2) };
+        work()
+    });
+    drop(write);
+    let mut said = String::new();
+    let _ = read.read_to_string(&mut said);
+    (said, status)
+}
+
+/// A private mapping of a file, readable.
+pub(crate) struct Private {
+    address: usize,
+    bytes: usize,
+}
+
+impl Private {
+    pub fn of(file: BorrowedFd<'_>, bytes: usize) -> Private {
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED, "{}", last());
+        Private {
+            address: start as usize,
+            bytes,
+        }
+    }
+
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Writes one byte, and takes the right to write away again.
+    pub fn write_once(&self, at: usize) {
+        assert!(at < self.bytes);
+        let start = self.address as *mut libc::c_void;
+        // SAFETY: inside our own mapping, to which no reference exists.
+        unsafe {
+            libc::mprotect(start, self.bytes, libc::PROT_READ | libc::PROT_WRITE);
+            start.cast::<u8>().add(at).write_volatile(1);
+            libc::mprotect(start, self.bytes, libc::PROT_READ);
+        }
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, to which no reference exists.
+        unsafe { libc::munmap(self.address as *mut _, self.bytes) };
+    }
 }
 
 /// Locks a range in memory.
