@@ -295,18 +295,17 @@ impl Eviction {
     /// Whether a granule whose last two uses lie `since` apart may take the place
     /// of a member of main, which then goes to the exit of the trial queue.
     fn replaces(&mut self, since: u64, again: bool, mut used: impl FnMut(Granule) -> bool) -> bool {
-        // What is used in a burst looks hot and is not known to come again.
-        while again {
-            let Some(oldest) = self.oldest_probed(&mut used) else {
-                return false;
-            };
-            if self.filled_pages - self.record(oldest).unmapped_at <= since {
-                return false;
-            }
-            self.put_first(oldest);
-            return true;
+        // What is used for the first time is not known to come again.
+        let oldest = again.then(|| self.oldest_probed(&mut used)).flatten();
+        let Some(oldest) = oldest else {
+            return false;
+        };
+        let unused = self.filled_pages - self.record(oldest).unmapped_at;
+        if unused <= since {
+            return false;
         }
-        false
+        self.put_first(oldest);
+        true
     }
 
     /// The member that was probed first and not used since. Those that were used
@@ -416,5 +415,5 @@ impl Eviction {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -94,6 +94,7 @@ pub mod mempolicy;
 pub mod nodemask;
 pub mod pages;
 pub mod promotion;
+pub mod residency;
 mod sync;
 pub mod tiering;
 pub mod topology;

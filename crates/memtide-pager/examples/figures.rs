@@ -15,8 +15,12 @@ const PAGE: usize = 4096;
 
 fn shootdowns() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    let line = text.lines().find(|line| line.trim_start().starts_with("TLB:"));
-    let numbers = line.into_iter().flat_map(|line| line.split_whitespace().skip(1));
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("TLB:"));
+    let numbers = line
+        .into_iter()
+        .flat_map(|line| line.split_whitespace().skip(1));
     numbers.map_while(|word| word.parse::<u64>().ok()).sum()
 }
 
@@ -28,7 +32,9 @@ fn next(state: &mut u64, below: u64) -> u64 {
 }
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u64>().expect("a number"));
+    let mut numbers = std::env::args()
+        .skip(1)
+        .map(|word| word.parse::<u64>().expect("a number"));
     let megabytes = numbers.next().unwrap_or(512);
     let seconds = numbers.next().unwrap_or(3);
     let threads = numbers.next().unwrap_or(2);
@@ -40,7 +46,9 @@ fn main() {
     }
     file.as_file().sync_all().expect("a disk");
     println!("{megabytes} MiB, a quarter of it in memory, {threads} threads, {seconds} s a row");
-    println!("pattern  mode    unmapping      policy         reads/s  per evicted  peak/budget  evicted  rescued  cpu%");
+    println!(
+        "pattern  mode    unmapping      policy         reads/s  per evicted  peak/budget  evicted  rescued  cpu%"
+    );
     let ways = [
         (Mode::File, Unmapping::Lazy, Policy::ScanResistant),
         (Mode::File, Unmapping::Lazy, Policy::Fifo),
@@ -50,7 +58,14 @@ fn main() {
     ];
     for pattern in ["uniform", "hot", "sweep"] {
         for (mode, unmapping, policy) in ways {
-            row(file.path(), pages, pattern, (mode, unmapping, policy), seconds, threads);
+            row(
+                file.path(),
+                pages,
+                pattern,
+                (mode, unmapping, policy),
+                seconds,
+                threads,
+            );
         }
     }
 }
@@ -98,9 +113,15 @@ fn row(
         }
         // The first second fills memory.
         std::thread::sleep(Duration::from_secs(1));
-        let before = (reads.load(Relaxed), shootdowns(), pager.statistics(), Instant::now());
+        let before = (
+            reads.load(Relaxed),
+            shootdowns(),
+            pager.statistics(),
+            Instant::now(),
+        );
         std::thread::sleep(Duration::from_secs(seconds));
-        measured.0 = ((reads.load(Relaxed) - before.0) as f64 / before.3.elapsed().as_secs_f64()) as u64;
+        measured.0 =
+            ((reads.load(Relaxed) - before.0) as f64 / before.3.elapsed().as_secs_f64()) as u64;
         measured.1 = shootdowns() - before.1;
         let now = pager.statistics();
         let evicted = now.dropped_pages - before.2.dropped_pages;

@@ -5,9 +5,10 @@
 //! whole range must be mapped, readable, not writable, and of the very file.
 
 use crate::error::Error;
-use crate::kernel::{FileFacts, Range};
+use crate::kernel::{FileFacts, Kernel, Range};
 use memtide_linux::fs::Root;
 use memtide_linux::fs::proc::maps::{self, Mapping};
+use memtide_linux::sys::pagemap::PagemapEntry;
 use std::path::PathBuf;
 
 /// The file's path if all is well.
@@ -22,7 +23,8 @@ pub(crate) fn judge(
         reason,
     };
     let page = rustix::param::page_size();
-    if range.bytes == 0 || range.start % page != 0 || offset % page as u64 != 0 {
+    if range.bytes == 0 || !range.start.is_multiple_of(page) || !offset.is_multiple_of(page as u64)
+    {
         return Err(wrong("give whole pages, and at least one".to_owned()));
     }
     let bytes = Root::new("/")
@@ -31,6 +33,31 @@ pub(crate) fn judge(
         .unwrap_or_default();
     let mappings = maps::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
     judge_among(&mappings, range, offset, facts).map_err(wrong)
+}
+
+/// A private mapping that was written to once holds pages of its own, though it is
+/// read-only by now; unmapping them would lose what was written.
+pub(crate) fn nothing_of_its_own(kernel: &dyn Kernel, range: Range) -> Result<(), Error> {
+    let page = rustix::param::page_size();
+    let mut entries = vec![PagemapEntry::default(); 4096];
+    for start in (range.start..range.end()).step_by(entries.len() * page) {
+        let pages = ((range.end() - start) / page).min(entries.len());
+        let wrong = match kernel.mapped(start, &mut entries[..pages]) {
+            Err(errno) => Some(format!("its pages cannot be looked at: {errno}")),
+            Ok(()) => entries[..pages]
+                .iter()
+                .any(|entry| entry.swapped() || entry.present() && !entry.file())
+                .then(|| "holds pages that were written to: they would be lost".to_owned()),
+        };
+        if let Some(reason) = wrong {
+            return Err(Error::NotAdoptable {
+                address: range.start,
+                bytes: range.bytes,
+                reason,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn judge_among(

@@ -36,8 +36,11 @@ mod adopt;
 mod bell;
 mod builder;
 mod error;
+#[cfg(test)]
+mod faults;
 mod file_mode;
 mod kernel;
+mod limit;
 mod pager;
 mod placement;
 mod region;

@@ -3,7 +3,7 @@
 use crate::bell::Bell;
 use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
-use crate::file_mode::{FileMode, Opening};
+use crate::file_mode::{Explained, FileMode, Opening};
 use crate::kernel::{Kernel, Linux, Range};
 use crate::placement::carry;
 use crate::region::{Adopted, Held, Region};
@@ -52,6 +52,7 @@ pub(crate) struct Core {
     pub bell: Arc<Bell>,
     pub stop: AtomicBool,
     priority: Mutex<Means>,
+    memory: Means,
     /// Looks that found memory within the budget, for [`Pager::settle`].
     within: Mutex<(u64, bool)>,
     process: u32,
@@ -85,6 +86,33 @@ impl Pager {
 
     /// Starts on a kernel of the caller's.
     pub(crate) fn start_on(settings: Settings, kernel: Arc<dyn Kernel>) -> Result<Pager, Error> {
+        let limit = crate::limit::of_process(Path::new("/"));
+        Pager::start_within(settings, kernel, limit)
+    }
+
+    /// The same, in a memory cgroup with this limit.
+    pub(crate) fn start_within(
+        mut settings: Settings,
+        kernel: Arc<dyn Kernel>,
+        limit: Option<u64>,
+    ) -> Result<Pager, Error> {
+        let mut memory = Means::best("the budget");
+        if let Some(limit) = limit
+            && settings.budget_bytes > crate::limit::for_data(limit)
+        {
+            let most = crate::limit::for_data(limit);
+            let least = crate::builder::LEAST_GRANULES * settings.granule_bytes as u64;
+            if settings.mode == Mode::Strict || most < least {
+                let advice = format!("the memory cgroup allows {limit}; give at most {most}");
+                return Err(Error::setting("budget", settings.budget_bytes, advice));
+            }
+            let granule = settings.granule_bytes as u64;
+            settings.budget_bytes = most / granule * granule;
+            let granules = (settings.budget_bytes / granule) as usize;
+            settings.batch = settings.batch.min((granules / 4).max(1));
+            let reason = format!("the memory cgroup allows {limit} bytes, the process included");
+            memory = Means::instead("a lower budget", reason);
+        }
         if let Some(policy) = &settings.memory_policy {
             crate::placement::try_out(policy)?;
         }
@@ -108,6 +136,7 @@ impl Pager {
             bell,
             stop: AtomicBool::new(false),
             priority: Mutex::new(Means::best("as asked for")),
+            memory,
             within: Mutex::new((0, true)),
             process: std::process::id(),
             settings,
@@ -176,7 +205,19 @@ impl Pager {
             offset: 0,
         })?;
         core.bell.ring();
+        let explained = match core.settings.explain_faults {
+            false => None,
+            true => sys::sigbus::serve(Arc::new(Explained {
+                name: path.display().to_string(),
+                range: Range {
+                    start: mapping.address(),
+                    bytes: mapping.bytes(),
+                },
+            }))
+            .ok(),
+        };
         let held = Held::File {
+            explained,
             number,
             path: path.to_owned(),
             file,
@@ -243,6 +284,7 @@ impl Pager {
             bytes: bytes.next_multiple_of(page),
         };
         let found = crate::adopt::judge(range, offset, &facts)?;
+        crate::adopt::nothing_of_its_own(&*core.kernel, range)?;
         let file: OwnedFd = file
             .as_fd()
             .try_clone_to_owned()
@@ -278,12 +320,14 @@ impl Pager {
     pub fn state(&self) -> State {
         let core = &self.shared.core;
         let priority = lock(&core.priority).clone();
+        let memory = core.memory.clone();
         match &core.strict {
             None => State {
                 unmap: core.file.unmap_means(),
                 sight: core.file.sight_means(),
                 faults: Means::best("the kernel"),
                 priority,
+                memory,
                 regions: core.file.regions(),
             },
             Some(strict) => State {
@@ -291,6 +335,7 @@ impl Pager {
                 sight: Means::best("own books"),
                 faults: strict.fault_means(),
                 priority,
+                memory,
                 regions: strict.regions(),
             },
         }

@@ -5,6 +5,7 @@ use crate::kernel::Range;
 use crate::pager::Shared;
 use crate::strict;
 use crate::sys::mapping::Mapping;
+use crate::sys::sigbus::Registration;
 use memtide_linux::sys::signals::Blocked;
 use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,6 +26,8 @@ pub struct Region {
 #[derive(Debug)]
 pub(crate) enum Held {
     File {
+        /// Ends before the mapping does.
+        explained: Option<Registration>,
         number: u32,
         path: PathBuf,
         file: OwnedFd,
@@ -176,7 +179,12 @@ impl Drop for Region {
             return;
         }
         match &mut self.held {
-            Held::File { number, .. } => core.file.remove(*number),
+            Held::File {
+                number, explained, ..
+            } => {
+                *explained = None;
+                core.file.remove(*number);
+            }
             Held::Strict(open) => {
                 open.registration = None;
                 if let Some(strict) = &core.strict {

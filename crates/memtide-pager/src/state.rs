@@ -52,6 +52,8 @@ pub struct State {
     pub faults: Means,
     /// The evictor's priority.
     pub priority: Means,
+    /// Whether the budget is what was asked for, or a memory limit is lower.
+    pub memory: Means,
     /// Every region.
     pub regions: Vec<RegionState>,
 }

@@ -16,6 +16,8 @@ use std::sync::Mutex;
 
 /// Streams that a region remembers.
 const STREAMS: usize = 8;
+/// A stream is read ahead of once it went on so often.
+const SEQUENTIAL: u32 = 2;
 /// Requests that wait; the oldest goes when there are more.
 const WAITING: usize = 64;
 /// Bytes of one call.
@@ -31,6 +33,8 @@ struct Stream {
     end: u32,
     /// Granule after the last that was asked for.
     asked: u32,
+    /// How often it went on where it had ended. Random reads do so once by chance.
+    times: u32,
 }
 
 /// What is to be read in.
@@ -92,13 +96,23 @@ impl FileMode {
             if streams.len() == STREAMS {
                 streams.pop_front();
             }
-            streams.push_back(Stream { end: to, asked: to });
+            streams.push_back(Stream {
+                end: to,
+                asked: to,
+                times: 0,
+            });
             return;
         };
         let Some(mut stream) = streams.remove(at) else {
             return;
         };
         stream.end = to;
+        stream.times += 1;
+        if stream.times < SEQUENTIAL {
+            stream.asked = to;
+            streams.push_back(stream);
+            return;
+        }
         let until = (to + ahead).min(granules);
         let mut start = stream.asked.max(to);
         let holds = |index| {

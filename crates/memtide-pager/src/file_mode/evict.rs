@@ -3,9 +3,10 @@
 //! With m the pages of a batch, and counting down from the budget: above
 //! budget - 3m a batch is chosen and stays mapped; above budget - 2m it is
 //! unmapped with one call and has its second chance; above budget - m what was
-//! not touched again is dropped. Above the budget there is no second chance.
+//! not touched again is dropped. Above the budget a batch is unmapped and dropped at
+//! once, and is smaller, so that readers have no time to touch it again.
 
-use super::{FileMode, FileRegion, Inner};
+use super::{FileMode, FileRegion, Inner, Sight};
 use crate::builder::Unmapping;
 use crate::kernel::Range;
 use crate::unmap::Ranges;
@@ -20,6 +21,8 @@ const STEPS_A_ROUND: usize = 64;
 const CHECK_FILES: u64 = 64;
 /// Of so many victims, one member of main is probed.
 const VICTIMS_A_PROBE: usize = 8;
+/// A batch above the budget: dropping it takes about a millisecond.
+const URGENT_GRANULES: usize = 128;
 const SHORTEST: Duration = Duration::from_micros(300);
 const LONGEST: Duration = Duration::from_millis(100);
 /// Where nothing would leave, it is of no use to try again at once.
@@ -39,7 +42,7 @@ impl FileMode {
         let mut guard = crate::unmap::lock(&self.inner);
         let inner = &mut *guard;
         inner.rounds += 1;
-        if inner.rounds % CHECK_FILES == 0 {
+        if inner.rounds.is_multiple_of(CHECK_FILES) {
             self.check_files(inner);
         }
         let before = inner.eviction.filled_pages();
@@ -107,6 +110,10 @@ impl FileMode {
         if inner.pending.is_empty() {
             self.choose(inner);
         }
+        if inner.pending.is_empty() && over(inner, batch) {
+            self.look_everywhere(inner);
+            self.choose(inner);
+        }
         if !over(inner, 2 * batch) {
             return Step::Idle;
         }
@@ -133,14 +140,16 @@ impl FileMode {
     /// Chooses a batch; it stays mapped.
     fn choose(&self, inner: &mut Inner) {
         let mut chosen = Vec::new();
-        // Far above the budget, all that is too much; the kernel takes 1,024 a call.
-        let over = (inner.resident_pages + self.batch_pages()).saturating_sub(self.budget_pages());
-        let pages = self.batch_pages().max(over);
+        // Above the budget readers are faster than we: a batch must be dropped before
+        // they touch it again, so it is small, but it need not be whole granules.
+        let urgent = inner.resident_pages > self.budget_pages();
+        let (pages, most) = match urgent {
+            true => (u64::MAX, URGENT_GRANULES),
+            false => (self.batch_pages(), self.settings.batch_most()),
+        };
         let regions = &inner.regions;
         let used = |granule| self.is_mapped(regions, granule);
-        inner
-            .eviction
-            .choose(pages, self.settings.batch_most(), &mut chosen, used);
+        inner.eviction.choose(pages, most, &mut chosen, used);
         self.complete_folios(inner, &mut chosen);
         for granule in chosen {
             let pages = u64::from(inner.eviction.pages(granule));
@@ -266,10 +275,13 @@ impl FileMode {
         self.counters.rescued_pages.add(rescued);
         leaving.sort_unstable();
         let before = inner.resident_pages;
+        let mut unclear = Vec::new();
         for run in leaving.chunk_by(|a, b| a.region == b.region && a.index + 1 == b.index) {
-            self.drop_run(inner, run);
+            if !self.drop_run(inner, run) {
+                unclear.extend_from_slice(run);
+            }
         }
-        self.look_again(inner, &leaving);
+        self.look_again(inner, &unclear);
         for granule in &leaving {
             let block = self.block_of(granule.index);
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
@@ -286,12 +298,13 @@ impl FileMode {
         dropped + rescued
     }
 
-    fn drop_run(&self, inner: &mut Inner, run: &[Granule]) {
+    /// Has the page cache drop neighbours. True if they are known to be gone.
+    fn drop_run(&self, inner: &mut Inner, run: &[Granule]) -> bool {
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
-            return;
+            return true;
         };
         let Some(region) = inner.regions[first.region as usize].as_ref() else {
-            return;
+            return true;
         };
         let granule_bytes = self.settings.granule_bytes as u64;
         let offset = region.offset + u64::from(first.index) * granule_bytes;
@@ -303,19 +316,24 @@ impl FileMode {
         {
             self.counters.failed_calls.add(1);
         }
-        if region.sight == super::Sight::Mapped {
+        let file = region.file.as_fd();
+        let gone = match region.sight {
             // Nothing shows that they are gone but that we asked for it.
+            Sight::Mapped => true,
+            Sight::Seen => false,
+            Sight::CountedThenSeen => self.kernel.count_cached(file, offset, bytes) == Ok(0),
+        };
+        if gone {
             for granule in run {
                 let pages = inner.eviction.pages(*granule);
                 inner.eviction.dropped(*granule);
                 let block = self.block_of(granule.index);
-                let region = inner.regions[granule.region as usize].as_mut();
-                if let Some(region) = region {
-                    region.blocks[block] = region.blocks[block].saturating_sub(pages);
+                if let Some(region) = inner.regions[granule.region as usize].as_mut() {
+                    inner.resident_pages -= region.take_out(block, pages);
                 }
-                inner.resident_pages = inner.resident_pages.saturating_sub(u64::from(pages));
             }
         }
+        gone
     }
 
     /// The kernel would not let it go: locked, mapped by somebody else, dirty, or

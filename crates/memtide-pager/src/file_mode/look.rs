@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Blocks that one round looks at.
 const BLOCKS_A_ROUND: usize = 1024;
+/// Blocks that one round looks at page by page; the rest wait for their turn.
+const CLOSELY_A_ROUND: usize = 48;
 /// Every so many rounds, blocks with an unchanged count are looked at too.
 const CLOSER_LOOK: u64 = 256;
 
@@ -37,15 +39,59 @@ impl FileMode {
         }
     }
 
-    /// Looks at some blocks.
+    /// Counts some blocks, and looks closer at some of those that changed.
     pub(super) fn look(&self, inner: &mut Inner) {
-        let closer = inner.rounds % CLOSER_LOOK == 0;
+        let closer = inner.rounds.is_multiple_of(CLOSER_LOOK);
         let blocks: usize = inner.regions.iter().flatten().map(|r| r.blocks.len()).sum();
+        let mut closely = 0;
         for _ in 0..blocks.min(BLOCKS_A_ROUND) {
             let Some((number, block)) = next_block(inner) else {
                 return;
             };
-            self.look_at(inner, number, block, closer);
+            let changed = self.count(inner, number, block);
+            if (changed && closely < CLOSELY_A_ROUND) || closer {
+                self.look_at(inner, number, block);
+                closely += 1;
+            }
+        }
+    }
+
+    /// Looks at everything that changed: nothing is left to choose from.
+    pub(super) fn look_everywhere(&self, inner: &mut Inner) {
+        for number in 0..inner.regions.len() {
+            let blocks = inner.regions[number].as_ref().map_or(0, |r| r.blocks.len());
+            for block in 0..blocks {
+                if self.count(inner, number, block) {
+                    self.look_at(inner, number, block);
+                }
+            }
+        }
+    }
+
+    /// Counts a block's pages. Whether there are others than those that were seen.
+    fn count(&self, inner: &mut Inner, number: usize, block: usize) -> bool {
+        let Some(region) = &mut inner.regions[number] else {
+            return false;
+        };
+        if region.sight != Sight::CountedThenSeen {
+            return true;
+        }
+        let start = block * self.block_bytes();
+        let bytes = self.block_bytes().min(region.range.bytes - start) as u64;
+        let offset = region.offset + start as u64;
+        match self.kernel.count_cached(region.file.as_fd(), offset, bytes) {
+            // What is no longer ours is in the count, and not in what was seen.
+            Ok(_) if region.partly_excluded => true,
+            Ok(count) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let before = std::mem::replace(&mut region.counted[block], count);
+                inner.resident_pages = inner.resident_pages + u64::from(count) - u64::from(before);
+                count != region.blocks[block]
+            }
+            Err(_) => {
+                self.counters.failed_calls.add(1);
+                true
+            }
         }
     }
 
@@ -58,27 +104,16 @@ impl FileMode {
         blocks.sort_unstable();
         blocks.dedup();
         for (number, block) in blocks {
-            self.look_at(inner, number, block, true);
+            self.look_at(inner, number, block);
         }
     }
 
-    fn look_at(&self, inner: &mut Inner, number: usize, block: usize, closer: bool) {
+    fn look_at(&self, inner: &mut Inner, number: usize, block: usize) {
         let Some(region) = &inner.regions[number] else {
             return;
         };
         let start = block * self.block_bytes();
         let bytes = self.block_bytes().min(region.range.bytes - start);
-        if region.sight == Sight::CountedThenSeen && !closer {
-            let offset = region.offset + start as u64;
-            match self
-                .kernel
-                .count_cached(region.file.as_fd(), offset, bytes as u64)
-            {
-                Ok(count) if count == u64::from(region.blocks[block]) => return,
-                Ok(_) => {}
-                Err(_) => self.counters.failed_calls.add(1),
-            }
-        }
         let mut pages = vec![0u8; bytes / self.page_bytes];
         let address = region.range.start + start;
         let seen = match region.sight {
@@ -165,12 +200,15 @@ impl FileMode {
                 self.counters.refilled_pages.add(more);
             }
             if before == 0 {
-                let from = come.map_or(granule.index, |(from, _)| from);
+                // The last run of neighbours.
+                let next = come.filter(|(_, to)| *to == granule.index);
+                let from = next.map_or(granule.index, |(from, _)| from);
                 come = Some((from, granule.index + 1));
             }
         }
         let region = regions[number].as_mut().expect("looked at");
-        let known = std::mem::replace(&mut region.blocks[block], sum);
+        region.blocks[block] = sum;
+        let known = std::mem::replace(&mut region.counted[block], sum);
         inner.resident_pages = inner.resident_pages + u64::from(sum) - u64::from(known);
         if let Some(come) = come {
             self.note_stream(inner, number, come);

@@ -3,9 +3,11 @@
 //!
 //! A granule goes through these states:
 //!
+//! ```text
 //!     absent ─► here ─► pending ─► unmapped ─► absent
 //!                ▲         (mapped)    │ touched again: a minor fault
 //!                └─────────────────────┘ "rescued"
+//! ```
 //!
 //! *Pending* granules are chosen and still mapped. Their stamp says in which
 //! generation of the lazy flush they wait; before the memory of one is taken, all
@@ -20,10 +22,12 @@
 
 mod ahead;
 mod evict;
+mod explain;
 mod guard;
 mod look;
 
 pub(crate) use evict::Round;
+pub(crate) use explain::Explained;
 
 use crate::builder::{Policy, Settings, Unmapping};
 use crate::error::Error;
@@ -89,8 +93,11 @@ struct FileRegion {
     offset: u64,
     facts: FileFacts,
     sight: Sight,
-    /// Pages in memory by block, as last seen.
+    /// Pages in memory by block, of which it is known where they are.
     blocks: Vec<u32>,
+    /// Pages in memory by block, as last counted.
+    counted: Vec<u32>,
+    partly_excluded: bool,
     /// Blocks in which a granule could not be dropped alone: it is part of a
     /// larger folio.
     large: Vec<bool>,
@@ -102,7 +109,17 @@ struct FileRegion {
 
 impl FileRegion {
     fn resident_pages(&self) -> u64 {
-        self.blocks.iter().map(|pages| u64::from(*pages)).sum()
+        self.counted.iter().map(|pages| u64::from(*pages)).sum()
+    }
+}
+
+impl FileRegion {
+    /// Takes pages out of a block's books; how many were counted.
+    fn take_out(&mut self, block: usize, pages: u32) -> u64 {
+        self.blocks[block] = self.blocks[block].saturating_sub(pages);
+        let counted = self.counted[block].min(pages);
+        self.counted[block] -= counted;
+        u64::from(counted)
     }
 }
 
@@ -171,6 +188,8 @@ impl FileMode {
         let number = inner.eviction.add_region(granules);
         let region = FileRegion {
             blocks: vec![0; range.bytes.div_ceil(self.block_bytes())],
+            counted: vec![0; range.bytes.div_ceil(self.block_bytes())],
+            partly_excluded: false,
             large: vec![false; range.bytes.div_ceil(self.block_bytes())],
             excluded: vec![false; granules],
             trouble: None,
@@ -256,8 +275,8 @@ impl FileMode {
                 };
                 let pages = inner.eviction.pages(granule);
                 let block = self.block_of(index);
-                region.blocks[block] = region.blocks[block].saturating_sub(pages);
-                inner.resident_pages = inner.resident_pages.saturating_sub(u64::from(pages));
+                inner.resident_pages -= region.take_out(block, pages);
+                region.partly_excluded = true;
                 inner.eviction.dropped(granule);
             }
         }

@@ -5,6 +5,7 @@
 
 use crate::bell::{Bell, wait_while, wake_all};
 use crate::statistics::Counters;
+use memtide_core::residency::Credits;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -19,13 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    free: AtomicU32,
-    /// Granules in memory beyond the budget.
-    owed: AtomicU32,
+    credits: Credits,
     waiting: AtomicU32,
     /// The evictor is woken when so few are left.
     low: u32,
-    pub total: u32,
     given_up: AtomicBool,
     /// The evictor found nothing that it could evict.
     stuck: AtomicBool,
@@ -45,11 +43,9 @@ impl Gate {
         counters: Arc<Counters>,
     ) -> Gate {
         Gate {
-            free: AtomicU32::new(total),
-            owed: AtomicU32::new(0),
+            credits: Credits::new(total),
             waiting: AtomicU32::new(0),
             low,
-            total,
             given_up: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             evictor,
@@ -74,59 +70,41 @@ impl Gate {
             }
             let since = *since.get_or_insert_with(Instant::now);
             if self.stuck.load(SeqCst) && since.elapsed() > PATIENCE {
-                self.owed.fetch_add(1, SeqCst);
+                self.credits.borrow();
                 self.counters.budget_overruns.add(1);
                 return true;
             }
             self.waiting.fetch_add(1, SeqCst);
             self.evictor.ring();
-            wait_while(&self.free, 0, LOOK_AGAIN);
+            wait_while(self.credits.word(), 0, LOOK_AGAIN);
             self.waiting.fetch_sub(1, SeqCst);
         }
     }
 
     /// Takes a credit if there is one.
     pub fn take_now(&self) -> bool {
-        let taken = self
-            .free
-            .fetch_update(SeqCst, SeqCst, |free| free.checked_sub(1));
-        if taken == Ok(self.low + 1) {
+        let left = self.credits.take();
+        if left == Some(self.low) {
             self.evictor.ring();
         }
-        taken.is_ok()
+        left.is_some()
     }
 
     /// Gives credits back; what is owed is paid first.
-    pub fn give(&self, mut credits: u32) {
-        while credits > 0 {
-            let owed = self.owed.load(SeqCst);
-            if owed == 0 {
-                break;
-            }
-            let paid = owed.min(credits);
-            if self
-                .owed
-                .compare_exchange(owed, owed - paid, SeqCst, SeqCst)
-                .is_ok()
-            {
-                credits -= paid;
-            }
-        }
-        if credits > 0 {
-            self.free.fetch_add(credits, SeqCst);
-            if self.waiting.load(SeqCst) > 0 {
-                wake_all(&self.free);
-            }
+    pub fn give(&self, credits: u32) {
+        let free = self.credits.give(credits);
+        if free > 0 && self.waiting.load(SeqCst) > 0 {
+            wake_all(self.credits.word());
         }
     }
 
     pub fn free(&self) -> u32 {
-        self.free.load(SeqCst)
+        self.credits.free()
     }
 
     /// Granules in memory or on their way in.
     pub fn in_use(&self) -> u32 {
-        self.total - self.free() + self.owed.load(SeqCst)
+        self.credits.in_use()
     }
 
     /// Whether somebody waits for a credit.
@@ -142,7 +120,7 @@ impl Gate {
     /// Nobody gives credits any more: who waits gets an error.
     pub fn give_up(&self) {
         self.given_up.store(true, SeqCst);
-        wake_all(&self.free);
+        wake_all(self.credits.word());
     }
 
     pub fn is_given_up(&self) -> bool {

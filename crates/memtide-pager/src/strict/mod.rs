@@ -14,10 +14,6 @@
 
 mod gate;
 mod region;
-mod word;
-
-#[cfg(all(test, loom))]
-mod loom_tests;
 
 pub(crate) use region::StrictRegion;
 
@@ -34,13 +30,13 @@ use crate::unmap::{Ranges, Unmapper, lock};
 use gate::Gate;
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Stamp};
+use memtide_core::residency::Stage;
 use region::Parts;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use word::Stage;
 
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -246,13 +242,13 @@ impl StrictMode {
         region.closed.store(true, SeqCst);
         let mut inner = lock(&self.inner);
         let mut held = 0;
-        for word in &region.words {
+        for (index, word) in region.words.iter().enumerate() {
             // A reader thread may still be loading ahead.
             while matches!(word.stage(), Stage::Loading | Stage::Leaving) {
                 if self.gate.is_given_up() {
                     break;
                 }
-                word.wait();
+                region.wait(index);
             }
             held += u32::from(word.step(Stage::Here, Stage::Absent));
         }
@@ -269,12 +265,11 @@ impl StrictMode {
                 .retain(|range| range.start < start || range.start >= end)
         });
         // Unmapped now, so that the credits stand for memory that is free.
-        for range in [Range {
+        let whole = Range {
             start,
             bytes: end - start,
-        }] {
-            let _ = self.kernel.zap_one(range);
-        }
+        };
+        let _ = self.kernel.zap_one(whole);
         self.gate.give(held);
     }
 
@@ -400,13 +395,13 @@ impl StrictMode {
             let index = granule.index as usize;
             let pages = u64::from(inner.eviction.pages(granule));
             if refused.contains(&region.span_of(index)) {
-                region.words[index].settle(Stage::Here);
+                region.settle(index, Stage::Here);
                 inner.eviction.put_back(granule);
                 counters.stuck_pages.add(pages);
                 continue;
             }
             inner.eviction.dropped(granule);
-            region.words[index].settle(Stage::Absent);
+            region.settle(index, Stage::Absent);
             counters.zapped_pages.add(pages);
             counters.dropped_pages.add(pages);
             given += 1;

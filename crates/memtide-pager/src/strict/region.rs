@@ -2,8 +2,7 @@
 //! by whoever touches them.
 
 use super::gate::Gate;
-use super::word::{Stage, Word};
-use crate::bell::Bell;
+use crate::bell::{Bell, wait_while, wake_all};
 use crate::error::Error;
 use crate::kernel::{Kernel, Range};
 use crate::source::Source;
@@ -11,14 +10,18 @@ use crate::statistics::Counters;
 use crate::sys::Errno;
 use crate::sys::mapping::{Mapping, replace_in_child};
 use crate::sys::sigbus::{Served, say};
+use memtide_core::residency::{Residency, Stage};
 use memtide_linux::sys::pagemap::PagemapEntry;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 /// Sequential readers that a region tells apart.
 const STREAMS: usize = 8;
+/// A waiter looks by itself after so long.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct StrictRegion {
@@ -29,7 +32,7 @@ pub(crate) struct StrictRegion {
     pub granule_bytes: usize,
     pub page_bytes: usize,
     pub number: u32,
-    pub words: Vec<Word>,
+    pub words: Vec<Residency>,
     /// Granules that came in since the evictor looked.
     pub arrived: Bits,
     /// Granules that a reader thread owns and is to load.
@@ -86,7 +89,7 @@ impl StrictRegion {
             granule_bytes: parts.granule_bytes,
             page_bytes: rustix::param::page_size(),
             number: parts.number,
-            words: (0..granules).map(|_| Word::default()).collect(),
+            words: (0..granules).map(|_| Residency::default()).collect(),
             arrived: Bits::new(granules),
             wanted: Bits::new(granules),
             ahead: Bits::new(granules),
@@ -117,6 +120,21 @@ impl StrictRegion {
 
     pub fn pages_of(&self, index: usize) -> u32 {
         (self.span_of(index).bytes / self.page_bytes) as u32
+    }
+
+    /// Ends the ownership of a granule, and wakes who waits for that.
+    pub fn settle(&self, index: usize, to: Stage) {
+        if self.words[index].settle(to) {
+            wake_all(self.words[index].word());
+        }
+    }
+
+    /// Waits until a granule's owner settles it, or for a while.
+    pub fn wait(&self, index: usize) {
+        let granule = &self.words[index];
+        if let Some(value) = granule.announce() {
+            wait_while(granule.word(), value, LOOK_AGAIN);
+        }
     }
 
     /// What went wrong last.
@@ -154,7 +172,7 @@ impl StrictRegion {
                     if self.gate.is_given_up() {
                         return false;
                     }
-                    self.words[index].wait();
+                    self.wait(index);
                     waited = true;
                 }
             }
@@ -171,7 +189,7 @@ impl StrictRegion {
         };
         if !credit {
             let outcome = if wait { Stage::Failed } else { Stage::Absent };
-            self.words[index].settle(outcome);
+            self.settle(index, outcome);
             return false;
         }
         let span = self.span_of(index);
@@ -186,7 +204,7 @@ impl StrictRegion {
         match loaded {
             Ok(()) => {
                 self.arrived.set(index);
-                self.words[index].settle(Stage::Here);
+                self.settle(index, Stage::Here);
                 true
             }
             Err(errno) => {
@@ -195,7 +213,7 @@ impl StrictRegion {
                 self.counters.read_errors.add(1);
                 // Nothing half: the next try starts from an empty granule.
                 let _ = self.kernel.zap_one(span);
-                self.words[index].settle(Stage::Failed);
+                self.settle(index, Stage::Failed);
                 self.gate.give(1);
                 false
             }
@@ -310,7 +328,7 @@ impl StrictRegion {
         }
         if self.words[index].step(Stage::Here, Stage::Leaving) {
             let gone = self.kernel.zap_one(self.span_of(index)).is_ok();
-            self.words[index].settle(if gone { Stage::Absent } else { Stage::Here });
+            self.settle(index, if gone { Stage::Absent } else { Stage::Here });
             if !gone {
                 return false;
             }

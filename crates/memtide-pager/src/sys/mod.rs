@@ -6,7 +6,11 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod cachestat;
+#[cfg(test)]
+pub(crate) mod child;
 pub(crate) mod fork;
+#[cfg(test)]
+pub(crate) mod frames;
 pub(crate) mod incore;
 pub(crate) mod known_file;
 pub(crate) mod mapping;

@@ -46,6 +46,29 @@ static TABLE: [Slot; SLOTS] = [const {
 /// What was installed before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
+/// What a test would have installed before, in a child of its own.
+#[cfg(test)]
+static PRETENDED: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Has faults that are not ours go to `handler`, as if it had been there first.
+#[cfg(test)]
+pub(crate) fn pretend_before(handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: a `sigaction` may be all zeros.
+    let mut action = unsafe { MaybeUninit::<libc::sigaction>::zeroed().assume_init() };
+    action.sa_sigaction = handler as *const () as usize;
+    let _ = PRETENDED.set(action);
+}
+
+#[cfg(test)]
+fn before() -> Option<&'static libc::sigaction> {
+    PRETENDED.get().or(BEFORE.get())
+}
+
+#[cfg(not(test))]
+fn before() -> Option<&'static libc::sigaction> {
+    BEFORE.get()
+}
+
 /// Faults are served while this lives.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -187,7 +210,7 @@ fn pass_on(
     context: *mut libc::c_void,
     of_kernel: bool,
 ) {
-    let Some(before) = BEFORE.get() else {
+    let Some(before) = before() else {
         return;
     };
     match before.sa_sigaction {
