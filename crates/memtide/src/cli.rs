@@ -10,7 +10,7 @@
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 
-use crate::{balance, doctor, policy, rebalance, run, sim, tier, topology, trace, weights};
+use crate::{balance, doctor, pager, policy, rebalance, run, sim, tier, topology, trace, weights};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -45,6 +45,7 @@ enum Command {
     Balance(Printing<balance::Args>),
     Topology(Printing<topology::Args>),
     Doctor(Printing<doctor::Args>),
+    Pager(Box<Printing<pager::Args>>),
     Policy(Box<Printing<policy::Args>>),
     Rebalance(Printing<rebalance::Args>),
     Run(Printing<run::Args>),
@@ -150,6 +151,7 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Balance(args) => args.with(context, balance::run),
         Command::Topology(args) => args.with(context, topology::run),
         Command::Doctor(args) => args.with(context, doctor::run),
+        Command::Pager(args) => args.with(context, pager::run),
         Command::Policy(args) => args.with(context, policy::run),
         Command::Rebalance(args) => args.with(context, rebalance::run),
         Command::Run(args) => args.with(context, run::run),

@@ -16,6 +16,11 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("memtide-trace", Some(&["memtide-core"])),
     ("memtide-sim", Some(&["memtide-core", "memtide-trace"])),
     ("memtide-pager", Some(&["memtide-core", "memtide-linux"])),
+    ("memtide-pager-c", Some(&["memtide-pager"])),
+    (
+        "memtide-pager-preload",
+        Some(&["memtide-linux", "memtide-pager"]),
+    ),
     (COMMAND, None),
     ("testbed", None),
     ("xtask", None),

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod huge_pages;
+pub mod file_map;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod node_memory;

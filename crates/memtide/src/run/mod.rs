@@ -17,6 +17,7 @@ mod policy;
 mod tend;
 
 pub use args::RunArgs as Args;
+pub use parent::{Program, block, not_started};
 
 use crate::cli::{BadUsage, Context, complain};
 use crate::lent_weights::{self, Lent};
@@ -30,7 +31,6 @@ use memtide_linux::mover::SharedPages;
 use memtide_linux::respread::{Options, Spread};
 use memtide_linux::sys::mempolicy;
 use memtide_linux::sys::signals::Blocked;
-use parent::{Program, not_started};
 use policy::{Policy, RunningKernel};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;

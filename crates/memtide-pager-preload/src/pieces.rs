@@ -1,0 +1,200 @@
+//! The mappings that are kept, and what cutting out of them leaves.
+//!
+//! Programs unmap, move and protect any pages of any mappings with one call.
+//! So what is kept is a list of pieces that do not overlap; a cut takes out
+//! what lies within a range and leaves the rest, one piece becoming two if the
+//! cut lies inside of it. A piece knows where in its file it begins, and that
+//! is carried along.
+
+use std::ops::Range;
+
+/// A stretch of addresses that shows a stretch of a file. `F` is what knows the
+/// file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece<F> {
+    /// Addresses, whole pages.
+    pub range: Range<usize>,
+    /// Byte of the file at the first address.
+    pub offset: u64,
+    /// Whether the program asked for `MAP_PRIVATE`.
+    pub private: bool,
+    /// The file.
+    pub file: F,
+}
+
+impl<F: Clone> Piece<F> {
+    /// The part of it within `range`, which must not be empty.
+    fn part(&self, range: Range<usize>) -> Piece<F> {
+        Piece {
+            offset: self.offset + (range.start - self.range.start) as u64,
+            range,
+            private: self.private,
+            file: self.file.clone(),
+        }
+    }
+
+    /// The same elsewhere: where `mremap` put it, longer or shorter.
+    pub fn moved(&self, range: Range<usize>) -> Piece<F> {
+        Piece {
+            range,
+            ..self.clone()
+        }
+    }
+}
+
+/// Pieces that do not overlap.
+#[derive(Debug)]
+pub struct Pieces<F>(Vec<Piece<F>>);
+
+impl<F: Clone> Pieces<F> {
+    /// None.
+    pub const fn new() -> Pieces<F> {
+        Pieces(Vec::new())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &[Piece<F>] {
+        &self.0
+    }
+
+    /// Adds one, which must not overlap any.
+    pub fn add(&mut self, piece: Piece<F>) {
+        debug_assert!(
+            self.0
+                .iter()
+                .all(|other| other.range.end <= piece.range.start
+                    || piece.range.end <= other.range.start)
+        );
+        self.0.push(piece);
+    }
+
+    /// What of `range` lies in no piece, ascending.
+    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        let mut pieces: Vec<_> = self.0.iter().map(|piece| &piece.range).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let mut gaps = Vec::new();
+        let mut at = range.start;
+        for piece in pieces {
+            if piece.end <= at || piece.start >= range.end {
+                continue;
+            }
+            if piece.start > at {
+                gaps.push(at..piece.start);
+            }
+            at = piece.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        gaps
+    }
+
+    /// Takes out what lies within `range` and returns it.
+    pub fn cut(&mut self, range: &Range<usize>) -> Vec<Piece<F>> {
+        let mut out = Vec::new();
+        let mut left = Vec::with_capacity(self.0.len() + 1);
+        for piece in self.0.drain(..) {
+            let whole = piece.range.clone();
+            let from = whole.start.max(range.start);
+            let to = whole.end.min(range.end);
+            if from >= to {
+                left.push(piece);
+                continue;
+            }
+            out.push(piece.part(from..to));
+            for rest in [whole.start..from, to..whole.end] {
+                if !rest.is_empty() {
+                    left.push(piece.part(rest));
+                }
+            }
+        }
+        self.0 = left;
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(range: Range<usize>, offset: u64) -> Piece<char> {
+        Piece {
+            range,
+            offset,
+            private: false,
+            file: 'a',
+        }
+    }
+
+    #[test]
+    fn a_cut_inside_leaves_two() {
+        let mut pieces = Pieces::new();
+        pieces.add(piece(100..200, 1000));
+        // 30 bytes in: offset 1030; what is left begins 60 bytes in.
+        assert_eq!(pieces.cut(&(130..160)), [piece(130..160, 1030)]);
+        assert_eq!(pieces.all(), [piece(100..130, 1000), piece(160..200, 1060)]);
+    }
+
+    #[test]
+    fn what_lies_between() {
+        let mut pieces = Pieces::new();
+        pieces.add(piece(500..600, 0));
+        pieces.add(piece(100..200, 0));
+        assert_eq!(pieces.gaps(&(50..550)), [50..100, 200..500]);
+        assert_eq!(pieces.gaps(&(150..700)), [200..500, 600..700]);
+        assert_eq!(pieces.gaps(&(510..520)), []);
+        assert_eq!(pieces.gaps(&(0..100)), vec![0..100]);
+    }
+
+    #[test]
+    fn a_cut_over_several_takes_parts_and_wholes() {
+        let mut pieces = Pieces::new();
+        pieces.add(piece(100..200, 0));
+        pieces.add(piece(300..400, 0));
+        pieces.add(piece(500..600, 0));
+        assert_eq!(
+            pieces.cut(&(150..550)),
+            [piece(150..200, 50), piece(300..400, 0), piece(500..550, 0)]
+        );
+        assert_eq!(pieces.all(), [piece(100..150, 0), piece(550..600, 50)]);
+        assert_eq!(pieces.cut(&(150..550)), []);
+    }
+
+    /// Page by page against a plain array: what each page shows.
+    #[test]
+    fn any_cuts_agree_with_an_array() {
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % below
+        };
+        for _ in 0..200 {
+            let mut model = [None; 64];
+            let mut pieces = Pieces::new();
+            for _ in 0..20 {
+                let start = random(64);
+                let range = start..(start + 1 + random(16)).min(64);
+                let before: Vec<_> = model[range.clone()].iter().flatten().copied().collect();
+                let mut cut: Vec<_> = pieces.cut(&range);
+                cut.sort_by_key(|piece| piece.range.start);
+                let pages = cut.iter().flat_map(|piece| {
+                    piece
+                        .range
+                        .clone()
+                        .map(|at| piece.offset + (at - piece.range.start) as u64)
+                });
+                assert_eq!(pages.collect::<Vec<_>>(), before);
+                model[range.clone()].fill(None);
+                if random(2) == 0 {
+                    let offset = random(1000) as u64;
+                    for (at, page) in range.clone().enumerate() {
+                        model[page] = Some(offset + at as u64);
+                    }
+                    pieces.add(piece(range, offset));
+                }
+            }
+        }
+    }
+}

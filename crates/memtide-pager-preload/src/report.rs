@@ -1,0 +1,118 @@
+//! What is said at the end: what was kept, and what the pager did with it.
+
+use crate::tally::{Counts, TALLY};
+use memtide_linux::fs::Root;
+use memtide_linux::fs::interrupts::tlb_shootdowns;
+use memtide_pager::{Pager, State, Statistics};
+use serde::Serialize;
+use std::sync::OnceLock;
+
+/// The kernel's count of shootdown interrupts when the program began.
+static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
+
+/// The document of `docs/json.md`, pager run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pid: u32,
+    program: String,
+    /// Of the whole machine while the program ran.
+    machine_shootdowns: Option<u64>,
+    #[serde(flatten)]
+    counts: Counts,
+    pager: Option<Statistics>,
+    state: Option<State>,
+}
+
+/// Notes where counters stand that are not ours.
+pub fn begin() {
+    BEFORE.get_or_init(shootdowns);
+}
+
+impl Report {
+    /// As things stand; `None` if there is nothing to tell: nothing was kept,
+    /// wanted or refused in this process.
+    pub fn now(pager: Option<&Pager>) -> Option<Report> {
+        let counts = TALLY.counts();
+        if counts == Counts::default() && !is_first() {
+            return None;
+        }
+        let before = BEFORE.get().copied().flatten();
+        let program = std::env::current_exe().unwrap_or_default();
+        Some(Report {
+            pid: std::process::id(),
+            program: program
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            machine_shootdowns: shootdowns()
+                .zip(before)
+                .map(|(now, then)| now.saturating_sub(then)),
+            counts,
+            pager: pager.map(Pager::statistics),
+            state: pager.map(Pager::state),
+        })
+    }
+
+    /// One line of JSON.
+    pub fn json(&self) -> String {
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+
+    /// For people.
+    pub fn sentence(&self) -> String {
+        let counts = &self.counts;
+        let Some(pager) = &self.pager else {
+            let left = match counts.left_out {
+                0 => String::new(),
+                n => format!(", {n} left to the kernel"),
+            };
+            return format!("{}: no mapping was kept{left}", self.program);
+        };
+        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+        let mut text = format!(
+            "{}: kept {} mappings of {} in {} (peak {}); evicted {} pages, {} used again in time; \
+             unmapped in {} calls; read {} pages again",
+            self.program,
+            counts.kept_mappings,
+            mib(counts.kept_bytes),
+            mib(pager.budget_bytes),
+            mib(pager.peak_resident_bytes),
+            pager.evicted_pages,
+            pager.rescued_pages,
+            pager.flush_calls,
+            pager.refilled_pages,
+        );
+        if let Some(shootdowns) = self.machine_shootdowns {
+            text += &format!("; {shootdowns} shootdowns on the machine meanwhile");
+        }
+        for (count, what) in [
+            (counts.handed_over, "handed back to the kernel"),
+            (counts.not_read_in, "calls to read everything in not done"),
+            (counts.locks_refused, "calls of mlock refused"),
+            (counts.left_out, "left to the kernel"),
+        ] {
+            if count > 0 {
+                text += &format!("; {count} {what}");
+            }
+        }
+        if let Some(state) = self.state.as_ref().filter(|state| !state.unmap.best) {
+            text += &format!("; {}", state.unmap);
+        }
+        text
+    }
+}
+
+/// Whether this process is the one that `memtide pager run` became, or was
+/// given the library by hand; not a child of it.
+fn is_first() -> bool {
+    let first = std::env::var(crate::settings::FIRST).ok();
+    first.is_none_or(|pid| pid.parse() == Ok(std::process::id()))
+}
+
+/// TLB shootdown interrupts of the machine since boot.
+fn shootdowns() -> Option<u64> {
+    tlb_shootdowns(&Root::default()).ok().flatten()
+}

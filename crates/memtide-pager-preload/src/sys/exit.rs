@@ -1,0 +1,67 @@
+//! What the library says: a line when it cannot do what it was asked, and a
+//! report when the program ends.
+//!
+//! A program that ends by `_exit` or a signal reports nothing.
+
+use super::section::section;
+use super::state;
+use crate::report::Report;
+use crate::settings::Stats;
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs when the library is loaded, before the program's `main`.
+#[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
+#[cfg_attr(test, expect(dead_code))]
+static AT_START: extern "C" fn() = at_start;
+
+extern "C" fn at_start() {
+    section(|| {
+        if state::settings().is_some_and(|settings| settings.stats.is_some()) {
+            crate::report::begin();
+            // SAFETY: a function that lives as long as this library.
+            unsafe { libc::atexit(at_end) };
+        }
+    });
+}
+
+extern "C" fn at_end() {
+    section(|| {
+        let stats = state::settings()?.stats.as_ref()?;
+        let report = Report::now(state::lock()?.pager_now())?;
+        match stats {
+            Stats::Stderr => say(&report.sentence()),
+            Stats::StderrJson => put(report.json().as_bytes()),
+            Stats::File(path) => {
+                let added = File::options()
+                    .append(true)
+                    .create(true)
+                    .open(path)
+                    .and_then(|mut file| file.write_all(report.json().as_bytes()));
+                if let Err(why) = added {
+                    say(&format!("{}: cannot add the report: {why}", path.display()));
+                }
+            }
+        }
+        Some(())
+    });
+}
+
+/// One line on standard error.
+pub fn say(what: &str) {
+    put(format!("memtide-pager: {what}\n").as_bytes());
+}
+
+/// The same, for the first thing of the kind in this process.
+pub fn say_once(what: &str) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        say(what);
+    }
+}
+
+/// Nobody to tell if it fails.
+fn put(bytes: &[u8]) {
+    let _ = std::io::stderr().write_all(bytes);
+}

@@ -1,0 +1,120 @@
+//! The file behind a descriptor of the program.
+
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// Descriptors of ours are at least this, so that a program that counts on the
+/// lowest free number gets the one that it would get without us.
+const LOWEST: i32 = 512;
+
+/// A file that we hold open, and by which we know it again: programs close
+/// descriptors that they did not open.
+#[derive(Debug)]
+pub struct Held {
+    fd: ManuallyDrop<OwnedFd>,
+    device: u64,
+    inode: u64,
+}
+
+impl Held {
+    /// Holds the file of the program's `fd` open as well, for reading only if
+    /// the mapping is `private`: what was never opened for writing cannot be
+    /// written through a shared mapping that stands in for a private one.
+    /// `None` if it is no regular file or cannot be held.
+    pub fn new(fd: RawFd, private: bool) -> Option<Held> {
+        // SAFETY: asks about a number; one that is not open is an error.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        if flags < 0 {
+            return None;
+        }
+        let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let own = if private && writable {
+            let link = format!("/proc/self/fd/{fd}");
+            let opened = File::options()
+                .read(true)
+                .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY)
+                .open(link)
+                .ok()?;
+            high(opened.as_fd())?
+        } else {
+            // SAFETY: it was open a moment ago, and the program gave it to us
+            // for the length of this call.
+            high(unsafe { BorrowedFd::borrow_raw(fd) })?
+        };
+        let (device, inode) = identity(own.as_fd())?;
+        Some(Held {
+            fd: ManuallyDrop::new(own),
+            device,
+            inode,
+        })
+    }
+
+    /// The descriptor; `None` if the program has closed it, or has put another
+    /// file in its place.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let same = identity(self.fd.as_fd()) == Some((self.device, self.inode));
+        same.then(|| self.fd.as_fd())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A number that the program closed may be another file's by now.
+        if self.fd().is_some() {
+            // SAFETY: dropped once, here; `self` is not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
+/// Where the file is, as far as the kernel can tell.
+pub fn path(fd: RawFd) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
+}
+
+/// A copy of the descriptor with a high number, or any if those are not allowed.
+fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    for lowest in [LOWEST, 3] {
+        // SAFETY: a copy of an open descriptor; a new number comes back.
+        let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
+        if copy >= 0 {
+            // SAFETY: it is new and nobody else's.
+            return Some(unsafe { OwnedFd::from_raw_fd(copy) });
+        }
+    }
+    None
+}
+
+/// Device and inode of a regular file.
+fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    // A `File` is closed when it is dropped, which must not happen to this one.
+    // SAFETY: open for at least as long as `fd`; never closed through this.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) });
+    let metadata = file.metadata().ok()?;
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_file_is_read_only_if_private_and_known_again() {
+        let file = tempfile::tempfile().unwrap();
+        let held = Held::new(file.as_raw_fd(), true).unwrap();
+        let fd = held.fd().expect("nobody closed it").as_raw_fd();
+        // SAFETY: asks about an open descriptor.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        assert_eq!(flags & libc::O_ACCMODE, libc::O_RDONLY);
+        let null = File::open("/dev/null").unwrap();
+        // What a program does that closes everything and opens anew.
+        // SAFETY: both are open, and the copy replaces ours on purpose.
+        assert!(unsafe { libc::dup2(null.as_raw_fd(), fd) } >= 0);
+        assert!(held.fd().is_none());
+        assert!(Held::new(null.as_raw_fd(), false).is_none());
+        assert!(Held::new(-1, false).is_none());
+    }
+}

@@ -1,0 +1,81 @@
+//! `madvise` and `posix_madvise`: advice to read everything in is answered and
+//! not done.
+
+use super::pages;
+use super::section::{errno, kept, section, set_errno};
+use super::state::{self, Then};
+use crate::decide::{Advised, advised};
+use crate::tally::{TALLY, count};
+use libc::{c_int, c_void, size_t};
+use std::ops::Range;
+
+/// Replaces the C library's.
+///
+/// # Safety
+///
+/// As madvise(2).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
+    if let Some(range) = pages(address as usize, length).filter(state::is_kept) {
+        match advised(advice) {
+            Advised::Kernel => {}
+            Advised::Nothing => {
+                count(&TALLY.not_read_in);
+                return around_kept(&range, advice);
+            }
+            Advised::HandOver => {
+                if state::release(&range, Then::Stays).is_none() {
+                    set_errno(libc::ENOMEM);
+                    return -1;
+                }
+            }
+        }
+    }
+    // SAFETY: the caller's promise, passed on.
+    unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int }
+}
+
+/// Gives the advice for what is not kept, so that a hole is the error that it
+/// is. Only reading ahead goes on behind a hole.
+fn around_kept(range: &Range<usize>, advice: c_int) -> c_int {
+    let mut result = 0;
+    for gap in section(|| Some(state::lock()?.gaps(range)))
+        .flatten()
+        .unwrap_or_default()
+    {
+        // SAFETY: advice that changes no content, on a part of what the program
+        // gave.
+        if unsafe { libc::syscall(libc::SYS_madvise, gap.start, gap.len(), advice) } != 0 {
+            result = -1;
+            if errno() != libc::ENOMEM || advice != libc::MADV_WILLNEED {
+                break;
+            }
+        }
+    }
+    result
+}
+
+/// Replaces the C library's. Returns the error, leaves `errno` alone, and does
+/// nothing for `POSIX_MADV_DONTNEED`, which must not lose data.
+///
+/// # Safety
+///
+/// As posix_madvise(3).
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn posix_madvise(
+    address: *mut c_void,
+    length: size_t,
+    advice: c_int,
+) -> c_int {
+    if advice == libc::POSIX_MADV_DONTNEED {
+        return 0;
+    }
+    kept(|| {
+        // SAFETY: the caller's promise, passed on. The other advices have the
+        // same numbers in both calls.
+        match unsafe { madvise(address, length, advice) } {
+            0 => 0,
+            _ => errno(),
+        }
+    })
+}

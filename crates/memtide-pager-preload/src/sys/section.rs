@@ -1,0 +1,99 @@
+//! Work of our own in the middle of a program's call.
+//!
+//! The program must not notice it. So `errno` is as it was afterwards; no
+//! signal handler of the program runs in between, for it might call what is
+//! hooked while our lock is held; what our own code calls is not hooked; and a
+//! panic ends here and not in the program.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    // No destructor, so that it works as long as its thread does.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work` so. `None` if it was called from inside of such work, or
+/// panicked.
+pub fn section<T>(work: impl FnOnce() -> T) -> Option<T> {
+    if INSIDE.get() {
+        return None;
+    }
+    INSIDE.set(true);
+    let done = kept(|| {
+        let signals = Blocked::all();
+        let done = catch_unwind(AssertUnwindSafe(work)).ok();
+        drop(signals);
+        done
+    });
+    INSIDE.set(false);
+    done
+}
+
+/// Runs `work` and puts `errno` back.
+pub fn kept<T>(work: impl FnOnce() -> T) -> T {
+    let errno = errno();
+    let done = work();
+    set_errno(errno);
+    done
+}
+
+/// The calling thread's error number.
+pub fn errno() -> i32 {
+    // SAFETY: the C library keeps one for each thread, always readable.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+pub fn set_errno(errno: i32) {
+    // SAFETY: as above, and only this thread uses it.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// Signals blocked in this thread, until it is dropped.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all() -> Blocked {
+        // SAFETY: signal sets are plain data of our own; blocking all of them
+        // is allowed to any thread.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
+            Blocked(before)
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that this thread had.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_is_kept_and_nesting_is_seen() {
+        set_errno(7);
+        let nested = section(|| {
+            set_errno(8);
+            section(|| ())
+        });
+        assert_eq!((nested, errno()), (Some(None), 7));
+        assert_eq!(section(|| 1), Some(1));
+    }
+
+    #[test]
+    fn a_panic_ends_here() {
+        assert_eq!(section(|| -> () { panic!("on purpose") }), None);
+        assert_eq!(section(|| 1), Some(1));
+    }
+}

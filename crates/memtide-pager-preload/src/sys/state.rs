@@ -1,0 +1,337 @@
+//! What is kept in this process: the pager, its mappings, and their lock.
+//!
+//! The order that keeps every byte right: a mapping is made, then kept; and
+//! before a kept page is unmapped, moved, replaced or made writable, the pager
+//! has let go of it. [`release`] does that and is asked first by every call
+//! that does such a thing; where it fails the call is refused.
+//!
+//! Kept mappings are shared ones, also where the program asked for private
+//! ones. Nothing can tell the difference while nobody writes; and a write that
+//! went past us cannot be lost, because it cannot be made: the file is not open
+//! for writing. When a page is let go but stays mapped, it becomes private
+//! again first.
+//!
+//! A process that was made without the C library's `fork` shares or has copied
+//! our state and has no evictor. It is known by its number; its calls go to the
+//! kernel as they come.
+
+use super::file::{Held, path};
+use super::mmap::raw_mmap;
+use super::section::section;
+use super::{exit, fork};
+use crate::pieces::{Piece, Pieces};
+use crate::ranges::{MOST, Ranges};
+use crate::settings::Settings;
+use crate::tally::{TALLY, add, count};
+use memtide_pager::{Adopted, Pager, Unmapping};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+/// A file, and the pager's care for one mapping of it: it ends with the last
+/// piece.
+#[derive(Debug)]
+pub struct Kept {
+    held: Arc<Held>,
+    _care: Adopted,
+}
+
+type KeptPiece = Piece<Arc<Kept>>;
+
+/// What the lock protects.
+#[derive(Debug)]
+pub struct Inner {
+    pager: Option<Pager>,
+    pieces: Pieces<Arc<Kept>>,
+}
+
+static INNER: Mutex<Inner> = Mutex::new(Inner {
+    pager: None,
+    pieces: Pieces::new(),
+});
+
+/// The addresses of all pieces.
+static RANGES: Ranges = Ranges::new();
+/// The process that all this is about; 0 before anything was kept.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Set when keeping makes no sense any more.
+static OFF: AtomicBool = AtomicBool::new(false);
+static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+
+/// The settings, read when first asked for.
+pub fn settings() -> Option<&'static Settings> {
+    let read = || match Settings::read(|name| std::env::var_os(name)) {
+        Ok(settings) => settings,
+        Err(why) => {
+            exit::say(&why);
+            None
+        }
+    };
+    SETTINGS.get_or_init(read).as_ref()
+}
+
+/// Whether any page of the range is kept, in this process. Takes no lock.
+pub fn is_kept(range: &Range<usize>) -> bool {
+    RANGES.overlap(range) && OWNER.load(Ordering::Relaxed) == std::process::id()
+}
+
+/// Whether mappings are kept at all any more.
+pub fn is_on() -> bool {
+    !OFF.load(Ordering::Relaxed)
+}
+
+/// Stops or resumes keeping new mappings.
+pub fn switch(on: bool) {
+    OFF.store(!on, Ordering::Relaxed);
+}
+
+/// The lock; `None` if somebody panicked with it, after which nothing is sure.
+pub fn lock() -> Option<MutexGuard<'static, Inner>> {
+    INNER.lock().ok()
+}
+
+/// What a released piece becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// It stays mapped, as the program asked for it: private if it was.
+    Stays,
+    /// The caller takes it away now.
+    Goes,
+}
+
+/// Takes every kept page in `range` out of the pager's care. `None` if that
+/// could not be done; the caller must then leave the pages alone.
+pub fn release(range: &Range<usize>, then: Then) -> Option<Vec<KeptPiece>> {
+    section(|| lock()?.release(range, then)).flatten()
+}
+
+/// Keeps again what was [`release`]d and did not go away.
+pub fn keep_again(pieces: Vec<KeptPiece>) {
+    section(|| {
+        let mut inner = lock()?;
+        for piece in &pieces {
+            inner.adopt(
+                piece.range.clone(),
+                piece.offset,
+                piece.private,
+                &piece.file.held,
+            );
+        }
+        Some(())
+    });
+}
+
+/// Keeps new or moved pages that show what `piece` shows. If they cannot be,
+/// they become what the program asked for.
+pub fn keep_moved(piece: &KeptPiece, range: Range<usize>) {
+    let moved = piece.moved(range);
+    keep_again(vec![moved]);
+}
+
+/// Whether all of `range` lies in one kept piece.
+pub fn is_one_piece(range: &Range<usize>) -> bool {
+    section(|| {
+        let inner = lock()?;
+        let mut pieces = inner.pieces.all().iter();
+        Some(pieces.any(|piece| piece.range.start <= range.start && range.end <= piece.range.end))
+    })
+    .flatten()
+    .unwrap_or(false)
+}
+
+/// The file behind `fd`, if it is one that is wanted.
+pub fn wanted(fd: RawFd, private: bool) -> Option<Arc<Held>> {
+    let settings = settings()?;
+    let path = path(fd)?;
+    if !settings.wants(&path) {
+        return None;
+    }
+    let held = Held::new(fd, private);
+    if held.is_none() {
+        count(&TALLY.left_out);
+    }
+    held.map(Arc::new)
+}
+
+/// Keeps a shared mapping that was just made. `false` if it cannot be.
+pub fn keep(range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) -> bool {
+    let kept =
+        lock().is_some_and(|mut inner| inner.adopt_only(range.clone(), offset, private, held));
+    match kept {
+        true => {
+            count(&TALLY.kept);
+            add(&TALLY.kept_bytes, range.len() as u64);
+        }
+        false => count(&TALLY.left_out),
+    }
+    kept
+}
+
+impl Inner {
+    /// See [`release`].
+    pub fn release(&mut self, range: &Range<usize>, then: Then) -> Option<Vec<KeptPiece>> {
+        let cut = self.pieces.cut(range);
+        if let Some(pager) = &self.pager {
+            for piece in &cut {
+                pager.forget(piece.range.start, piece.range.len());
+            }
+        }
+        self.publish();
+        let mut fine = true;
+        if then == Then::Stays && !cut.is_empty() {
+            count(&TALLY.handed_over);
+            fine = cut.iter().all(make_private);
+        }
+        fine.then_some(cut)
+    }
+
+    /// What of `range` is not kept, ascending.
+    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        self.pieces.gaps(range)
+    }
+
+    /// All addresses that are kept.
+    pub fn everything(&self) -> Range<usize> {
+        let pieces = self.pieces.all().iter();
+        let start = pieces.clone().map(|piece| piece.range.start).min();
+        let end = pieces.map(|piece| piece.range.end).max();
+        start.unwrap_or(0)..end.unwrap_or(0)
+    }
+
+    /// Keeps, or makes it what the program asked for.
+    fn adopt(&mut self, range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) {
+        if !self.adopt_only(range.clone(), offset, private, held) && private {
+            count(&TALLY.handed_over);
+            remap_private(range, offset, held);
+        }
+    }
+
+    fn adopt_only(
+        &mut self,
+        range: Range<usize>,
+        offset: u64,
+        private: bool,
+        held: &Arc<Held>,
+    ) -> bool {
+        if self.pieces.all().len() >= MOST || !is_on() {
+            return false;
+        }
+        let (Some(pager), Some(fd)) = (self.pager(), held.fd()) else {
+            return false;
+        };
+        let care = match pager.adopt(range.start, range.len(), fd, offset) {
+            Ok(care) => care,
+            Err(why) => {
+                exit::say_once(&why.to_string());
+                return false;
+            }
+        };
+        self.pieces.add(Piece {
+            range,
+            offset,
+            private,
+            file: Arc::new(Kept {
+                held: held.clone(),
+                _care: care,
+            }),
+        });
+        self.publish()
+    }
+
+    /// The pager, started with the first mapping.
+    fn pager(&mut self) -> Option<&Pager> {
+        if self.pager.is_none() {
+            let settings = settings()?;
+            let unmapping = match settings.eager {
+                true => Unmapping::EagerPages,
+                false => Unmapping::Lazy,
+            };
+            let started = Pager::builder()
+                .budget(settings.budget_bytes)
+                .unmapping(unmapping)
+                .start();
+            match started {
+                Ok(pager) => self.pager = Some(pager),
+                Err(why) => {
+                    switch(false);
+                    exit::say(&why.to_string());
+                    return None;
+                }
+            }
+            OWNER.store(std::process::id(), Ordering::Relaxed);
+            fork::watch();
+        }
+        self.pager.as_ref()
+    }
+
+    /// Tells the readers without a lock. They hold [`MOST`] ranges; one cut more
+    /// than that lets go of the piece that was cut last.
+    fn publish(&mut self) -> bool {
+        let mut fits = true;
+        while !RANGES.set(self.pieces.all().iter().map(|piece| &piece.range)) {
+            fits = false;
+            let Some(last) = self.pieces.all().last().map(|piece| piece.range.clone()) else {
+                return false;
+            };
+            let cut = self.pieces.cut(&last);
+            if let Some(pager) = &self.pager {
+                pager.forget(last.start, last.len());
+            }
+            count(&TALLY.handed_over);
+            cut.iter().for_each(|piece| {
+                make_private(piece);
+            });
+        }
+        fits
+    }
+
+    /// What the pager did, if there is one.
+    pub fn pager_now(&self) -> Option<&Pager> {
+        self.pager.as_ref()
+    }
+
+    /// In a forked child: the parent's evictor is not here, its mappings are.
+    pub fn after_fork(&mut self) {
+        TALLY.reset();
+        // Ending them would wait for a thread that stayed with the parent.
+        std::mem::forget(self.pager.take());
+        OWNER.store(std::process::id(), Ordering::Relaxed);
+        let everything = self.everything();
+        for piece in self.pieces.cut(&everything) {
+            let held = piece.file.held.clone();
+            self.adopt(piece.range.clone(), piece.offset, piece.private, &held);
+            count(&TALLY.kept);
+            add(&TALLY.kept_bytes, piece.range.len() as u64);
+            std::mem::forget(piece);
+        }
+        self.publish();
+    }
+}
+
+/// Makes a piece what the program asked for.
+fn make_private(piece: &KeptPiece) -> bool {
+    !piece.private || remap_private(piece.range.clone(), piece.offset, &piece.file.held)
+}
+
+/// Puts a private mapping in the place of a shared one of the same bytes.
+fn remap_private(range: Range<usize>, offset: u64, held: &Held) -> bool {
+    let Some(fd) = held.fd() else {
+        return false;
+    };
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    // SAFETY: the pages are a read-only mapping that we made of this file at
+    // this offset, and are replaced by one of the same bytes. The kernel does
+    // that in one step, so that a reader sees the old or the new one.
+    let at = unsafe {
+        raw_mmap(
+            range.start as *mut libc::c_void,
+            range.len(),
+            libc::PROT_READ,
+            flags,
+            fd.as_raw_fd(),
+            offset as libc::off_t,
+        )
+    };
+    at != libc::MAP_FAILED
+}

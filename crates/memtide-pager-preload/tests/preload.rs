@@ -1,0 +1,247 @@
+//! C programs with the library between them and the C library, beside the same
+//! programs without it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Pages of the file: four times the budget.
+const PAGES: u64 = 1024;
+const BUDGET: &str = "1MiB";
+
+/// The library that belongs to this test run.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    // Beside the tests, where cargo puts what they are built with.
+    own.parent().unwrap().join("libmemtide_pager_preload.so")
+}
+
+/// The programs, compiled once.
+fn program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["sequences", "hammer", "refused", "raw"] {
+            let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+            let compiled = Command::new("cc")
+                .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+                .arg(folder.path().join(name))
+                .args([&source, "-lpthread"])
+                .output()
+                .expect("a C compiler, as README.md asks for");
+            let errors = String::from_utf8_lossy(&compiled.stderr);
+            assert!(compiled.status.success(), "{errors}");
+        }
+        folder
+    });
+    folder.path().join(name)
+}
+
+/// A folder with `data.bin`: word 0 and the last word of page n are n.
+fn data() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.bin");
+    let mut file = std::fs::File::create(&path).unwrap();
+    for page in 0..PAGES {
+        let mut bytes = [0; 4096];
+        bytes[..8].copy_from_slice(&page.to_le_bytes());
+        bytes[4088..].copy_from_slice(&page.to_le_bytes());
+        file.write_all(&bytes).unwrap();
+    }
+    file.sync_all().unwrap();
+    (folder, path)
+}
+
+fn preloaded(command: &mut Command, stats: &Path) -> Output {
+    let output = command
+        .env("LD_PRELOAD", library())
+        .env("MEMTIDE_PAGER_FILES", "*.bin")
+        .env("MEMTIDE_PAGER_BUDGET", BUDGET)
+        .env("MEMTIDE_PAGER_STATS", stats)
+        .output();
+    output.unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{out}{error}{}", output.status);
+    assert_eq!(error, "", "{out}");
+    out
+}
+
+/// The reports of all processes of a run.
+fn reports(path: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn first_difference<'a>(left: &'a str, right: &'a str) -> Option<(&'a str, &'a str)> {
+    let mut lines = left.lines().zip(right.lines());
+    lines.find(|(left, right)| left != right)
+}
+
+#[test]
+fn random_sequences_of_calls_come_to_the_same() {
+    let seeds = std::env::var("MEMTIDE_PRELOAD_SEEDS").map_or(6, |text| text.parse().unwrap());
+    let (mut kept, mut evicted) = (0, 0);
+    for seed in 1..=seeds {
+        let run = |with: bool| {
+            // It writes to its file, so each run has one of its own.
+            let (folder, file) = data();
+            let mut command = Command::new(program("sequences"));
+            command.arg(file).args([&seed.to_string(), "150"]);
+            let stats = folder.path().join("stats.json");
+            let output = match with {
+                true => preloaded(&mut command, &stats),
+                false => command.output().unwrap(),
+            };
+            (text(&output), reports(&stats))
+        };
+        let (plain, _) = run(false);
+        let (paged, reports) = run(true);
+        let difference = first_difference(&plain, &paged);
+        assert_eq!(difference, None, "seed {seed}: plain and preloaded differ");
+        assert_eq!(plain.len(), paged.len(), "seed {seed}");
+        for report in reports {
+            kept += report["kept_mappings"].as_u64().unwrap();
+            evicted += report["pager"]["evicted_pages"].as_u64().unwrap_or(0);
+        }
+    }
+    assert!(kept > 0 && evicted > 0, "kept {kept}, evicted {evicted}");
+}
+
+#[test]
+fn threads_that_map_write_and_unmap_read_what_is_right() {
+    let (folder, file) = data();
+    let seconds = std::env::var("MEMTIDE_PAGER_SECONDS").map_or(2, |text| text.parse().unwrap());
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("hammer"));
+    command.arg(file).args(["4", &format!("{seconds}000")]);
+    let output = text(&preloaded(&mut command, &stats));
+    assert!(output.ends_with("none wrong\n"), "{output}");
+    let report = &reports(&stats)[0];
+    assert!(report["kept_mappings"].as_u64().unwrap() > 10, "{report}");
+    assert!(report["handed_over"].as_u64().unwrap() > 0, "{report}");
+    assert!(
+        report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+}
+
+#[test]
+fn what_is_answered_otherwise_is_what_would_break_the_budget() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let plain = text(
+        &Command::new(program("refused"))
+            .arg(&file)
+            .output()
+            .unwrap(),
+    );
+    // In memory it may still be from being written.
+    drop_from_memory(&file);
+    let paged = text(&preloaded(
+        Command::new(program("refused")).arg(&file),
+        &stats,
+    ));
+    let differences: Vec<(&str, &str)> = plain
+        .lines()
+        .zip(paged.lines())
+        .filter(|(plain, paged)| plain != paged)
+        .collect();
+    // ENOMEM is 12.
+    assert_eq!(
+        differences,
+        [
+            ("all read in: 1", "all read in: 0"),
+            ("mlock: 0", "mlock: error 12"),
+            ("mlock2: 0", "mlock2: error 12"),
+        ]
+    );
+    let report = &reports(&stats)[0];
+    assert_eq!(report["kept_mappings"], 2, "{report}");
+    assert_eq!(report["not_read_in"], 3, "{report}");
+    assert_eq!(report["locks_refused"], 2, "{report}");
+    assert_eq!(report["handed_over"], 1, "{report}");
+}
+
+#[test]
+fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("raw"));
+    let output = text(&preloaded(command.arg(file), &stats));
+    assert_eq!(output, "lost: 0\n");
+    let report = &reports(&stats)[0];
+    assert!(
+        report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+}
+
+/// Drops the file from memory, as far as the kernel lets us.
+fn drop_from_memory(path: &Path) {
+    let dropped = Command::new("dd")
+        .arg(format!("of={}", path.display()))
+        .args([
+            "oflag=nocache",
+            "conv=notrunc,fdatasync",
+            "count=0",
+            "status=none",
+        ])
+        .status();
+    assert!(dropped.unwrap().success());
+}
+
+#[test]
+fn settings_that_make_no_sense_are_said_and_harm_nobody() {
+    for (budget, said) in [
+        (
+            "much",
+            "memtide-pager: MEMTIDE_PAGER_BUDGET: \"much\" is not a size; write it as 2GiB\n",
+        ),
+        (
+            "",
+            "memtide-pager: MEMTIDE_PAGER_BUDGET is missing; write it as 2GiB\n",
+        ),
+        (
+            "1",
+            "memtide-pager: budget 1: give at least 16 granules of 65536 bytes\n",
+        ),
+    ] {
+        let (_folder, file) = data();
+        let output = Command::new(program("hammer"))
+            .arg(file)
+            .args(["2", "50"])
+            .env("LD_PRELOAD", library())
+            .env("MEMTIDE_PAGER_FILES", "*.bin")
+            .env("MEMTIDE_PAGER_BUDGET", budget)
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said);
+    }
+}
+
+#[test]
+fn children_and_programs_that_map_nothing() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    // The shell and cat map nothing that is wanted; what the shell starts does.
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "cat \"$1\" | wc -c; \"$0\" \"$1\" 2 300"])
+        .arg(program("hammer"))
+        .arg(&file);
+    // Only the shell would report that nothing was kept.
+    command.env("MEMTIDE_PAGER_PID", "1");
+    let output = text(&preloaded(&mut command, &stats));
+    assert!(output.starts_with("4194304\nchecked "), "{output}");
+    let reports = reports(&stats);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert_eq!(reports[0]["program"], "hammer");
+}

@@ -1,0 +1,325 @@
+//! What happens to the data: cut short, replaced, written to, locked, with holes,
+//! not readable; and to the process: forked, limited.
+
+use super::{Faulty, Op, PAGE, builder, number_of, numbered, start, value};
+use crate::builder::Mode;
+use crate::error::Error;
+use crate::source::Source;
+use crate::sys::{Errno, child};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+const PAGES: usize = 1024;
+const MODES: [Mode; 2] = [Mode::File, Mode::Strict];
+
+fn page_at(region: &crate::Region, page: usize) -> Result<Option<u64>, Error> {
+    let mut bytes = [0u8; PAGE];
+    region.read_at(&mut bytes, (page * PAGE) as u64)?;
+    Ok(number_of(&bytes))
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_and_no_wrong_byte() {
+    for mode in MODES {
+        let file = numbered(PAGES);
+        let pager = start(builder(PAGES, 4).mode(mode), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        assert_eq!(page_at(&region, 3).unwrap(), Some(value(3)));
+        file.as_file().set_len((PAGES / 2 * PAGE) as u64).unwrap();
+        assert_eq!(page_at(&region, 7).unwrap(), Some(value(7)));
+        let error = page_at(&region, PAGES - 1).unwrap_err();
+        assert!(matches!(error, Error::Changed { .. }), "{mode:?}: {error}");
+        let error = region.check().unwrap_err().to_string();
+        assert!(
+            error.contains("cut from 4194304 to 2097152 bytes"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_what_was_opened() {
+    for mode in MODES {
+        let file = numbered(PAGES);
+        let pager = start(builder(PAGES, 4).mode(mode), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        let other = numbered(4);
+        std::fs::rename(other.path(), file.path()).unwrap();
+        for page in 0..PAGES {
+            let bytes = &region.as_slice()[page * PAGE..][..PAGE];
+            assert_eq!(number_of(bytes), Some(value(page)), "{mode:?}");
+        }
+        std::mem::forget(other.into_temp_path());
+    }
+}
+
+#[test]
+fn a_file_that_is_written_to_is_noticed() {
+    for mode in MODES {
+        let file = numbered(PAGES);
+        let pager = start(builder(PAGES, 4).mode(mode), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        region.check().unwrap();
+        rustix::io::pwrite(file.as_file(), b"x", 0).unwrap();
+        let error = region.check().unwrap_err().to_string();
+        assert!(error.contains("written to since it was opened"), "{error}");
+    }
+}
+
+/// Data without a file, of which one granule cannot be read for a while.
+struct Computed {
+    fails: AtomicUsize,
+}
+
+impl Source for Computed {
+    fn len(&self) -> u64 {
+        (PAGES * PAGE - 100) as u64
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if offset == 5 * 16384 && self.fails.load(SeqCst) > 0 {
+            self.fails.fetch_sub(1, SeqCst);
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
+        // A few bytes at a time, as a socket would.
+        let n = buffer.len().min(5000);
+        for (at, byte) in buffer[..n].iter_mut().enumerate() {
+            let place = offset as usize + at;
+            *byte = value(place / PAGE).to_le_bytes()[place % 8];
+        }
+        Ok(n)
+    }
+}
+
+#[test]
+fn data_that_is_no_file_is_served_and_its_errors_are_told() {
+    let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());
+    let fails = AtomicUsize::new(2);
+    let region = pager.open_source(Computed { fails }).unwrap();
+    for _ in 0..2 {
+        let error = page_at(&region, 20).unwrap_err().to_string();
+        assert!(
+            error.contains("source: reading 4096 bytes at 81920: "),
+            "{error}"
+        );
+    }
+    // It can be read again by now, by address too.
+    for page in (0..PAGES - 1).chain(0..PAGES - 1) {
+        let bytes = &region.as_slice()[page * PAGE..][..PAGE];
+        assert_eq!(number_of(bytes), Some(value(page)));
+    }
+    assert_eq!(pager.statistics().read_errors, 2);
+    let error = start(builder(PAGES, 4), Faulty::sound())
+        .open_source(Computed { fails: 0.into() })
+        .unwrap_err();
+    assert!(error.to_string().contains("Mode::Strict"), "{error}");
+}
+
+#[test]
+fn a_forked_child_reads_the_right_data() {
+    for mode in MODES {
+        let file = numbered(PAGES);
+        let pager = start(builder(PAGES, 4).mode(mode), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        let sum = |region: &crate::Region| {
+            (0..PAGES).all(|page| {
+                let bytes = &region.as_slice()[page * PAGE..][..PAGE];
+                number_of(bytes) == Some(value(page))
+            })
+        };
+        assert!(sum(&region));
+        let status = child::run(|| match sum(&region) && page_at(&region, 9).is_ok() {
+            true => 0,
+            false => 1,
+        });
+        assert_eq!(status, Ok(0), "{mode:?}");
+        let status = child::run(|| match pager.open(file.path()) {
+            Err(Error::Forked) => 0,
+            _ => 1,
+        });
+        assert_eq!(status, Ok(0), "{mode:?}");
+        assert!(sum(&region));
+    }
+}
+
+#[test]
+fn a_read_that_cannot_be_served_ends_like_any_other_bad_read() {
+    // Every read fails: by address, the child dies of SIGBUS.
+    let file = numbered(PAGES);
+    let status = child::run(|| {
+        let kernel = Faulty::new(Op::Read, 0, u64::MAX, Errno::IO);
+        let pager = start(builder(PAGES, 4).mode(Mode::Strict).granule(4096), kernel);
+        let region = pager.open(file.path()).unwrap();
+        i32::from(region.as_slice()[0])
+    });
+    assert_eq!(status, Err(libc::SIGBUS));
+}
+
+#[test]
+fn somebody_elses_handler_gets_what_is_not_ours() {
+    let status = child::run_with_handler(|| {
+        // Of no region: a file that was cut.
+        let file = numbered(4);
+        let mapping =
+            crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, 4 * PAGE).unwrap();
+        let data = numbered(PAGES);
+        let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());
+        let region = pager.open(data.path()).unwrap();
+        // Ours is served, and never reaches the other handler.
+        assert_eq!(number_of(&region.as_slice()[..PAGE]), Some(value(0)));
+        file.as_file().set_len(0).unwrap();
+        i32::from(mapping.as_slice(4 * PAGE)[0])
+    });
+    assert_eq!(status, Ok(child::HANDLER_SAW_IT));
+}
+
+#[test]
+fn locked_pages_and_holes_do_not_stop_the_rest() {
+    let file = numbered(PAGES);
+    for mode in MODES {
+        let pager = start(builder(PAGES, 2).mode(mode), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        let locked = 64;
+        if let Err(errno) = child::lock(region.address(), locked * PAGE) {
+            eprintln!("not tested: mlock of {locked} pages: {errno}");
+            return;
+        }
+        for page in (0..PAGES).chain(0..PAGES) {
+            let bytes = &region.as_slice()[page * PAGE..][..PAGE];
+            assert_eq!(number_of(bytes), Some(value(page)), "{mode:?}");
+        }
+        assert!(pager.settle(), "{mode:?}: {:?}", pager.statistics());
+        assert!(pager.statistics().dropped_pages > 0);
+    }
+}
+
+#[test]
+fn what_was_taken_out_of_care_is_touched_no_more() {
+    let file = numbered(PAGES);
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let mapping =
+        crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, PAGES * PAGE).unwrap();
+    let adopted = pager
+        .adopt(mapping.address(), PAGES * PAGE, file.as_file(), 0)
+        .unwrap();
+    let sweep = || {
+        for page in 0..PAGES {
+            let bytes = &mapping.as_slice(PAGES * PAGE)[page * PAGE..][..PAGE];
+            assert_eq!(number_of(bytes), Some(value(page)));
+        }
+    };
+    sweep();
+    assert!(pager.settle());
+    assert!(!pager.forget(mapping.address() + PAGES * PAGE, PAGE));
+    // The first half becomes private memory of the program's.
+    assert!(pager.forget(mapping.address(), PAGES / 2 * PAGE));
+    child::overwrite(mapping.address(), PAGES / 2 * PAGE, 7);
+    for _ in 0..4 {
+        let half = &mapping.as_slice(PAGES * PAGE)[PAGES / 2 * PAGE..];
+        half.chunks(PAGE)
+            .for_each(|page| assert!(number_of(page).is_some()));
+        pager.settle();
+    }
+    let mine = &mapping.as_slice(PAGES * PAGE)[..PAGES / 2 * PAGE];
+    assert!(
+        mine.iter().all(|byte| *byte == 7),
+        "the pager took memory that was not its own"
+    );
+    drop(adopted);
+    let error = pager.adopt(mapping.address(), PAGES * PAGE, file.as_file(), 0);
+    assert!(matches!(error, Err(Error::NotAdoptable { .. })));
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let error = pager.open("/nowhere/at/all").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "/nowhere/at/all: cannot open: No such file or directory (os error 2)"
+    );
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    assert!(matches!(pager.open(empty.path()), Err(Error::Empty(_))));
+    pager.clone().shutdown().unwrap();
+    assert!(matches!(pager.open(empty.path()), Err(Error::ShutDown)));
+}
+
+#[test]
+fn descriptors_that_run_out_are_an_error() {
+    let status = child::run(|| {
+        child::limit_descriptors(3);
+        match crate::Pager::builder().budget(1 << 20).start() {
+            Err(error) if error.to_string().contains("RLIMIT_NOFILE") => 0,
+            Err(_) => 1,
+            Ok(_) => 2,
+        }
+    });
+    assert_eq!(status, Ok(0));
+}
+
+#[test]
+fn address_space_that_runs_out_is_an_error() {
+    struct Endless;
+    impl Source for Endless {
+        fn len(&self) -> u64 {
+            1 << 50
+        }
+        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+    let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());
+    let error = pager.open_source(Endless).unwrap_err();
+    assert!(error.to_string().contains("raise RLIMIT_AS"), "{error}");
+}
+
+#[test]
+fn a_budget_above_the_memory_limit_is_lowered_or_refused() {
+    let kernel = std::sync::Arc::new(Faulty::sound());
+    // 4 MiB asked for; a limit of 2 MiB leaves 1.75 MiB for data.
+    let settings = builder(PAGES, 1).check().unwrap();
+    let pager = crate::Pager::start_within(settings, kernel.clone(), Some(2 << 20)).unwrap();
+    assert_eq!(pager.statistics().budget_bytes, 7 << 18);
+    assert!(
+        pager
+            .state()
+            .memory
+            .to_string()
+            .contains("allows 2097152 bytes")
+    );
+    let settings = builder(PAGES, 1).mode(Mode::Strict).check().unwrap();
+    let error = crate::Pager::start_within(settings, kernel, Some(2 << 20)).unwrap_err();
+    assert!(
+        error.to_string().ends_with("give at most 1835008"),
+        "{error}"
+    );
+}
+
+#[test]
+fn pages_that_were_written_to_are_not_adopted() {
+    let file = numbered(16);
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let mapping = child::Private::of(file.as_file().as_fd(), 16 * PAGE);
+    let adopt = || pager.adopt(mapping.address(), 16 * PAGE, file.as_file(), 0);
+    drop(adopt().unwrap());
+    mapping.write_once(3 * PAGE);
+    let error = adopt().unwrap_err().to_string();
+    assert!(error.contains("written to"), "{error}");
+}
+
+#[test]
+fn a_failed_read_is_explained_where_asked() {
+    let file = numbered(16);
+    let (said, status) = child::stderr_of(|| {
+        let pager = start(builder(PAGES, 4).explain_faults(true), Faulty::sound());
+        let region = pager.open(file.path()).unwrap();
+        file.as_file().set_len(0).unwrap();
+        i32::from(region.as_slice()[0])
+    });
+    assert_eq!(status, Err(libc::SIGBUS));
+    assert!(
+        said.contains("a read of the mapped file failed: the file was cut short"),
+        "{said}"
+    );
+}

@@ -1,0 +1,215 @@
+//! Faults, one by one: the nth call of the kernel fails, and what is read stays
+//! right.
+//!
+//! [`Faulty`] passes everything on to the running kernel but for the calls that a
+//! plan names. Whatever fails, a read returns the right bytes or an error, nobody
+//! waits for ever, and in strict mode the budget holds.
+
+mod broken;
+mod files;
+mod modes;
+
+use crate::kernel::{FileFacts, Kernel, Linux, Range};
+use crate::sys::Errno;
+use memtide_linux::sys::pagemap::PagemapEntry;
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use tempfile::NamedTempFile;
+
+pub(super) const PAGE: usize = 4096;
+
+/// Which operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Zap,
+    ZapOne,
+    DropCached,
+    CountCached,
+    InCore,
+    Mapped,
+    Facts,
+    Read,
+    ReadAhead,
+    Fill,
+}
+
+pub(super) const OPS: [Op; 10] = [
+    Op::Zap,
+    Op::ZapOne,
+    Op::DropCached,
+    Op::CountCached,
+    Op::InCore,
+    Op::Mapped,
+    Op::Facts,
+    Op::Read,
+    Op::ReadAhead,
+    Op::Fill,
+];
+
+/// The running kernel, of which some calls fail.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    inner: Linux,
+    op: Op,
+    /// The first that fails, from 0.
+    from: u64,
+    /// How many fail from there on.
+    count: u64,
+    errno: Errno,
+    calls: AtomicU64,
+    pub failed: AtomicU64,
+    /// In place of a failure, calls do nothing and say that they did.
+    pub lie: bool,
+}
+
+impl Faulty {
+    pub fn new(op: Op, from: u64, count: u64, errno: Errno) -> Faulty {
+        Faulty {
+            inner: Linux::new().unwrap(),
+            op,
+            from,
+            count,
+            errno,
+            calls: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            lie: false,
+        }
+    }
+
+    /// One of which nothing fails.
+    pub fn sound() -> Faulty {
+        Faulty::new(Op::Zap, 0, 0, Errno::IO)
+    }
+
+    fn strikes(&self, op: Op) -> bool {
+        if op != self.op {
+            return false;
+        }
+        let call = self.calls.fetch_add(1, SeqCst);
+        let strikes = call >= self.from && call - self.from < self.count;
+        self.failed.fetch_add(u64::from(strikes), SeqCst);
+        strikes
+    }
+
+    fn or_fail<T>(
+        &self,
+        op: Op,
+        done: T,
+        call: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match (self.strikes(op), self.lie) {
+            (true, false) => Err(self.errno),
+            (true, true) => Ok(done),
+            (false, _) => call(),
+        }
+    }
+}
+
+impl Kernel for Faulty {
+    fn zap(&self, ranges: &[Range]) -> Result<usize, Errno> {
+        let all = ranges.iter().map(|range| range.bytes).sum();
+        self.or_fail(Op::Zap, all, || self.inner.zap(ranges))
+    }
+
+    fn zap_one(&self, range: Range) -> Result<(), Errno> {
+        self.or_fail(Op::ZapOne, (), || self.inner.zap_one(range))
+    }
+
+    fn drop_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
+        self.or_fail(Op::DropCached, (), || {
+            self.inner.drop_cached(file, offset, bytes)
+        })
+    }
+
+    fn count_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, Errno> {
+        self.or_fail(Op::CountCached, 0, || {
+            self.inner.count_cached(file, offset, bytes)
+        })
+    }
+
+    fn in_core(&self, address: usize, out: &mut [u8]) -> Result<(), Errno> {
+        self.or_fail(Op::InCore, (), || self.inner.in_core(address, out))
+    }
+
+    fn mapped(&self, address: usize, out: &mut [PagemapEntry]) -> Result<(), Errno> {
+        self.or_fail(Op::Mapped, (), || self.inner.mapped(address, out))
+    }
+
+    fn may_see(&self, file: BorrowedFd<'_>) -> bool {
+        self.inner.may_see(file)
+    }
+
+    fn facts(&self, file: BorrowedFd<'_>) -> Result<FileFacts, Errno> {
+        if self.strikes(Op::Facts) {
+            return Err(self.errno);
+        }
+        self.inner.facts(file)
+    }
+
+    fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        if self.strikes(Op::Read) {
+            // Half of it, then the error: a disk that fails half-way.
+            if buffer.len() > PAGE {
+                return self.inner.read(file, &mut buffer[..PAGE], offset);
+            }
+            return Err(self.errno);
+        }
+        self.inner.read(file, buffer, offset)
+    }
+
+    fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
+        self.or_fail(Op::ReadAhead, (), || {
+            self.inner.read_ahead(file, offset, bytes)
+        })
+    }
+
+    fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>) {
+        if self.strikes(Op::Fill) {
+            // Half of it, as a real one may.
+            let half = from.len() / PAGE / 2 * PAGE;
+            let (done, _) = match half {
+                0 => (0, None),
+                _ => self.inner.fill(faults, to, &from[..half]),
+            };
+            return (done, Some(self.errno));
+        }
+        self.inner.fill(faults, to, from)
+    }
+}
+
+/// What page `page` holds, over and over.
+pub(super) fn value(page: usize) -> u64 {
+    (page as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A file whose pages hold their own numbers, clean.
+pub(super) fn numbered(pages: usize) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    for page in 0..pages {
+        file.write_all(&value(page).to_le_bytes().repeat(PAGE / 8))
+            .unwrap();
+    }
+    file.as_file().sync_all().unwrap();
+    file
+}
+
+/// The value that a page holds, if it holds one.
+pub(super) fn number_of(page: &[u8]) -> Option<u64> {
+    let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+    [2048, PAGE - 8]
+        .iter()
+        .all(|at| word(*at) == word(0))
+        .then(|| word(0))
+}
+
+pub(super) fn builder(pages: usize, share: usize) -> crate::Builder {
+    crate::Pager::builder()
+        .budget((pages * PAGE / share) as u64)
+        .granule(16 << 10)
+}
+
+pub(super) fn start(builder: crate::Builder, kernel: Faulty) -> crate::Pager {
+    crate::Pager::start_on(builder.check().unwrap(), Arc::new(kernel)).unwrap()
+}

@@ -1,0 +1,362 @@
+//! One turn of the evictor over file regions.
+//!
+//! With m the pages of a batch, and counting down from the budget: above
+//! budget - 3m a batch is chosen and stays mapped; above budget - 2m it is
+//! unmapped with one call and has its second chance; above budget - m what was
+//! not touched again is dropped. Above the budget a batch is unmapped and dropped at
+//! once, and is smaller, so that readers have no time to touch it again.
+
+use super::{FileMode, FileRegion, Inner, Sight};
+use crate::builder::Unmapping;
+use crate::kernel::Range;
+use crate::unmap::Ranges;
+use memtide_core::eviction::Granule;
+use memtide_core::lazy_flush::{Due, Stamp};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Batches that one round takes, at most.
+const STEPS_A_ROUND: usize = 64;
+/// Rounds between two looks at whether files changed.
+const CHECK_FILES: u64 = 64;
+/// Of so many victims, one member of main is probed.
+const VICTIMS_A_PROBE: usize = 8;
+/// A batch above the budget: dropping it takes about a millisecond.
+const URGENT_GRANULES: usize = 128;
+const SHORTEST: Duration = Duration::from_micros(300);
+const LONGEST: Duration = Duration::from_millis(100);
+/// Where nothing would leave, it is of no use to try again at once.
+const STUCK: Duration = Duration::from_millis(5);
+
+/// What a round found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// When the next one should be.
+    pub wait: Duration,
+    /// Memory is within the budget.
+    pub within: bool,
+}
+
+impl FileMode {
+    pub fn round(&self, last_wait: Duration) -> Round {
+        let mut guard = crate::unmap::lock(&self.inner);
+        let inner = &mut *guard;
+        inner.rounds += 1;
+        if inner.rounds.is_multiple_of(CHECK_FILES) {
+            self.check_files(inner);
+        }
+        let before = inner.eviction.filled_pages();
+        self.look(inner);
+        let filled = inner.eviction.filled_pages() - before;
+        let budget = self.budget_pages();
+        self.counters
+            .resident_bytes
+            .set(inner.resident_pages * self.page_bytes as u64);
+        self.counters
+            .peak_resident_bytes
+            .raise_to(inner.resident_pages * self.page_bytes as u64);
+        if inner.resident_pages > budget {
+            self.counters.budget_overruns.add(1);
+        }
+        let mut stuck = false;
+        for _ in 0..STEPS_A_ROUND {
+            match self.step(inner) {
+                Step::Idle => break,
+                Step::Stuck => {
+                    stuck = true;
+                    break;
+                }
+                Step::Moved => {}
+            }
+        }
+        let pending: u64 = inner
+            .pending
+            .iter()
+            .map(|(granule, _)| u64::from(inner.eviction.pages(*granule)))
+            .sum();
+        self.counters.pending_pages.set(pending);
+        self.counters
+            .resident_bytes
+            .set(inner.resident_pages * self.page_bytes as u64);
+        let within = inner.resident_pages <= budget;
+        // Half of the way to the next threshold, at the pace of the last round.
+        let room = (self.batch_pages() / 2).max(1);
+        let wait = match (stuck, filled) {
+            (true, _) => STUCK,
+            _ if !within => SHORTEST,
+            (false, 0) => last_wait * 2,
+            (false, filled) => last_wait.mul_f64((room as f64 / filled as f64).min(2.0)),
+        };
+        Round {
+            wait: wait.clamp(SHORTEST, LONGEST),
+            within,
+        }
+    }
+
+    fn budget_pages(&self) -> u64 {
+        self.settings.budget_bytes / self.page_bytes as u64
+    }
+
+    fn batch_pages(&self) -> u64 {
+        (self.settings.batch * self.settings.granule_bytes / self.page_bytes) as u64
+    }
+
+    fn step(&self, inner: &mut Inner) -> Step {
+        let (budget, batch) = (self.budget_pages(), self.batch_pages());
+        let over = |inner: &Inner, margin: u64| inner.resident_pages + margin > budget;
+        if !over(inner, 3 * batch) {
+            return Step::Idle;
+        }
+        if inner.pending.is_empty() {
+            self.choose(inner);
+        }
+        if inner.pending.is_empty() && over(inner, batch) {
+            self.look_everywhere(inner);
+            self.choose(inner);
+        }
+        if !over(inner, 2 * batch) {
+            return Step::Idle;
+        }
+        let eager = self.settings.unmapping != Unmapping::Lazy;
+        if inner.unmapped.is_empty() {
+            if inner.pending.is_empty() {
+                return Step::Stuck;
+            }
+            self.unmap_pending(inner);
+            if !over(inner, 0) && !eager {
+                return Step::Idle;
+            }
+            self.counters.urgent_batches.add(u64::from(!eager));
+        }
+        if !over(inner, batch) {
+            return Step::Idle;
+        }
+        match self.drop_unmapped(inner) {
+            0 => Step::Stuck,
+            _ => Step::Moved,
+        }
+    }
+
+    /// Chooses a batch; it stays mapped.
+    fn choose(&self, inner: &mut Inner) {
+        let mut chosen = Vec::new();
+        // Above the budget readers are faster than we: a batch must be dropped before
+        // they touch it again, so it is small, but it need not be whole granules.
+        let urgent = inner.resident_pages > self.budget_pages();
+        let (pages, most) = match urgent {
+            true => (u64::MAX, URGENT_GRANULES),
+            false => (self.batch_pages(), self.settings.batch_most()),
+        };
+        let regions = &inner.regions;
+        let used = |granule| self.is_mapped(regions, granule);
+        inner.eviction.choose(pages, most, &mut chosen, used);
+        self.complete_folios(inner, &mut chosen);
+        for granule in chosen {
+            let pages = u64::from(inner.eviction.pages(granule));
+            let Some(span) = self.span_of(&inner.regions, granule) else {
+                continue;
+            };
+            self.counters.evicted_pages.add(pages);
+            // Nothing pauses deferring here, so it is never refused.
+            let stamp = inner.flush.defer(Ranges(vec![span])).unwrap_or(Stamp::NONE);
+            inner.pending.push((granule, stamp));
+        }
+    }
+
+    /// A folio leaves memory as a whole: with a granule of a block that has larger
+    /// folios, everything of the block is chosen.
+    fn complete_folios(&self, inner: &mut Inner, chosen: &mut Vec<Granule>) {
+        let per_block = (self.block_bytes() / self.settings.granule_bytes) as u32;
+        for at in 0..chosen.len() {
+            let Granule { region, index } = chosen[at];
+            let Some(of) = &inner.regions[region as usize] else {
+                continue;
+            };
+            let block = self.block_of(index);
+            if !of.large[block] {
+                continue;
+            }
+            let first = block as u32 * per_block;
+            let last = (first + per_block).min(of.excluded.len() as u32);
+            for index in first..last {
+                let granule = Granule { region, index };
+                if inner.eviction.choose_this(granule) {
+                    chosen.push(granule);
+                }
+            }
+        }
+    }
+
+    /// Unmaps all that is pending, and some of main to see whether it is used.
+    fn unmap_pending(&self, inner: &mut Inner) {
+        let Some(&(_, stamp)) = inner.pending.last() else {
+            return;
+        };
+        let mut probes = Vec::new();
+        if self.settings.unmapping == Unmapping::Lazy {
+            let room = (crate::builder::MOST_RANGES - inner.pending.len().min(1024))
+                .min(inner.pending.len() / VICTIMS_A_PROBE + 1);
+            inner.eviction.probe(room, &mut probes);
+        }
+        let mut probed_pages = 0;
+        for granule in &probes {
+            probed_pages += u64::from(inner.eviction.pages(*granule));
+            if let Some(span) = self.span_of(&inner.regions, *granule) {
+                let _ = inner.flush.defer(Ranges(vec![span]));
+            }
+        }
+        self.counters.probed_pages.add(probed_pages);
+        let mut refused = Vec::new();
+        let regions = &inner.regions;
+        let flush = |mut ranges: Ranges| refused = self.unmap(regions, &mut ranges.0);
+        inner.flush.take(stamp, flush);
+        let mut unmapped_pages = probed_pages;
+        for (granule, stamp) in std::mem::take(&mut inner.pending) {
+            let span = self.span_of(&inner.regions, granule);
+            if span.is_none_or(|span| refused.contains(&span)) {
+                self.stuck(inner, granule);
+                continue;
+            }
+            unmapped_pages += u64::from(inner.eviction.pages(granule));
+            inner.unmapped.push_back((granule, stamp));
+        }
+        self.counters.zapped_pages.add(unmapped_pages);
+    }
+
+    fn unmap(&self, regions: &[Option<FileRegion>], ranges: &mut Vec<Range>) -> Vec<Range> {
+        let counters = &self.counters;
+        let strangers = self.take_strangers(regions, ranges);
+        let mut refused = match self.settings.unmapping {
+            Unmapping::Lazy => self.unmapper.unmap(ranges, counters, |address| {
+                let whole = |region: &&FileRegion| {
+                    let fits = (region.range.start..region.range.end()).contains(&address);
+                    fits && !region.excluded.contains(&true)
+                };
+                regions
+                    .iter()
+                    .flatten()
+                    .find(whole)
+                    .map(|region| region.range)
+            }),
+            Unmapping::EagerPages => self.unmapper.unmap_each(ranges, self.page_bytes, counters),
+            Unmapping::EagerGranules => {
+                let bytes = self.settings.granule_bytes;
+                self.unmapper.unmap_each(ranges, bytes, counters)
+            }
+        };
+        refused.extend(strangers);
+        refused
+    }
+
+    /// Drops what was unmapped and not touched again. Returns how many pages it
+    /// dropped or found rescued.
+    fn drop_unmapped(&self, inner: &mut Inner) -> u64 {
+        let (mut leaving, mut rescued) = (Vec::new(), 0);
+        while let Some((granule, stamp)) = inner.unmapped.pop_front() {
+            let pages = u64::from(inner.eviction.pages(granule));
+            if !inner.eviction.is_chosen(granule) {
+                continue;
+            }
+            if self.is_mapped(&inner.regions, granule) {
+                rescued += pages;
+                let regions = &inner.regions;
+                let used = |granule| self.is_mapped(regions, granule);
+                inner.eviction.used(granule, used);
+                continue;
+            }
+            // The rule of the lazy flush: no memory is taken whose unmapping is
+            // still due.
+            if inner.flush.due(stamp) == Due::Flush {
+                inner.eviction.put_back(granule);
+                continue;
+            }
+            leaving.push(granule);
+        }
+        self.counters.rescued_pages.add(rescued);
+        leaving.sort_unstable();
+        let before = inner.resident_pages;
+        let mut unclear = Vec::new();
+        for run in leaving.chunk_by(|a, b| a.region == b.region && a.index + 1 == b.index) {
+            if !self.drop_run(inner, run) {
+                unclear.extend_from_slice(run);
+            }
+        }
+        self.look_again(inner, &unclear);
+        for granule in &leaving {
+            let block = self.block_of(granule.index);
+            let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
+            if let Some(region) = inner.regions[granule.region as usize].as_mut() {
+                // A block that was emptied comes back in smaller folios.
+                region.large[block] = held || (region.large[block] && region.blocks[block] > 0);
+            }
+            if held {
+                self.stuck(inner, *granule);
+            }
+        }
+        let dropped = before.saturating_sub(inner.resident_pages);
+        self.counters.dropped_pages.add(dropped);
+        dropped + rescued
+    }
+
+    /// Has the page cache drop neighbours. True if they are known to be gone.
+    fn drop_run(&self, inner: &mut Inner, run: &[Granule]) -> bool {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            return true;
+        };
+        let Some(region) = inner.regions[first.region as usize].as_ref() else {
+            return true;
+        };
+        let granule_bytes = self.settings.granule_bytes as u64;
+        let offset = region.offset + u64::from(first.index) * granule_bytes;
+        let bytes = u64::from(last.index + 1 - first.index) * granule_bytes;
+        if self
+            .kernel
+            .drop_cached(region.file.as_fd(), offset, bytes)
+            .is_err()
+        {
+            self.counters.failed_calls.add(1);
+        }
+        let file = region.file.as_fd();
+        let gone = match region.sight {
+            // Nothing shows that they are gone but that we asked for it.
+            Sight::Mapped => true,
+            Sight::Seen => false,
+            Sight::CountedThenSeen => self.kernel.count_cached(file, offset, bytes) == Ok(0),
+        };
+        if gone {
+            for granule in run {
+                let pages = inner.eviction.pages(*granule);
+                inner.eviction.dropped(*granule);
+                let block = self.block_of(granule.index);
+                if let Some(region) = inner.regions[granule.region as usize].as_mut() {
+                    inner.resident_pages -= region.take_out(block, pages);
+                }
+            }
+        }
+        gone
+    }
+
+    /// The kernel would not let it go: locked, mapped by somebody else, dirty, or
+    /// part of a larger folio.
+    fn stuck(&self, inner: &mut Inner, granule: Granule) {
+        let pages = inner.eviction.pages(granule);
+        self.counters.stuck_pages.add(u64::from(pages));
+        inner.eviction.put_back(granule);
+    }
+
+    fn check_files(&self, inner: &mut Inner) {
+        for region in inner.regions.iter_mut().flatten() {
+            if let Some(what) = self.changed(region) {
+                region.trouble = Some(format!("{what} since it was opened"));
+            }
+        }
+    }
+}
+
+enum Step {
+    /// Nothing is to be done.
+    Idle,
+    Moved,
+    /// Nothing of what is to be done can be done now.
+    Stuck,
+}

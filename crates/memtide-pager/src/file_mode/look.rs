@@ -1,0 +1,250 @@
+//! Seeing what came into memory.
+//!
+//! Blocks of 2 MiB (or of one granule, if that is more) are looked at in turn.
+//! Counting a block's cached pages costs next to nothing where none are, so it
+//! comes first, and only blocks whose count changed are looked at page by page.
+//! A round has a limit of blocks and goes on where the last one ended.
+
+use super::{FileMode, FileRegion, Inner, Sight};
+use crate::kernel::Range;
+use crate::state::Means;
+use memtide_core::eviction::Granule;
+use memtide_linux::sys::pagemap::PagemapEntry;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Blocks that one round looks at.
+const BLOCKS_A_ROUND: usize = 1024;
+/// Blocks that one round looks at page by page; the rest wait for their turn.
+const CLOSELY_A_ROUND: usize = 48;
+/// Every so many rounds, blocks with an unchanged count are looked at too.
+const CLOSER_LOOK: u64 = 256;
+
+impl FileMode {
+    /// How a file's pages can be seen.
+    pub(super) fn sight_of(&self, file: &OwnedFd, range: Range, offset: u64) -> (Sight, Means) {
+        if !self.kernel.may_see(file.as_fd()) {
+            let reason = "the kernel hides the page cache of a file that this user may not write \
+                          to: only mapped pages are counted";
+            return (Sight::Mapped, Means::instead("pagemap", reason));
+        }
+        match self
+            .kernel
+            .count_cached(file.as_fd(), offset, range.bytes as u64)
+        {
+            Ok(_) => (Sight::CountedThenSeen, Means::best("cachestat and mincore")),
+            Err(errno) => (
+                Sight::Seen,
+                Means::instead("mincore", format!("cachestat: {errno}; it needs Linux 6.5")),
+            ),
+        }
+    }
+
+    /// Counts some blocks, and looks closer at some of those that changed.
+    pub(super) fn look(&self, inner: &mut Inner) {
+        let closer = inner.rounds.is_multiple_of(CLOSER_LOOK);
+        let blocks: usize = inner.regions.iter().flatten().map(|r| r.blocks.len()).sum();
+        let mut closely = 0;
+        for _ in 0..blocks.min(BLOCKS_A_ROUND) {
+            let Some((number, block)) = next_block(inner) else {
+                return;
+            };
+            let changed = self.count(inner, number, block);
+            if (changed && closely < CLOSELY_A_ROUND) || closer {
+                self.look_at(inner, number, block);
+                closely += 1;
+            }
+        }
+    }
+
+    /// Looks at everything that changed: nothing is left to choose from.
+    pub(super) fn look_everywhere(&self, inner: &mut Inner) {
+        for number in 0..inner.regions.len() {
+            let blocks = inner.regions[number].as_ref().map_or(0, |r| r.blocks.len());
+            for block in 0..blocks {
+                if self.count(inner, number, block) {
+                    self.look_at(inner, number, block);
+                }
+            }
+        }
+    }
+
+    /// Counts a block's pages. Whether there are others than those that were seen.
+    fn count(&self, inner: &mut Inner, number: usize, block: usize) -> bool {
+        let Some(region) = &mut inner.regions[number] else {
+            return false;
+        };
+        if region.sight != Sight::CountedThenSeen {
+            return true;
+        }
+        let start = block * self.block_bytes();
+        let bytes = self.block_bytes().min(region.range.bytes - start) as u64;
+        let offset = region.offset + start as u64;
+        match self.kernel.count_cached(region.file.as_fd(), offset, bytes) {
+            // What is no longer ours is in the count, and not in what was seen.
+            Ok(_) if region.partly_excluded => true,
+            Ok(count) => {
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let before = std::mem::replace(&mut region.counted[block], count);
+                inner.resident_pages = inner.resident_pages + u64::from(count) - u64::from(before);
+                count != region.blocks[block]
+            }
+            Err(_) => {
+                self.counters.failed_calls.add(1);
+                true
+            }
+        }
+    }
+
+    /// Looks at the blocks of the given granules.
+    pub(super) fn look_again(&self, inner: &mut Inner, granules: &[Granule]) {
+        let mut blocks: Vec<(usize, usize)> = granules
+            .iter()
+            .map(|granule| (granule.region as usize, self.block_of(granule.index)))
+            .collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        for (number, block) in blocks {
+            self.look_at(inner, number, block);
+        }
+    }
+
+    fn look_at(&self, inner: &mut Inner, number: usize, block: usize) {
+        let Some(region) = &inner.regions[number] else {
+            return;
+        };
+        let start = block * self.block_bytes();
+        let bytes = self.block_bytes().min(region.range.bytes - start);
+        let mut pages = vec![0u8; bytes / self.page_bytes];
+        let address = region.range.start + start;
+        let seen = match region.sight {
+            Sight::Mapped => self.see_mapped(inner, number, block, address, &mut pages),
+            _ => self.kernel.in_core(address, &mut pages).is_ok(),
+        };
+        if !seen {
+            // Unmapped behind our back, or a call that failed: known figures stay.
+            self.counters.failed_calls.add(1);
+            return;
+        }
+        self.note(inner, number, block, &pages);
+    }
+
+    /// What is mapped, and what was unmapped by us and not yet dropped.
+    fn see_mapped(
+        &self,
+        inner: &Inner,
+        number: usize,
+        block: usize,
+        address: usize,
+        pages: &mut [u8],
+    ) -> bool {
+        let mut entries = vec![PagemapEntry::default(); pages.len()];
+        if self.kernel.mapped(address, &mut entries).is_err() {
+            return false;
+        }
+        for (page, entry) in pages.iter_mut().zip(&entries) {
+            *page = u8::from(entry.present());
+        }
+        let per_granule = self.settings.granule_bytes / self.page_bytes;
+        let first = block * (self.block_bytes() / self.settings.granule_bytes);
+        for (at, part) in pages.chunks_mut(per_granule).enumerate() {
+            let granule = Granule {
+                region: number as u32,
+                index: (first + at) as u32,
+            };
+            let known = inner.eviction.pages(granule) as usize;
+            let mapped = part.iter().filter(|page| **page == 1).count();
+            // Which pages does not matter, only how many.
+            let hidden = part.iter_mut().filter(|page| **page == 0);
+            hidden
+                .take(known.saturating_sub(mapped))
+                .for_each(|page| *page = 1);
+        }
+        true
+    }
+
+    /// Tells the policy what a block holds.
+    fn note(&self, inner: &mut Inner, number: usize, block: usize, pages: &[u8]) {
+        let per_granule = self.settings.granule_bytes / self.page_bytes;
+        let first = block * (self.block_bytes() / self.settings.granule_bytes);
+        let mut sum = 0;
+        let mut come = None::<(u32, u32)>;
+        let Inner {
+            regions, eviction, ..
+        } = inner;
+        for (at, part) in pages.chunks(per_granule).enumerate() {
+            let granule = Granule {
+                region: number as u32,
+                index: (first + at) as u32,
+            };
+            let region = regions[number].as_ref().expect("looked at");
+            if region.excluded[granule.index as usize] {
+                continue;
+            }
+            let now = part.iter().filter(|page| *page & 1 == 1).count() as u32;
+            sum += now;
+            let before = eviction.pages(granule);
+            if now == before {
+                continue;
+            }
+            if now == 0 {
+                // The kernel took it by itself. If it is on one of our lists,
+                // its turn there finds it gone.
+                eviction.dropped(granule);
+                continue;
+            }
+            let used = |granule| self.is_mapped(regions, granule);
+            let again = eviction.appeared(granule, now, used);
+            let more = u64::from(now.saturating_sub(before));
+            self.counters.filled_pages.add(more);
+            if again {
+                self.counters.refilled_pages.add(more);
+            }
+            if before == 0 {
+                // The last run of neighbours.
+                let next = come.filter(|(_, to)| *to == granule.index);
+                let from = next.map_or(granule.index, |(from, _)| from);
+                come = Some((from, granule.index + 1));
+            }
+        }
+        let region = regions[number].as_mut().expect("looked at");
+        region.blocks[block] = sum;
+        let known = std::mem::replace(&mut region.counted[block], sum);
+        inner.resident_pages = inner.resident_pages + u64::from(sum) - u64::from(known);
+        if let Some(come) = come {
+            self.note_stream(inner, number, come);
+        }
+    }
+
+    /// Whether any page of a granule is mapped.
+    pub(super) fn is_mapped(&self, regions: &[Option<FileRegion>], granule: Granule) -> bool {
+        let Some(span) = self.span_of(regions, granule) else {
+            return false;
+        };
+        let mut entries = vec![PagemapEntry::default(); span.bytes / self.page_bytes];
+        match self.kernel.mapped(span.start, &mut entries) {
+            Ok(()) => entries.iter().any(|entry| entry.present()),
+            // Not known: keep it.
+            Err(_) => {
+                self.counters.failed_calls.add(1);
+                true
+            }
+        }
+    }
+}
+
+/// The block under the hand, which moves on.
+fn next_block(inner: &mut Inner) -> Option<(usize, usize)> {
+    let (mut number, mut block) = inner.hand;
+    // Past the end of a region, and past the last region, once each.
+    for _ in 0..inner.regions.len() + 3 {
+        match inner.regions.get(number) {
+            Some(Some(region)) if block < region.blocks.len() => {
+                inner.hand = (number, block + 1);
+                return Some((number, block));
+            }
+            Some(_) => (number, block) = (number + 1, 0),
+            None => (number, block) = (0, 0),
+        }
+    }
+    None
+}

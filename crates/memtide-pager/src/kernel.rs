@@ -1,0 +1,177 @@
+//! What the pager asks of the kernel, as one table of operations, so that tests
+//! can make the nth of them fail.
+
+use crate::sys::vma::Vma;
+use crate::sys::{self, Errno};
+use memtide_linux::fs::proc::maps;
+use memtide_linux::sys::pagemap::{Pagemap, PagemapEntry};
+use rustix::fs::Advice;
+use std::fmt::Debug;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Addresses of this process; the layout of `struct iovec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Range {
+    pub start: usize,
+    pub bytes: usize,
+}
+
+impl Range {
+    pub fn end(&self) -> usize {
+        self.start + self.bytes
+    }
+}
+
+/// What says that a file is still the one that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileFacts {
+    pub bytes: u64,
+    /// Last write, seconds and nanoseconds.
+    pub written: (i64, i64),
+    pub device: u64,
+    pub inode: u64,
+}
+
+/// The operations.
+pub(crate) trait Kernel: Send + Sync + Debug {
+    /// Unmaps up to 1,024 ranges with one flush; returns the bytes done.
+    fn zap(&self, ranges: &[Range]) -> Result<usize, Errno>;
+    /// Unmaps one range.
+    fn zap_one(&self, range: Range) -> Result<(), Errno>;
+    /// Takes unmapped pages of a file out of memory.
+    fn drop_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
+    /// How many pages of a part of a file are in memory.
+    fn count_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, Errno>;
+    /// Which pages from an address on are in memory, one byte each.
+    fn in_core(&self, address: usize, out: &mut [u8]) -> Result<(), Errno>;
+    /// Which pages from an address on are mapped.
+    fn mapped(&self, address: usize, out: &mut [PagemapEntry]) -> Result<(), Errno>;
+    /// Whether the kernel tells this user what of a file is in memory.
+    fn may_see(&self, file: BorrowedFd<'_>) -> bool;
+    fn facts(&self, file: BorrowedFd<'_>) -> Result<FileFacts, Errno>;
+    /// The mapping that covers an address; `None` from a kernel that has none.
+    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
+        let _ = address;
+        Ok(None)
+    }
+    fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno>;
+    /// Starts reading a part of a file into memory.
+    fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
+    /// Puts whole pages into a registered range; see [`sys::userfault::fill`].
+    fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>);
+}
+
+/// The running kernel.
+#[derive(Debug)]
+pub(crate) struct Linux {
+    oneself: OwnedFd,
+    pagemap: Pagemap,
+}
+
+impl Linux {
+    pub fn new() -> Result<Linux, crate::Error> {
+        let oneself = sys::zap::oneself().map_err(|errno| crate::Error::Limit {
+            what: "a descriptor of the process itself (pidfd_open)",
+            errno,
+            advice: "raise RLIMIT_NOFILE, or use Linux 5.3 or later",
+        })?;
+        let pagemap = Pagemap::open(Path::new("/proc"), std::process::id()).map_err(|error| {
+            crate::Error::File {
+                path: "/proc/self/pagemap".into(),
+                what: "open",
+                errno: match error {
+                    memtide_linux::sys::pagemap::OpenError::Open { errno, .. } => errno,
+                    memtide_linux::sys::pagemap::OpenError::NoAddressSpace { .. } => Errno::SRCH,
+                },
+            }
+        })?;
+        Ok(Linux { oneself, pagemap })
+    }
+}
+
+impl Kernel for Linux {
+    fn zap(&self, ranges: &[Range]) -> Result<usize, Errno> {
+        sys::zap::many(self.oneself.as_fd(), ranges)
+    }
+
+    fn zap_one(&self, range: Range) -> Result<(), Errno> {
+        sys::zap::one(range)
+    }
+
+    fn drop_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let bytes = NonZeroU64::new(bytes);
+        rustix::fs::fadvise(file, offset, bytes, Advice::DontNeed)
+    }
+
+    fn count_cached(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<u64, Errno> {
+        sys::cachestat::cached_pages(file, offset, bytes)
+    }
+
+    fn in_core(&self, address: usize, out: &mut [u8]) -> Result<(), Errno> {
+        sys::incore::in_core(address, out)
+    }
+
+    fn mapped(&self, address: usize, out: &mut [PagemapEntry]) -> Result<(), Errno> {
+        let first = (address / rustix::param::page_size()) as u64;
+        let read = self.pagemap.read(first, out)?;
+        match read == out.len() {
+            true => Ok(()),
+            false => Err(Errno::NOMEM),
+        }
+    }
+
+    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
+        // Opened anew each time: a number that is kept may be closed by the program.
+        let file = std::fs::File::open("/proc/self/maps");
+        let mut file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        match sys::vma::at(&file, address) {
+            Err(Errno::NOTTY) => {}
+            other => return other.map(Some),
+        }
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|_| Errno::IO)?;
+        let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
+        let covers = |m: &&maps::Mapping| (m.start..m.end).contains(&(address as u64));
+        let found = mappings.iter().find(covers).ok_or(Errno::NOENT)?;
+        Ok(Some(Vma {
+            start: found.start as usize,
+            end: found.end as usize,
+            writable: found.write,
+            offset: found.offset,
+            inode: found.inode,
+        }))
+    }
+
+    fn may_see(&self, file: BorrowedFd<'_>) -> bool {
+        let owner = rustix::fs::fstat(file)
+            .is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        owner || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+    }
+
+    fn facts(&self, file: BorrowedFd<'_>) -> Result<FileFacts, Errno> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok(FileFacts {
+            bytes: u64::try_from(stat.st_size).unwrap_or(0),
+            written: (stat.st_mtime, stat.st_mtime_nsec.cast_signed()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        rustix::io::pread(file, buffer, offset)
+    }
+
+    fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let bytes = NonZeroU64::new(bytes);
+        rustix::fs::fadvise(file, offset, bytes, Advice::WillNeed)
+    }
+
+    fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>) {
+        sys::userfault::fill(faults, to, from)
+    }
+}

@@ -1,0 +1,489 @@
+//! The pager: one budget, one evictor thread, many regions.
+
+use crate::bell::Bell;
+use crate::builder::{Builder, Mode, Settings};
+use crate::error::Error;
+use crate::file_mode::{Explained, FileMode, Opening};
+use crate::kernel::{Kernel, Linux, Range};
+use crate::placement::carry;
+use crate::region::{Adopted, Held, Region};
+use crate::source::Source;
+use crate::state::{Means, State};
+use crate::statistics::{Counters, Statistics};
+use crate::strict::StrictMode;
+use crate::sys;
+use crate::sys::mapping::Mapping;
+use crate::unmap::lock;
+use rustix::fs::{Mode as FileMode0, OFlags};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Serves read-only data in a bounded amount of memory.
+///
+/// Clones are the same pager. The evictor thread ends when the last clone and
+/// the last region are gone, or with [`Pager::shutdown`].
+#[derive(Clone, Debug)]
+pub struct Pager {
+    shared: Arc<Shared>,
+}
+
+/// What the pager, its regions and adopted mappings have in common. The threads
+/// hold only [`Core`]; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub regions: AtomicUsize,
+}
+
+/// What the threads work on.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub settings: Settings,
+    pub kernel: Arc<dyn Kernel>,
+    pub counters: Arc<Counters>,
+    pub file: FileMode,
+    pub strict: Option<StrictMode>,
+    pub bell: Arc<Bell>,
+    pub stop: AtomicBool,
+    priority: Mutex<Means>,
+    memory: Means,
+    /// Looks that found memory within the budget, for [`Pager::settle`].
+    within: Mutex<(u64, bool)>,
+    process: u32,
+}
+
+impl Core {
+    /// Whether this is the process in which the threads run.
+    pub fn at_home(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    pub fn usable(&self) -> Result<(), Error> {
+        match (self.at_home(), self.stop.load(SeqCst)) {
+            (false, _) => Err(Error::Forked),
+            (true, true) => Err(Error::ShutDown),
+            (true, false) => Ok(()),
+        }
+    }
+}
+
+impl Pager {
+    /// Starts with the defaults; a budget has to be given.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
+        let kernel = Arc::new(Linux::new()?);
+        Pager::start_on(settings, kernel)
+    }
+
+    /// Starts on a kernel of the caller's.
+    pub(crate) fn start_on(settings: Settings, kernel: Arc<dyn Kernel>) -> Result<Pager, Error> {
+        let limit = crate::limit::of_process(Path::new("/"));
+        Pager::start_within(settings, kernel, limit)
+    }
+
+    /// The same, in a memory cgroup with this limit.
+    pub(crate) fn start_within(
+        mut settings: Settings,
+        kernel: Arc<dyn Kernel>,
+        limit: Option<u64>,
+    ) -> Result<Pager, Error> {
+        let mut memory = Means::best("the budget");
+        if let Some(limit) = limit
+            && settings.budget_bytes > crate::limit::for_data(limit)
+        {
+            let most = crate::limit::for_data(limit);
+            let least = crate::builder::LEAST_GRANULES * settings.granule_bytes as u64;
+            if settings.mode == Mode::Strict || most < least {
+                let advice = format!("the memory cgroup allows {limit}; give at most {most}");
+                return Err(Error::setting("budget", settings.budget_bytes, advice));
+            }
+            let granule = settings.granule_bytes as u64;
+            settings.budget_bytes = most / granule * granule;
+            let granules = (settings.budget_bytes / granule) as usize;
+            settings.batch = settings.batch.min((granules / 4).max(1));
+            let reason = format!("the memory cgroup allows {limit} bytes, the process included");
+            memory = Means::instead("a lower budget", reason);
+        }
+        if let Some(policy) = &settings.memory_policy {
+            crate::placement::try_out(policy)?;
+        }
+        let counters = Arc::new(Counters::default());
+        counters.budget_bytes.set(settings.budget_bytes);
+        let bell = Arc::new(Bell::default());
+        let strict = match settings.mode {
+            Mode::File => None,
+            Mode::Strict => Some(StrictMode::new(
+                settings.clone(),
+                kernel.clone(),
+                counters.clone(),
+                bell.clone(),
+            )?),
+        };
+        let core = Arc::new(Core {
+            file: FileMode::new(settings.clone(), kernel.clone(), counters.clone()),
+            kernel,
+            counters,
+            strict,
+            bell,
+            stop: AtomicBool::new(false),
+            priority: Mutex::new(Means::best("as asked for")),
+            memory,
+            within: Mutex::new((0, true)),
+            process: std::process::id(),
+            settings,
+        });
+        let shared = Arc::new(Shared {
+            core,
+            threads: Mutex::new(Vec::new()),
+            regions: AtomicUsize::new(0),
+        });
+        shared.spawn("pager-evictor", evictor)?;
+        let readers = core_readers(&shared.core);
+        for _ in 0..readers {
+            shared.spawn("pager-reader", reader)?;
+        }
+        Ok(Pager { shared })
+    }
+
+    /// Opens a file and serves all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`], [`Error::Empty`], [`Error::Limit`], [`Error::ShutDown`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Region, Error> {
+        let core = &self.shared.core;
+        core.usable()?;
+        let path = path.as_ref();
+        let wrong = |what| {
+            move |errno| Error::File {
+                path: path.to_owned(),
+                what,
+                errno,
+            }
+        };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, FileMode0::empty()).map_err(wrong("open"))?;
+        let facts = core
+            .kernel
+            .facts(file.as_fd())
+            .map_err(wrong("look at it"))?;
+        if facts.bytes == 0 {
+            return Err(Error::Empty(path.to_owned()));
+        }
+        if let Some(strict) = &core.strict {
+            let region = strict.open_file(path.to_owned(), file, facts)?;
+            return Ok(Region::new(&self.shared, Held::Strict(region)));
+        }
+        let bytes = usize::try_from(facts.bytes)
+            .map_err(|_| wrong("map all of it")(sys::Errno::OVERFLOW))?;
+        let mapping = Mapping::of_file(file.as_fd(), 0, bytes).map_err(|errno| match errno {
+            sys::Errno::NOMEM => Error::Limit {
+                what: "address space for the file",
+                errno,
+                advice: "raise RLIMIT_AS or vm.max_map_count",
+            },
+            errno => wrong("map")(errno),
+        })?;
+        let number = core.file.add(Opening {
+            name: path.to_owned(),
+            file: file
+                .try_clone()
+                .map_err(|_| wrong("duplicate its descriptor")(sys::Errno::MFILE))?,
+            range: Range {
+                start: mapping.address(),
+                bytes: bytes.next_multiple_of(rustix::param::page_size()),
+            },
+            offset: 0,
+        })?;
+        core.bell.ring();
+        let explained = match core.settings.explain_faults {
+            false => None,
+            true => sys::sigbus::serve(Arc::new(Explained {
+                name: path.display().to_string(),
+                range: Range {
+                    start: mapping.address(),
+                    bytes: mapping.bytes(),
+                },
+            }))
+            .ok(),
+        };
+        let held = Held::File {
+            explained,
+            number,
+            path: path.to_owned(),
+            file,
+            mapping,
+            bytes,
+        };
+        Ok(Region::new(&self.shared, held))
+    }
+
+    /// Serves data that need not be a file. Strict mode only.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StrictOnly`], and as [`Pager::open`].
+    pub fn open_source(&self, source: impl Source + 'static) -> Result<Region, Error> {
+        let core = &self.shared.core;
+        core.usable()?;
+        let Some(strict) = &core.strict else {
+            return Err(Error::StrictOnly {
+                what: "data that is not a file",
+            });
+        };
+        let region = strict.open(Box::new(source))?;
+        Ok(Region::new(&self.shared, Held::Strict(region)))
+    }
+
+    /// Takes care of a mapping that somebody else made: `bytes` bytes at
+    /// `address` (both of whole pages; the last page may be cut by the file's
+    /// end), which map `file` from `offset` on. The mapping must be readable and
+    /// not writable. File mode only; the descriptor is duplicated.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotAdoptable`] with what speaks against it (writable, another
+    /// file, not a mapping at all), [`Error::File`], [`Error::ShutDown`].
+    pub fn adopt(
+        &self,
+        address: usize,
+        bytes: usize,
+        file: impl AsFd,
+        offset: u64,
+    ) -> Result<Adopted, Error> {
+        let core = &self.shared.core;
+        core.usable()?;
+        if core.settings.mode != Mode::File {
+            return Err(Error::NotAdoptable {
+                address,
+                bytes,
+                reason: "a strict pager makes its own mappings; use Mode::File".to_owned(),
+            });
+        }
+        let name = PathBuf::from(format!("fd {}", file.as_fd().as_raw_fd()));
+        let wrong = |what| {
+            let path = name.clone();
+            move |errno| Error::File { path, what, errno }
+        };
+        let facts = core
+            .kernel
+            .facts(file.as_fd())
+            .map_err(wrong("look at it"))?;
+        let page = rustix::param::page_size();
+        let range = Range {
+            start: address,
+            bytes: bytes.next_multiple_of(page),
+        };
+        let found = crate::adopt::judge(range, offset, &facts)?;
+        crate::adopt::nothing_of_its_own(&*core.kernel, range)?;
+        let file: OwnedFd = file
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|_| wrong("duplicate its descriptor")(sys::Errno::MFILE))?;
+        let number = core.file.add(Opening {
+            name: found.unwrap_or(name),
+            file,
+            range,
+            offset,
+        })?;
+        core.bell.ring();
+        Ok(Adopted::new(&self.shared, number, range))
+    }
+
+    /// Takes every part of every adopted mapping that lies in the range out of
+    /// the pager's care; for who intercepts munmap, mremap, mprotect and mmap
+    /// over something and does not know what was there. Once it has returned,
+    /// the pager touches the range no more. True if there was such a part.
+    pub fn forget(&self, address: usize, bytes: usize) -> bool {
+        let range = Range {
+            start: address,
+            bytes,
+        };
+        self.shared.core.at_home() && self.shared.core.file.forget(range, None)
+    }
+
+    /// What it did so far.
+    pub fn statistics(&self) -> Statistics {
+        self.shared.core.counters.snapshot()
+    }
+
+    /// What the kernel grants, and how the regions stand.
+    pub fn state(&self) -> State {
+        let core = &self.shared.core;
+        let priority = lock(&core.priority).clone();
+        let memory = core.memory.clone();
+        match &core.strict {
+            None => State {
+                unmap: core.file.unmap_means(),
+                sight: core.file.sight_means(),
+                faults: Means::best("the kernel"),
+                priority,
+                memory,
+                regions: core.file.regions(),
+            },
+            Some(strict) => State {
+                unmap: strict.unmap_means(),
+                sight: Means::best("own books"),
+                faults: strict.fault_means(),
+                priority,
+                memory,
+                regions: strict.regions(),
+            },
+        }
+    }
+
+    /// Brings memory down to the budget now, and waits for that (5 s at most).
+    /// True if it came.
+    pub fn settle(&self) -> bool {
+        let core = &self.shared.core;
+        let until = Instant::now() + Duration::from_secs(5);
+        let start = lock(&core.within).0;
+        while core.usable().is_ok() && Instant::now() < until {
+            core.bell.ring();
+            std::thread::sleep(Duration::from_millis(1));
+            // The first look may have begun before the call.
+            let (looks, within) = *lock(&core.within);
+            if looks >= start + 2 && within {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends the evictor and returns what it did. File regions that are still
+    /// open stay readable, bounded by nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RegionsOpen`] in strict mode, whose regions need the evictor.
+    pub fn shutdown(self) -> Result<Statistics, Error> {
+        let open = self.shared.regions.load(SeqCst);
+        if self.shared.core.strict.is_some() && open > 0 {
+            return Err(Error::RegionsOpen(open));
+        }
+        self.shared.stop();
+        Ok(self.statistics())
+    }
+}
+
+impl Shared {
+    fn spawn(&self, name: &'static str, work: fn(&Core)) -> Result<(), Error> {
+        let core = self.core.clone();
+        let body = move || {
+            // What panics here must not leave readers waiting for ever.
+            if catch_unwind(AssertUnwindSafe(|| work(&core))).is_err() {
+                core.stop.store(true, SeqCst);
+                if let Some(strict) = &core.strict {
+                    strict.give_up();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread
+            .spawn(body)
+            .map_err(|reason| Error::Thread { name, reason })?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.core.stop.store(true, SeqCst);
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        if !self.core.at_home() {
+            // They run in the parent only; to join them would be to wait for ever.
+            threads.into_iter().for_each(std::mem::forget);
+            return;
+        }
+        let oneself = std::thread::current().id();
+        for thread in threads {
+            self.core.bell.ring();
+            self.core.file.wanted.bell.ring();
+            if let Some(strict) = &self.core.strict {
+                strict.give_up();
+            }
+            if thread.thread().id() != oneself {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn core_readers(core: &Core) -> usize {
+    let asked = match core.settings.read_ahead.bytes {
+        0 => 0,
+        _ => core.settings.read_ahead.threads,
+    };
+    // Sources that are no files are read by these threads only.
+    asked.max(usize::from(core.strict.is_some()))
+}
+
+/// The evictor thread.
+fn evictor(core: &Core) {
+    if core.settings.nice != 0
+        && let Err(errno) = sys::thread_time::set_nice(core.settings.nice)
+    {
+        let reason = format!("setpriority: {errno}; a negative value needs CAP_SYS_NICE");
+        *lock(&core.priority) = Means::instead("as the process", reason);
+    }
+    let mut wait = Duration::from_millis(1);
+    while !core.stop.load(SeqCst) {
+        let heard = core.bell.heard();
+        let start = sys::thread_time::used_us();
+        let round = match &core.strict {
+            Some(strict) => strict.round(),
+            None => core.file.round(wait),
+        };
+        let end = sys::thread_time::used_us();
+        core.counters.evictor_us.set(end);
+        core.counters.rounds.add(1);
+        let mut within = lock(&core.within);
+        *within = (within.0 + 1, round.within);
+        drop(within);
+        // Looking must not cost more than a quarter of a processor while there is
+        // nothing to evict.
+        let cost = Duration::from_micros(end - start);
+        wait = match round.within {
+            true => round.wait.max(cost * 3),
+            false => round.wait,
+        };
+        core.bell.wait(heard, wait);
+    }
+}
+
+/// A thread that reads ahead, and reads what is no file.
+fn reader(core: &Core) {
+    if let Some(policy) = &core.settings.memory_policy
+        && carry(policy).is_err()
+    {
+        core.counters.failed_calls.add(1);
+    }
+    let stopped = || core.stop.load(SeqCst);
+    match &core.strict {
+        Some(strict) => strict.read(stopped),
+        None => {
+            let wanted = &core.file.wanted;
+            while !stopped() {
+                let heard = wanted.bell.heard();
+                match wanted.pop() {
+                    Some(request) => core.file.serve(request, stopped),
+                    None => wanted.bell.wait(heard, Duration::from_secs(1)),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The strict budget: one credit for each granule that may be in memory.
+//!
+//! A load takes a credit first; the evictor gives credits back after it has
+//! unmapped. Taking happens in a signal handler: atomics and futexes only.
+
+use crate::bell::{Bell, wait_while, wake_all};
+use crate::statistics::Counters;
+use memtide_core::residency::Credits;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Loads that can be under way at a time; others wait.
+const BUFFERS: usize = 16;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// After so long without a credit, while the evictor can evict nothing (all is
+/// locked or pinned), the budget is overrun by one granule: a reader must not wait
+/// for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    credits: Credits,
+    waiting: AtomicU32,
+    /// The evictor is woken when so few are left.
+    low: u32,
+    given_up: AtomicBool,
+    /// The evictor found nothing that it could evict.
+    stuck: AtomicBool,
+    evictor: Arc<Bell>,
+    buffers: Vec<Mutex<Vec<u8>>>,
+    /// Counts returned buffers; who found none waits on it.
+    returned: AtomicU32,
+    counters: Arc<Counters>,
+}
+
+impl Gate {
+    pub fn new(
+        total: u32,
+        low: u32,
+        buffer_bytes: usize,
+        evictor: Arc<Bell>,
+        counters: Arc<Counters>,
+    ) -> Gate {
+        Gate {
+            credits: Credits::new(total),
+            waiting: AtomicU32::new(0),
+            low,
+            given_up: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            evictor,
+            buffers: (0..BUFFERS)
+                .map(|_| Mutex::new(vec![0; buffer_bytes]))
+                .collect(),
+            returned: AtomicU32::new(0),
+            counters,
+        }
+    }
+
+    /// Takes a credit, and waits for one if need be. False once nobody gives any
+    /// more.
+    pub fn take(&self) -> bool {
+        let mut since = None;
+        loop {
+            if self.take_now() {
+                return true;
+            }
+            if self.given_up.load(SeqCst) {
+                return false;
+            }
+            let since = *since.get_or_insert_with(Instant::now);
+            if self.stuck.load(SeqCst) && since.elapsed() > PATIENCE {
+                self.credits.borrow();
+                self.counters.budget_overruns.add(1);
+                return true;
+            }
+            self.waiting.fetch_add(1, SeqCst);
+            self.evictor.ring();
+            wait_while(self.credits.word(), 0, LOOK_AGAIN);
+            self.waiting.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Takes a credit if there is one.
+    pub fn take_now(&self) -> bool {
+        let left = self.credits.take();
+        if left == Some(self.low) {
+            self.evictor.ring();
+        }
+        left.is_some()
+    }
+
+    /// Gives credits back; what is owed is paid first.
+    pub fn give(&self, credits: u32) {
+        let free = self.credits.give(credits);
+        if free > 0 && self.waiting.load(SeqCst) > 0 {
+            wake_all(self.credits.word());
+        }
+    }
+
+    pub fn free(&self) -> u32 {
+        self.credits.free()
+    }
+
+    /// Granules in memory or on their way in.
+    pub fn in_use(&self) -> u32 {
+        self.credits.in_use()
+    }
+
+    /// Whether somebody waits for a credit.
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
+    }
+
+    /// Says whether everything in memory has to stay.
+    pub fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, SeqCst);
+    }
+
+    /// Nobody gives credits any more: who waits gets an error.
+    pub fn give_up(&self) {
+        self.given_up.store(true, SeqCst);
+        wake_all(self.credits.word());
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.load(SeqCst)
+    }
+
+    /// Runs `work` with a buffer of one granule.
+    pub fn with_buffer<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        loop {
+            let returned = self.returned.load(SeqCst);
+            if let Some(mut buffer) = self.buffers.iter().find_map(try_lock) {
+                let result = work(&mut buffer);
+                drop(buffer);
+                self.returned.fetch_add(1, SeqCst);
+                wake_all(&self.returned);
+                return result;
+            }
+            wait_while(&self.returned, returned, LOOK_AGAIN);
+        }
+    }
+}
+
+fn try_lock(buffer: &Mutex<Vec<u8>>) -> Option<MutexGuard<'_, Vec<u8>>> {
+    match buffer.try_lock() {
+        Ok(guard) => Some(guard),
+        // A source panicked while it filled it; the next load overwrites it.
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_neither_lost_nor_made() {
+        let counters = Arc::new(Counters::default());
+        let gate = Gate::new(5, 1, 4096, Arc::default(), counters);
+        assert!((0..5).all(|_| gate.take_now()));
+        assert!(!gate.take_now());
+        assert_eq!(gate.in_use(), 5);
+        gate.give(2);
+        assert_eq!((gate.free(), gate.in_use()), (2, 3));
+        // Four threads take and give a thousand times each.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        assert!(gate.take());
+                        gate.give(1);
+                    }
+                });
+            }
+        });
+        assert_eq!(gate.in_use(), 3);
+    }
+
+    #[test]
+    fn who_waits_for_a_credit_is_let_go() {
+        let gate = Arc::new(Gate::new(1, 0, 4096, Arc::default(), Arc::default()));
+        assert!(gate.take());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| gate.take());
+            while !gate.is_awaited() {
+                std::thread::yield_now();
+            }
+            gate.give_up();
+            assert!(!waiter.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,492 @@
+//! Anonymous memory that holds exactly what the budget allows.
+//!
+//! A read of an absent granule raises SIGBUS on the reader's own thread
+//! (userfaultfd), which takes a credit, reads the granule and puts it in place.
+//! The evictor keeps credits ready: it chooses a batch ahead of need, leaves it
+//! readable, and when credits run low unmaps all of it with one call. What is
+//! unmapped is gone; there is no second chance, and use is seen only when a
+//! granule is read again. So some of what is kept is evicted now and then as a
+//! sample.
+//!
+//! What stays true: granules in memory or on their way never exceed the credits;
+//! a granule is unmapped only by who owns it (stage *leaving*), filled only by who
+//! owns it (*loading*), and everybody else waits meanwhile.
+
+mod gate;
+mod region;
+
+pub(crate) use region::StrictRegion;
+
+use crate::bell::Bell;
+use crate::builder::{Policy, Settings, Unmapping};
+use crate::error::Error;
+use crate::file_mode::Round;
+use crate::kernel::{FileFacts, Kernel, Range};
+use crate::source::Source;
+use crate::state::{Means, RegionState};
+use crate::statistics::Counters;
+use crate::sys::{self, Errno, mapping::Mapping, sigbus};
+use crate::unmap::{Ranges, Unmapper, lock};
+use gate::Gate;
+use memtide_core::eviction::{Config, Eviction, Granule};
+use memtide_core::lazy_flush::{LazyFlush, Stamp};
+use memtide_core::residency::Stage;
+use region::Parts;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const IDLE: Duration = Duration::from_millis(100);
+
+/// All strict regions of a pager.
+#[derive(Debug)]
+pub(crate) struct StrictMode {
+    settings: Settings,
+    kernel: Arc<dyn Kernel>,
+    counters: Arc<Counters>,
+    unmapper: Unmapper,
+    faults: Arc<OwnedFd>,
+    gate: Arc<Gate>,
+    readers: Arc<Bell>,
+    page_bytes: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    regions: Vec<Option<Arc<StrictRegion>>>,
+    eviction: Eviction,
+    flush: LazyFlush<Ranges>,
+    /// Chosen, still readable.
+    pending: Vec<(Granule, Stamp)>,
+}
+
+/// An open region, and who serves its faults.
+#[derive(Debug)]
+pub(crate) struct Open {
+    // Fields drop in this order: no fault is served once the mapping may go.
+    pub registration: Option<sigbus::Registration>,
+    pub region: Arc<StrictRegion>,
+    /// Of a file when it was opened.
+    facts: Option<FileFacts>,
+    kernel: Arc<dyn Kernel>,
+}
+
+impl Open {
+    /// Whether a file still is what was opened. Other sources promise it.
+    pub fn check(&self) -> Result<(), Error> {
+        let (Some(before), Some(file)) = (self.facts, self.region.source_file()) else {
+            return Ok(());
+        };
+        let what = match self.kernel.facts(file) {
+            Ok(now) if now == before => return Ok(()),
+            Ok(now) if now.bytes < before.bytes => {
+                format!("cut from {} to {} bytes", before.bytes, now.bytes)
+            }
+            Ok(_) => "written to".to_owned(),
+            Err(errno) => format!("cannot be looked at any more ({errno})"),
+        };
+        Err(Error::Changed {
+            path: self.region.name.clone().into(),
+            what,
+        })
+    }
+}
+
+/// A file as a source.
+#[derive(Debug)]
+struct FileSource {
+    path: PathBuf,
+    file: OwnedFd,
+    bytes: u64,
+}
+
+impl Source for FileSource {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        Ok(rustix::io::pread(&self.file, buffer, offset)?)
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+impl StrictMode {
+    pub fn new(
+        settings: Settings,
+        kernel: Arc<dyn Kernel>,
+        counters: Arc<Counters>,
+        bell: Arc<Bell>,
+    ) -> Result<StrictMode, Error> {
+        let faults = sys::userfault::open().map_err(|errno| Error::Userfaultfd {
+            errno,
+            advice: advice(errno),
+        })?;
+        let page_bytes = rustix::param::page_size();
+        let total =
+            u32::try_from(settings.budget_bytes / settings.granule_bytes as u64).map_err(|_| {
+                Error::setting("budget", settings.budget_bytes, "give a larger granule")
+            })?;
+        let low = (settings.batch as u32).min(total / 4);
+        let gate = Gate::new(total, low, settings.granule_bytes, bell, counters.clone());
+        let config = Config {
+            capacity_pages: settings.budget_bytes / page_bytes as u64,
+            keep_main: settings.policy == Policy::ScanResistant,
+            second_chance: false,
+        };
+        Ok(StrictMode {
+            unmapper: Unmapper::new(kernel.clone()),
+            kernel,
+            counters,
+            faults: Arc::new(faults),
+            gate: Arc::new(gate),
+            readers: Arc::default(),
+            page_bytes,
+            inner: Mutex::new(Inner {
+                regions: Vec::new(),
+                eviction: Eviction::new(config),
+                flush: LazyFlush::new(),
+                pending: Vec::new(),
+            }),
+            settings,
+        })
+    }
+
+    pub fn open_file(&self, path: PathBuf, file: OwnedFd, facts: FileFacts) -> Result<Open, Error> {
+        let source = FileSource {
+            path,
+            file,
+            bytes: facts.bytes,
+        };
+        let mut open = self.open(Box::new(source))?;
+        open.facts = Some(facts);
+        Ok(open)
+    }
+
+    pub fn open(&self, source: Box<dyn Source>) -> Result<Open, Error> {
+        let name = source.name();
+        let bytes = usize::try_from(source.len()).unwrap_or(usize::MAX);
+        if bytes == 0 {
+            return Err(Error::Empty(name.into()));
+        }
+        let space = |errno| Error::Limit {
+            what: "address space for the data",
+            errno,
+            advice: "raise RLIMIT_AS or vm.max_map_count",
+        };
+        let whole = bytes.checked_next_multiple_of(self.page_bytes);
+        let whole = whole.ok_or_else(|| space(Errno::NOMEM))?;
+        let mapping = Mapping::anonymous(whole, self.settings.granule_bytes).map_err(space)?;
+        if let Some(policy) = &self.settings.memory_policy {
+            crate::placement::bind(policy, mapping.address(), mapping.bytes())?;
+        }
+        sys::userfault::register(self.faults.as_fd(), mapping.address(), mapping.bytes()).map_err(
+            |errno| Error::Userfaultfd {
+                errno,
+                advice: advice(errno),
+            },
+        )?;
+        let mut inner = lock(&self.inner);
+        let granules = bytes.div_ceil(self.settings.granule_bytes);
+        let number = inner.eviction.add_region(granules);
+        let region = Arc::new(StrictRegion::new(Parts {
+            source,
+            mapping,
+            bytes,
+            granule_bytes: self.settings.granule_bytes,
+            ahead_bytes: self.settings.read_ahead.bytes,
+            number,
+            faults: self.faults.clone(),
+            gate: self.gate.clone(),
+            readers: self.readers.clone(),
+            kernel: self.kernel.clone(),
+            counters: self.counters.clone(),
+            explain: self.settings.explain_faults,
+        }));
+        let registration = match sigbus::serve(region.clone()) {
+            Ok(registration) => registration,
+            Err(errno) => {
+                inner.eviction.remove_region(number);
+                return Err(Error::Limit {
+                    what: "a SIGBUS handler for the region",
+                    errno,
+                    advice: "at most 256 regions of a process are served at a time",
+                });
+            }
+        };
+        let at = number as usize;
+        if inner.regions.len() <= at {
+            inner.regions.resize_with(at + 1, || None);
+        }
+        inner.regions[at] = Some(region.clone());
+        Ok(Open {
+            registration: Some(registration),
+            region,
+            facts: None,
+            kernel: self.kernel.clone(),
+        })
+    }
+
+    /// Ends a region: nobody reads it any more.
+    pub fn close(&self, region: &StrictRegion) {
+        region.closed.store(true, SeqCst);
+        let mut inner = lock(&self.inner);
+        let mut held = 0;
+        for (index, word) in region.words.iter().enumerate() {
+            // A reader thread may still be loading ahead.
+            while matches!(word.stage(), Stage::Loading | Stage::Leaving) {
+                if self.gate.is_given_up() {
+                    break;
+                }
+                region.wait(index);
+            }
+            held += u32::from(word.step(Stage::Here, Stage::Absent));
+        }
+        let number = region.number;
+        inner.regions[number as usize] = None;
+        inner.eviction.remove_region(number);
+        inner
+            .pending
+            .retain(|(granule, _)| granule.region != number);
+        let (start, end) = sigbus::Served::span(region);
+        inner.flush.covered(|ranges| {
+            ranges
+                .0
+                .retain(|range| range.start < start || range.start >= end)
+        });
+        // Unmapped now, so that the credits stand for memory that is free.
+        let whole = Range {
+            start,
+            bytes: end - start,
+        };
+        let _ = self.kernel.zap_one(whole);
+        self.gate.give(held);
+    }
+
+    /// One turn of the evictor.
+    pub fn round(&self) -> Round {
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        self.note_arrivals(inner);
+        let granule_bytes = self.settings.granule_bytes as u64;
+        let resident = u64::from(self.gate.in_use()) * granule_bytes;
+        self.counters.resident_bytes.set(resident);
+        self.counters.peak_resident_bytes.raise_to(resident);
+        let batch = self.settings.batch as u32;
+        let mut stuck = false;
+        for _ in 0..16 {
+            let free = self.gate.free();
+            if free <= 2 * batch && inner.pending.is_empty() {
+                self.choose(inner);
+            }
+            if free > batch && !self.gate.is_awaited() {
+                break;
+            }
+            stuck = inner.pending.is_empty() || self.evict(inner) == 0;
+            if stuck {
+                break;
+            }
+            self.note_arrivals(inner);
+        }
+        self.gate.set_stuck(stuck);
+        let pages = |(granule, _): &(Granule, Stamp)| u64::from(inner.eviction.pages(*granule));
+        self.counters
+            .pending_pages
+            .set(inner.pending.iter().map(pages).sum());
+        let resident = u64::from(self.gate.in_use()) * granule_bytes;
+        self.counters.resident_bytes.set(resident);
+        let within = resident <= self.settings.budget_bytes;
+        let wait = match self.gate.is_awaited() || !within {
+            true => Duration::from_millis(1),
+            false => IDLE,
+        };
+        Round { wait, within }
+    }
+
+    fn note_arrivals(&self, inner: &mut Inner) {
+        let Inner {
+            regions, eviction, ..
+        } = inner;
+        for region in regions.iter().flatten() {
+            region.arrived.take_each(|index| {
+                let pages = region.pages_of(index);
+                let granule = Granule {
+                    region: region.number,
+                    index: index as u32,
+                };
+                // It may have left again before we looked.
+                if eviction.holds(granule) || region.words[index].stage() != Stage::Here {
+                    return;
+                }
+                self.counters.filled_pages.add(u64::from(pages));
+                if eviction.appeared(granule, pages, |_| false) {
+                    self.counters.refilled_pages.add(u64::from(pages));
+                }
+            });
+        }
+    }
+
+    /// Chooses a batch; it stays readable.
+    fn choose(&self, inner: &mut Inner) {
+        let mut chosen = Vec::new();
+        let most = self.settings.batch;
+        inner
+            .eviction
+            .choose(u64::MAX, most, &mut chosen, |_| false);
+        for granule in chosen {
+            let Some(region) = &inner.regions[granule.region as usize] else {
+                continue;
+            };
+            let span = region.span_of(granule.index as usize);
+            self.counters
+                .evicted_pages
+                .add(u64::from(inner.eviction.pages(granule)));
+            let stamp = inner.flush.defer(Ranges(vec![span])).unwrap_or(Stamp::NONE);
+            inner.pending.push((granule, stamp));
+        }
+    }
+
+    /// Unmaps all that is pending and gives the credits back. Returns how many.
+    fn evict(&self, inner: &mut Inner) -> u32 {
+        let (mut leaving, mut spans, mut last) = (Vec::new(), Vec::new(), Stamp::NONE);
+        for (granule, stamp) in std::mem::take(&mut inner.pending) {
+            last = stamp;
+            let Some(region) = inner.regions[granule.region as usize].clone() else {
+                continue;
+            };
+            let word = &region.words[granule.index as usize];
+            if word.step(Stage::Here, Stage::Leaving) {
+                spans.push(region.span_of(granule.index as usize));
+                leaving.push((region, granule));
+            } else if word.stage() == Stage::Here {
+                inner.eviction.put_back(granule);
+            } else {
+                // Mended or failed meanwhile: it is not in memory.
+                inner.eviction.dropped(granule);
+            }
+        }
+        inner
+            .flush
+            .covered(|ranges| ranges.0.retain(|range| spans.contains(range)));
+        let mut refused = Vec::new();
+        let unmapper = &self.unmapper;
+        let counters = &self.counters;
+        inner.flush.take(last, |mut ranges| {
+            refused = match self.settings.unmapping {
+                Unmapping::Lazy => unmapper.unmap(&mut ranges.0, counters, |_| None),
+                Unmapping::EagerPages => unmapper.unmap_each(&ranges.0, self.page_bytes, counters),
+                Unmapping::EagerGranules => {
+                    unmapper.unmap_each(&ranges.0, self.settings.granule_bytes, counters)
+                }
+            };
+        });
+        let mut given = 0;
+        for (region, granule) in leaving {
+            let index = granule.index as usize;
+            let pages = u64::from(inner.eviction.pages(granule));
+            if refused.contains(&region.span_of(index)) {
+                region.settle(index, Stage::Here);
+                inner.eviction.put_back(granule);
+                counters.stuck_pages.add(pages);
+                continue;
+            }
+            inner.eviction.dropped(granule);
+            region.settle(index, Stage::Absent);
+            counters.zapped_pages.add(pages);
+            counters.dropped_pages.add(pages);
+            given += 1;
+        }
+        self.gate.give(given);
+        given
+    }
+
+    /// A reader thread: what is wanted, then what would be good to have.
+    pub fn read(&self, stopped: impl Fn() -> bool) {
+        while !stopped() {
+            let heard = self.readers.heard();
+            let regions: Vec<_> = lock(&self.inner)
+                .regions
+                .iter()
+                .flatten()
+                .cloned()
+                .collect();
+            let mut any = false;
+            for region in &regions {
+                any |= region.serve_readers(&stopped);
+            }
+            drop(regions);
+            if !any {
+                self.readers.wait(heard, Duration::from_secs(1));
+            }
+        }
+    }
+
+    /// Nobody evicts any more: who waits gets an error.
+    pub fn give_up(&self) {
+        self.gate.give_up();
+        self.readers.ring();
+    }
+
+    pub fn unmap_means(&self) -> Means {
+        self.unmapper.means()
+    }
+
+    pub fn fault_means(&self) -> Means {
+        match sigbus::is_ours() {
+            true => Means::best("userfaultfd, SIGBUS"),
+            false => Means::instead(
+                "userfaultfd, SIGBUS",
+                "the program installed a SIGBUS handler after the pager's: it must pass on what it \
+                 does not know",
+            ),
+        }
+    }
+
+    pub fn regions(&self) -> Vec<RegionState> {
+        let inner = lock(&self.inner);
+        let of = |region: &Arc<StrictRegion>| {
+            let here = region
+                .words
+                .iter()
+                .filter(|word| word.stage() == Stage::Here);
+            RegionState {
+                name: region.name.clone(),
+                address: region.mapping.address(),
+                bytes: region.bytes as u64,
+                resident_bytes: here.count() as u64 * region.granule_bytes as u64,
+                trouble: region.trouble(),
+            }
+        };
+        inner.regions.iter().flatten().map(of).collect()
+    }
+}
+
+/// What grants a userfaultfd that the kernel refused.
+fn advice(errno: Errno) -> &'static str {
+    match errno {
+        Errno::PERM | Errno::ACCESS => {
+            "a seccomp filter or security module forbids userfaultfd(2) with UFFD_USER_MODE_ONLY; \
+             allow it, grant CAP_SYS_PTRACE or set vm.unprivileged_userfaultfd=1, or use Mode::File"
+        }
+        Errno::NOSYS => {
+            "the kernel has no userfaultfd (CONFIG_USERFAULTFD) or a seccomp filter hides it; use \
+             Mode::File"
+        }
+        Errno::INVAL => {
+            "the kernel knows no UFFD_USER_MODE_ONLY or no UFFD_FEATURE_SIGBUS; use Linux 5.11 or \
+             later, or Mode::File"
+        }
+        Errno::MFILE | Errno::NFILE => "no descriptor is free; raise RLIMIT_NOFILE",
+        _ => "use Mode::File",
+    }
+}

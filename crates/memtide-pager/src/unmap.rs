@@ -1,0 +1,210 @@
+//! Unmapping a batch of ranges, in the best way that the kernel grants.
+//!
+//! The batched call stops at the first range with a hole or a lock and says how
+//! far it came. Such a range is tried alone, reported, and left out; the batch
+//! goes on behind it. A kernel without the batched call gets one call for each
+//! 2 MiB that hold something to unmap: neighbours that are unmapped along with it
+//! come back by a minor fault.
+
+use crate::kernel::{Kernel, Range};
+use crate::state::Means;
+use crate::statistics::Counters;
+use crate::sys::Errno;
+use memtide_core::lazy_flush::Pending;
+use memtide_linux::sys::own_memory::OwnPages;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The unit of the fallback: what one page-table page maps.
+const FALLBACK_BYTES: usize = 2 << 20;
+/// Most ranges in a call.
+const MOST: usize = crate::builder::MOST_RANGES;
+
+/// Ranges that wait for their unmapping: what is pending in a lazy flush.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(pub Vec<Range>);
+
+impl Pending for Ranges {
+    fn fold(&mut self, mut other: Ranges) {
+        self.0.append(&mut other.0);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Unmaps for both modes.
+#[derive(Debug)]
+pub(crate) struct Unmapper {
+    kernel: Arc<dyn Kernel>,
+    batched: AtomicBool,
+    means: Mutex<Means>,
+}
+
+impl Unmapper {
+    /// Tries the batched call on two pages of its own.
+    pub fn new(kernel: Arc<dyn Kernel>) -> Unmapper {
+        let means = match probe(&*kernel) {
+            Ok(()) if flushes_once() => Means::best("process_madvise, one flush a batch"),
+            Ok(()) => fallback("the kernel flushes for each range of a batch before Linux 6.16"),
+            Err(reason) => fallback(reason),
+        };
+        Unmapper {
+            batched: AtomicBool::new(means.best),
+            means: Mutex::new(means),
+            kernel,
+        }
+    }
+
+    pub fn means(&self) -> Means {
+        lock(&self.means).clone()
+    }
+
+    /// Unmaps all ranges, sorted in place. `confine` is the mapping around an
+    /// address, which the fallback must not leave. Returns those that the kernel
+    /// would not unmap.
+    pub fn unmap(
+        &self,
+        ranges: &mut [Range],
+        counters: &Counters,
+        confine: impl Fn(usize) -> Option<Range>,
+    ) -> Vec<Range> {
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut refused = Vec::new();
+        if !self.batched.load(Relaxed) {
+            self.by_blocks(ranges, counters, confine, &mut refused);
+            return refused;
+        }
+        for batch in ranges.chunks(MOST) {
+            self.batch(batch, counters, &mut refused);
+        }
+        refused
+    }
+
+    fn batch(&self, mut rest: &[Range], counters: &Counters, refused: &mut Vec<Range>) {
+        while !rest.is_empty() {
+            let all: usize = rest.iter().map(|range| range.bytes).sum();
+            counters.flush_calls.add(1);
+            let mut done = match self.kernel.zap(rest) {
+                Ok(done) if done >= all => return,
+                Ok(done) => done,
+                Err(_) => 0,
+            };
+            counters.failed_calls.add(1);
+            while let Some(first) = rest.first() {
+                if done < first.bytes {
+                    break;
+                }
+                done -= first.bytes;
+                rest = &rest[1..];
+            }
+            // The one at which it stopped, alone.
+            let Some((first, behind)) = rest.split_first() else {
+                return;
+            };
+            if self.alone(*first, counters).is_err() {
+                refused.push(*first);
+            }
+            rest = behind;
+        }
+    }
+
+    /// A call that is interrupted or finds the address space busy is repeated.
+    fn alone(&self, range: Range, counters: &Counters) -> Result<(), Errno> {
+        for _ in 0..4 {
+            counters.flush_calls.add(1);
+            match self.kernel.zap_one(range) {
+                Err(Errno::INTR | Errno::AGAIN) => counters.failed_calls.add(1),
+                other => return other,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    fn by_blocks(
+        &self,
+        ranges: &[Range],
+        counters: &Counters,
+        confine: impl Fn(usize) -> Option<Range>,
+        refused: &mut Vec<Range>,
+    ) {
+        let mut unmapped_to = 0;
+        for range in ranges {
+            if range.end() <= unmapped_to {
+                continue;
+            }
+            let block = confine(range.start).map_or(*range, |mapping| {
+                let start = range.start / FALLBACK_BYTES * FALLBACK_BYTES;
+                let end = range.end().next_multiple_of(FALLBACK_BYTES);
+                let start = start.max(mapping.start);
+                let bytes = end.min(mapping.end()) - start;
+                Range { start, bytes }
+            });
+            if self.alone(block, counters).is_ok() {
+                unmapped_to = block.end();
+            } else {
+                counters.failed_calls.add(1);
+                if self.alone(*range, counters).is_err() {
+                    refused.push(*range);
+                }
+            }
+        }
+    }
+
+    /// Every page by itself, for comparison. Returns what was refused.
+    pub fn unmap_each(&self, ranges: &[Range], step: usize, counters: &Counters) -> Vec<Range> {
+        let mut refused = Vec::new();
+        for range in ranges {
+            let mut fine = true;
+            for start in (range.start..range.end()).step_by(step) {
+                let bytes = step.min(range.end() - start);
+                fine &= self.alone(Range { start, bytes }, counters).is_ok();
+            }
+            if !fine {
+                refused.push(*range);
+            }
+        }
+        refused
+    }
+}
+
+fn fallback(reason: impl Into<String>) -> Means {
+    Means::instead("madvise, one flush for 2 MiB", reason)
+}
+
+fn probe(kernel: &dyn Kernel) -> Result<(), String> {
+    let pages = OwnPages::map(2).map_err(|errno| format!("no memory to try it on: {errno}"))?;
+    let page = pages.bytes() / 2;
+    (0..2).for_each(|index| pages.write(index, 1));
+    let ranges = [0, 1].map(|index| Range {
+        start: pages.address() + index * page,
+        bytes: page,
+    });
+    match kernel.zap(&ranges) {
+        Ok(done) if done == 2 * page && pages.read(0) == 0 && pages.read(1) == 0 => Ok(()),
+        Ok(done) => Err(format!("process_madvise did {done} of {} bytes", 2 * page)),
+        Err(errno) => Err(format!(
+            "process_madvise(MADV_DONTNEED) on oneself: {errno}; it needs Linux 6.13, and 6.16 to save flushes"
+        )),
+    }
+}
+
+/// Whether a batch costs one flush; nothing but the version tells.
+fn flushes_once() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
+    match (number(), number()) {
+        (Some(major), Some(minor)) => (major, minor) >= (6, 16),
+        _ => false,
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
