@@ -323,3 +323,31 @@ fn a_failed_read_is_explained_where_asked() {
         "{said}"
     );
 }
+
+#[test]
+fn pages_that_somebody_else_unmapped_come_back() {
+    let file = numbered(PAGES);
+    let pager = start(builder(PAGES, 1).mode(Mode::Strict), Faulty::sound());
+    let region = pager.open(file.path()).unwrap();
+    for page in (0..PAGES / 2).step_by(3) {
+        assert_eq!(
+            number_of(&region.as_slice()[page * PAGE..][..PAGE]),
+            Some(value(page))
+        );
+        let range = crate::kernel::Range {
+            start: region.address() + page * PAGE,
+            bytes: PAGE,
+        };
+        crate::sys::zap::one(range).unwrap();
+        // By address, and in the middle of a copy, which pins the granule.
+        match page % 2 {
+            0 => assert_eq!(
+                number_of(&region.as_slice()[page * PAGE..][..PAGE]),
+                Some(value(page))
+            ),
+            _ => assert_eq!(page_at(&region, page).unwrap(), Some(value(page))),
+        }
+    }
+    let now = pager.statistics();
+    assert!(now.peak_resident_bytes <= now.budget_bytes, "{now:?}");
+}
