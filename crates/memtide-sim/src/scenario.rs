@@ -7,6 +7,7 @@
 //! what the document measured; what came out here stands beside it. No configuration of a row has a
 //! setting that makes the row fit: the machine is described once, and a workload once for all rows.
 
+pub mod coarse;
 mod published;
 mod read;
 pub mod reproduction;

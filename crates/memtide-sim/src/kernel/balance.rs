@@ -12,7 +12,7 @@ use super::Regions;
 use super::error::KernelError;
 use super::kmigrated::Tracking;
 use super::migrate::InFlight;
-use crate::config::Configuration;
+use crate::config::{Configuration, Pghot, PromotionGate};
 use crate::page::{HUGE_PAGES, LAST_BITS};
 use crate::spec::MachineSpec;
 use crate::workload::{Kind, Plan, RegionPlan};
@@ -35,6 +35,9 @@ const FIRST_PID: u32 = 1024;
 pub struct Balance {
     /// What is on; tiering also where hint faults feed hot-page tracking.
     pub(super) modes: Modes,
+    /// Whether room is made for promotions by demoting: with `kernel.numa_balancing=2`. Hot-page
+    /// tracking alone takes the room that there is; only memtide's own gate asks for more.
+    pub(super) makes_room: bool,
     /// `None`: nothing is balanced by hint faults.
     pub(super) balancer: Option<Box<Balancer>>,
     /// How entries remember touchers and times.
@@ -142,8 +145,11 @@ impl Balance {
             machine: Machine::new(&spec.topology),
             node_of_cpu,
         };
+        let own_gate = |pghot: &Pghot| pghot.gate == PromotionGate::ThresholdFree;
         let mut balance = Balance {
             modes,
+            makes_room: !bound
+                && (asked.tiering || configuration.pghot.as_ref().is_some_and(own_gate)),
             balancer: modes.any().then(|| Box::new(Balancer::new(config))),
             format,
             gate: Gate::new(
@@ -183,8 +189,8 @@ impl Balance {
         Ok(balance)
     }
 
-    /// Whether fast and slow memory are told apart, as `kernel.numa_balancing=2` does.
-    pub(super) fn tiers(&self) -> bool {
+    /// Whether pages are promoted, by hint faults or by hot-page tracking.
+    pub(super) fn promotes(&self) -> bool {
         self.modes.tiering || self.pghot.is_some()
     }
 
