@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.md");
 
+/// Percent by which rows of coarse runs may change places with those of the tables.
+const NEARLY_ALIKE: f64 = 2.0;
+
 fn document() -> String {
     std::fs::read_to_string(PATH).unwrap()
 }
@@ -45,9 +48,9 @@ fn coarse_runs_are_as_the_document_says_and_none_beats_its_oracle() {
     let mut sum = Tally::default();
     for comparison in all.values() {
         sum.add(tally(comparison));
-        for (pair, _) in out_of_order(comparison) {
+        for (pair, ours) in out_of_order(comparison) {
             assert!(
-                document.contains(&format!("- {pair}")),
+                ours > -NEARLY_ALIKE || document.contains(&format!("- {pair}")),
                 "not in the published order, and docs/reproduction.md does not say so: {pair}"
             );
         }

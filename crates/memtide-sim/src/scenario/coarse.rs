@@ -1,4 +1,4 @@
-//! The published experiments on machines a quarter as fine: what a test can afford at every change.
+//! The published experiments on machines mostly a quarter as fine: what a test can afford at every change.
 //!
 //! The tables of `docs/reproduction.md` take minutes of an optimised build. The same runs at a coarser
 //! scale take seconds, and whatever changes the tables changes them too. So the document also holds
@@ -23,6 +23,8 @@ pub fn scale(scenario: &Scenario) -> u32 {
         "page-count" => 1,
         // Fewer huge pages than one set of the TLB has ways would never leave it.
         "pghot-mode3" => scenario.scale,
+        // A region is hot for a second or two, and a batch of coarse pages takes longer to move.
+        "pghot-overcommit" => scenario.scale,
         _ => scenario.scale * COARSER,
     }
 }

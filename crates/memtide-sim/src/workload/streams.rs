@@ -275,7 +275,7 @@ impl Acts for Streams {
         let mut room = batch.len() as u64;
         if let Some(pass) = self.pass {
             let made = self.pace.made(thread);
-            if made > 0 && made % pass == 0 && !self.pace.all_made(made) {
+            if made > 0 && made.is_multiple_of(pass) && !self.pace.all_made(made) {
                 return Filled::Waits;
             }
             room = room.min(pass - made % pass);
