@@ -41,6 +41,19 @@ pub struct Configuration {
     pub rate_limit_mbps: u64,
     /// Whether bind policies carry `MPOL_F_NUMA_BALANCING`.
     pub bind_balancing: bool,
+    /// Lazy unmap flush, if on.
+    pub luf: Option<Luf>,
+    /// Whether every access is checked for the content that it finds.
+    pub check: bool,
+}
+
+/// Lazy unmap flush: over what its generations of unmaps count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Luf {
+    /// The whole machine.
+    Machine,
+    /// Each node by itself.
+    Zones,
 }
 
 /// How pages age.
@@ -120,6 +133,8 @@ impl Configuration {
             hot_threshold_ms: 1000,
             rate_limit_mbps: 65_536,
             bind_balancing: false,
+            luf: None,
+            check: false,
         }
     }
 }

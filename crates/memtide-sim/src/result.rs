@@ -20,6 +20,11 @@ pub struct Overhead {
     pub migration_wait_ns: u64,
     /// Allocations that had to reclaim.
     pub direct_reclaim_ns: u64,
+    /// Flushes that lazy flushing made before memory was used or because an event could not wait; they
+    /// are part of `shootdown_ns`.
+    pub lazy_flush_ns: u64,
+    /// Waiting for a storage device.
+    pub storage_ns: u64,
     /// Sampler interrupts.
     pub sampler_ns: u64,
     /// Recording samples.
@@ -45,8 +50,20 @@ pub struct RunResult {
     pub counters: Counters,
     /// Shootdown interrupts received, times S.
     pub tlb_shootdowns: u64,
-    /// TLB misses of both levels, times S.
+    /// Flushes that CPUs made, their own and those they were interrupted for, times S.
+    pub tlb_flushes: u64,
+    /// TLB misses of both levels, times S: of loads, stores and instruction fetches.
     pub tlb_misses: u64,
+    /// Of them, loads.
+    pub dtlb_load_misses: u64,
+    /// Stores.
+    pub dtlb_store_misses: u64,
+    /// Fetches.
+    pub itlb_misses: u64,
+    /// What lazy unmap flush did, times S; `None` if it was off.
+    pub luf: Option<LufCounts>,
+    /// What the check of every access found; `None` if it was off.
+    pub checked: Option<Checked>,
     /// Costs by cause.
     pub overhead: Overhead,
     /// Accesses that were simulated (not times S).
@@ -63,6 +80,36 @@ pub struct RunResult {
     pub series: Series,
     /// Seconds until the last thread of each group was done, by group.
     pub group_seconds: Vec<f64>,
+}
+
+/// What lazy unmap flush did, in events of the real machine (times S).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LufCounts {
+    /// Pages unmapped whose flush was put off.
+    pub deferred: u64,
+    /// Pages that had to be flushed at once because memory was short.
+    pub paused: u64,
+    /// Pages that had to be flushed at once because they were not fit, by why.
+    pub refused: std::collections::BTreeMap<String, u64>,
+    /// Flushes because a page was about to be used.
+    pub at_use: u64,
+    /// Pages used whose flush was done already.
+    pub satisfied: u64,
+    /// Generations that flushes of others did for nothing.
+    pub covered: u64,
+    /// Flushes that could not wait, by cause.
+    pub forced: std::collections::BTreeMap<String, u64>,
+}
+
+/// What the check of every access found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Accesses looked at, as they were simulated (not times S).
+    pub accesses: u64,
+    /// Of them, those that found content that is not the page's.
+    pub wrong: u64,
+    /// The first of these, in words.
+    pub first: Option<String>,
 }
 
 /// A workload's own score.

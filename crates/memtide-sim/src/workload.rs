@@ -90,6 +90,20 @@ impl Access {
         self.0 >> 46 & 1 == 1
     }
 
+    /// An instruction fetch from `line` of `slot`.
+    #[inline]
+    #[must_use]
+    pub fn fetch(slot: Slot, line: u32) -> Access {
+        Access(Access::new(slot, line, 1, false).0 | 1 << 47)
+    }
+
+    /// What kind of translation it needs: 0 for a load, 1 for a store, 2 for a fetch.
+    #[inline]
+    #[must_use]
+    pub fn translation(self) -> usize {
+        (self.0 >> 45 & 1 | self.0 >> 46 & 2) as usize
+    }
+
     /// How many lines.
     #[inline]
     #[must_use]
@@ -163,6 +177,8 @@ pub struct RegionPlan {
     pub bandwidth: bool,
     /// Given back at this time of the measured run (the memory eater's end).
     pub freed_at_ns: Option<u64>,
+    /// Its file changes without the kernel taking part, as one of a network file system does.
+    pub foreign: bool,
 }
 
 /// A thread.

@@ -22,6 +22,7 @@ use crate::hardware::llc::{Llc, Place};
 use crate::hardware::tlb::{Found, Translation};
 use crate::hardware::{Sample, ServedBy};
 use crate::kernel::Fault;
+use crate::kernel::contents::Contents;
 use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte, Slot};
 use crate::workload::Access;
 
@@ -143,8 +144,8 @@ pub struct Seen {
 pub struct Tally {
     /// Accesses made.
     pub accesses: u64,
-    /// TLB misses.
-    pub tlb_misses: u64,
+    /// TLB misses of loads, stores and fetches.
+    pub tlb_misses: [u64; 3],
     /// Data lines that memory served, by node: for loads, and for stores, which write them back later.
     pub missed: [[u64; 2]; MAX_NODES],
     /// Lines of page tables that memory served, by node.
@@ -167,7 +168,7 @@ impl Default for Tally {
     fn default() -> Tally {
         Tally {
             accesses: 0,
-            tlb_misses: 0,
+            tlb_misses: [0; 3],
             missed: [[0; 2]; MAX_NODES],
             walked: [0; MAX_NODES],
             streamed: [0; MAX_NODES],
@@ -266,6 +267,8 @@ pub struct Path<'a> {
     pub thread: u32,
     /// For samples.
     pub cpu_number: u32,
+    /// What frames hold, if accesses are checked.
+    pub contents: Option<&'a mut Contents>,
 }
 
 impl Path<'_> {
@@ -310,6 +313,9 @@ impl Path<'_> {
             }
             let (count, fault) = self.translate(rest, ahead);
             let rest = &rest[..count];
+            if self.contents.is_some() {
+                self.check(rest, ahead);
+            }
             if CACHE {
                 self.look_up(rest, ahead);
             }
@@ -332,7 +338,7 @@ impl Path<'_> {
     fn translate(&mut self, accesses: &[Access], ahead: &mut Ahead) -> (usize, Option<Fault>) {
         let ptes = &mut *self.ptes;
         let tlb = &mut self.cpu.tlb;
-        let (mut count, mut misses) = (0, 0);
+        let (mut count, mut misses) = (0, [0u64; 3]);
         let mut fault = None;
         let reads = ahead.entries.iter().zip(&mut ahead.steps);
         for (&access, (read, step)) in accesses.iter().zip(reads) {
@@ -349,7 +355,7 @@ impl Path<'_> {
                 _ => match walk(ptes, slot, write) {
                     Ok((head, huge, entry)) => {
                         if found == Found::Nothing {
-                            misses += 1;
+                            misses[access.translation()] += 1;
                             tlb.insert(head, huge, entry);
                         } else {
                             tlb.set(head, huge, entry);
@@ -365,8 +371,23 @@ impl Path<'_> {
             };
             count += 1;
         }
-        self.tally.tlb_misses += misses;
+        for (sum, more) in self.tally.tlb_misses.iter_mut().zip(misses) {
+            *sum += more;
+        }
         (count, fault)
+    }
+
+    /// Between the second and the third: whether each access finds what it should.
+    #[cold]
+    #[inline(never)]
+    fn check(&mut self, accesses: &[Access], ahead: &Ahead) {
+        let who = (self.thread, self.cpu_number);
+        let Some(contents) = &mut self.contents else {
+            return;
+        };
+        for (access, step) in accesses.iter().zip(&ahead.steps) {
+            contents.access(who, access.slot(), step.frame(), access.is_write());
+        }
     }
 
     /// Third pass: which cache sets will be used, reading them ahead.

@@ -206,7 +206,7 @@ impl<W: Source> Run<W> {
                     }
                     Filled::Done => {
                         thread.state = State::Done;
-                        self.hw.end_thread(index as u32, thread.plan.space);
+                        self.hw.end_thread(index as u32);
                         break;
                     }
                 }
@@ -228,6 +228,7 @@ impl<W: Source> Run<W> {
                 tally: &mut self.tally,
                 thread: index as u32,
                 cpu_number: cpu,
+                contents: kernel.contents.as_deref_mut(),
             };
             let accesses = &thread.batch[..thread.end];
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);

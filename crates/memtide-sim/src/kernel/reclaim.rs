@@ -124,6 +124,7 @@ impl Kernel {
 
     /// What kswapds did in `dt_ns`.
     pub(super) fn background_reclaim(&mut self, hw: &mut Hardware, now_ns: u64, dt_ns: u64) {
+        self.resume_lazy_flushes();
         for node in (0..MAX_NODES as u16).map(NodeId) {
             let kswapd = &mut self.reclaim.nodes[node.index()];
             if kswapd.awake {
