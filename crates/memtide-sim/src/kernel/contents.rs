@@ -104,8 +104,13 @@ impl Contents {
     /// These slots show a file from its first page on.
     pub(super) fn map_file(&mut self, slots: std::ops::Range<Slot>, file: &File) {
         for (page, slot) in slots.enumerate() {
-            self.shows[slot as usize] = file.base + page as Slot;
+            self.show(slot, file.base + page as Slot);
         }
+    }
+
+    /// This slot shows that page of a file.
+    pub(super) fn show(&mut self, slot: Slot, page: Slot) {
+        self.shows[slot as usize] = page;
     }
 
     /// This slot shows memory of the mapping's own.

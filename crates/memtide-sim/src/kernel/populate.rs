@@ -105,10 +105,20 @@ impl Kernel {
         }
         if self.owner(slot) == Some(slot) {
             self.free_folio(slot);
+            self.show_file_again(slot);
         } else if !pte.has(Flags::HUGE) {
             self.unmap(slot);
         }
         true
+    }
+
+    /// A private copy is gone: who accesses the page again finds the file's.
+    fn show_file_again(&mut self, slot: Slot) {
+        let region = self.regions.get(self.regions.index_of(slot));
+        if let (Some(contents), Some(file)) = (&mut self.contents, region.file) {
+            let page = self.regions.files()[file].base + (slot - region.base);
+            contents.show(slot, page);
+        }
     }
 
     /// Forgets one entry.
