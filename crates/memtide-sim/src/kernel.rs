@@ -216,6 +216,12 @@ impl Kernel {
         self.check_if_small();
     }
 
+    /// Whether files are read from a device.
+    #[must_use]
+    pub fn has_storage(&self) -> bool {
+        self.storage.exists()
+    }
+
     /// Adds to a counter.
     #[inline]
     pub fn count(&mut self, counter: Counter, amount: u64) {

@@ -1,5 +1,6 @@
 //! What a run leaves: times, counters, costs by cause, and series over time.
 
+use crate::scenario::PublishedTlb;
 use memtide_core::vmstat::Counters;
 use serde::Serialize;
 
@@ -80,6 +81,20 @@ pub struct RunResult {
     pub series: Series,
     /// Seconds until the last thread of each group was done, by group.
     pub group_seconds: Vec<f64>,
+}
+
+impl RunResult {
+    /// What TLBs did, as documents count it.
+    #[must_use]
+    pub fn tlb(&self) -> PublishedTlb {
+        PublishedTlb {
+            shootdowns: self.tlb_shootdowns,
+            flushes: self.tlb_flushes,
+            dtlb_load_misses: self.dtlb_load_misses,
+            dtlb_store_misses: self.dtlb_store_misses,
+            itlb_misses: self.itlb_misses,
+        }
+    }
 }
 
 /// What lazy unmap flush did, in events of the real machine (times S).

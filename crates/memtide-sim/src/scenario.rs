@@ -13,7 +13,7 @@ pub mod reproduction;
 mod run;
 mod shipped;
 
-pub use published::{Figure, Mark, Published};
+pub use published::{Figure, Mark, Published, PublishedTlb};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
 };

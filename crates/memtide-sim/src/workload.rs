@@ -10,6 +10,7 @@
 
 mod about;
 mod checks;
+mod inference;
 mod pace;
 mod page_count;
 mod phases;
@@ -25,6 +26,7 @@ mod two_set;
 mod xsbench;
 mod zipf;
 
+pub use inference::InferenceSpec;
 pub use page_count::PageCountSpec;
 pub use phases::PhasesSpec;
 pub use places::Places;
@@ -268,6 +270,8 @@ pub enum WorkloadSpec {
     ScanOverHot(ScanOverHotSpec),
     /// Each address comes from the one before.
     PointerChase(PointerChaseSpec),
+    /// Language models that are read layer after layer for each token.
+    Inference(InferenceSpec),
     /// Recorded accesses again.
     Trace(TraceSpec),
 }
@@ -318,6 +322,7 @@ macro_rules! each_program {
             Program::Phases($program) => $do,
             Program::ScanOverHot($program) => $do,
             Program::PointerChase($program) => $do,
+            Program::Inference($program) => $do,
             Program::Trace($program) => $do,
         }
     };
@@ -336,6 +341,7 @@ enum Program {
     Phases(phases::Phases),
     ScanOverHot(scan_over_hot::ScanOverHot),
     PointerChase(pointer_chase::PointerChase),
+    Inference(inference::Inference),
     Trace(trace::Trace),
 }
 
@@ -386,6 +392,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => spec.check(places),
             WorkloadSpec::ScanOverHot(spec) => spec.check(places),
             WorkloadSpec::PointerChase(spec) => spec.check(places),
+            WorkloadSpec::Inference(spec) => spec.check(places),
             WorkloadSpec::Trace(spec) => spec.check(places),
         }
     }
@@ -440,6 +447,7 @@ impl WorkloadSpec {
             WorkloadSpec::PointerChase(spec) => {
                 wrap(spec.build(places, scale), Program::PointerChase)
             }
+            WorkloadSpec::Inference(spec) => wrap(spec.build(places, scale), Program::Inference),
             WorkloadSpec::Trace(spec) => wrap(spec.build(places, scale, rows), Program::Trace),
         };
         Workload { plan, program }

@@ -19,6 +19,7 @@ fn compared(scenario: &Scenario, jobs: usize, seed: u64) -> Comparison {
         scale: Some(small_scale(scenario)),
         jobs,
         only: Vec::new(),
+        check: false,
     };
     run(scenario, &options, &Quiet).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -60,6 +61,7 @@ scenarios! {
     pghot_overcommit "pghot-overcommit",
     numab_bind_pmbench "numab-bind-pmbench",
     ibs_two_node "ibs-two-node",
+    luf_llama "luf-llama",
 }
 
 #[test]

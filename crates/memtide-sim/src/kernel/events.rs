@@ -104,6 +104,20 @@ impl Kernel {
         ns
     }
 
+    /// The kernel takes a frame for itself (a page table, a slab) and writes to it; `None` if there is none
+    /// left. For tests: nothing gives it back.
+    pub fn take_for_kernel(&mut self, hw: &mut Hardware, who: &Who) -> Option<Frame> {
+        let nodes = self.machine.fallback(who.node).to_vec();
+        let frame = nodes
+            .into_iter()
+            .find_map(|node| self.frames.take(node, false))?;
+        self.leave_free_lists(hw, frame, Some(who.cpu));
+        if let Some(contents) = &mut self.contents {
+            contents.lost(frame);
+        }
+        Some(frame)
+    }
+
     /// A page of a region was accessed as the hardware would by `who`'s CPU: through its TLB, else by a
     /// walk and whatever faults that takes. Returns the frame. For tests that drive the kernel without
     /// an engine.

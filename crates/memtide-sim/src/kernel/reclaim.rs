@@ -124,7 +124,6 @@ impl Kernel {
 
     /// What kswapds did in `dt_ns`.
     pub(super) fn background_reclaim(&mut self, hw: &mut Hardware, now_ns: u64, dt_ns: u64) {
-        self.resume_lazy_flushes();
         for node in (0..MAX_NODES as u16).map(NodeId) {
             let kswapd = &mut self.reclaim.nodes[node.index()];
             if kswapd.awake {
@@ -132,6 +131,7 @@ impl Kernel {
                 self.run_kswapd(hw, node, now_ns);
             }
         }
+        self.resume_lazy_flushes();
     }
 
     fn run_kswapd(&mut self, hw: &mut Hardware, node: NodeId, now_ns: u64) {

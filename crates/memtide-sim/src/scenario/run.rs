@@ -4,7 +4,7 @@
 //! Runs are independent, so they are spread over threads; results are put back in order, and nothing
 //! in them depends on how many threads there were.
 
-use super::{Case, Figure, Mark, Published, Scenario};
+use super::{Case, Figure, Mark, Published, PublishedTlb, Scenario};
 use crate::config::Configuration;
 use crate::engine;
 use crate::result::{RunResult, Score};
@@ -25,6 +25,9 @@ pub struct Options {
     pub jobs: usize,
     /// Only these configurations; all if empty.
     pub only: Vec<String>,
+    /// Whether every access is checked for the content that it finds, bounds that place pages by
+    /// themselves excepted.
+    pub check: bool,
 }
 
 impl Default for Options {
@@ -34,6 +37,7 @@ impl Default for Options {
             scale: None,
             jobs: 1,
             only: Vec::new(),
+            check: false,
         }
     }
 }
@@ -167,6 +171,8 @@ pub struct PublishedBeside {
     pub hint_faults: Option<u64>,
     /// Pages by node of each mapping.
     pub pages: std::collections::BTreeMap<String, Vec<u64>>,
+    /// What TLBs did.
+    pub tlb: Option<PublishedTlb>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
@@ -259,6 +265,10 @@ pub fn run(
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let Some((case, configuration)) = planned.get(n) else {
                         break;
+                    };
+                    let configuration = &Configuration {
+                        check: options.check,
+                        ..configuration.clone()
                     };
                     let result = engine::run_configuration(
                         &scenario.machine,
@@ -369,6 +379,7 @@ impl Scenario {
             pages_demoted: published.pages_demoted,
             hint_faults: published.hint_faults,
             pages: published.pages.clone(),
+            tlb: published.tlb,
             mark: published.mark,
             note: published.note.clone(),
         }

@@ -61,6 +61,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "pghot-overcommit",
     "numab-bind-pmbench",
     "ibs-two-node",
+    "luf-llama",
 };
 
 /// Their machines.
@@ -71,6 +72,7 @@ pub const MACHINES: &[ShippedMachine] = machines! {
     "stream-cxl",
     "mlc-cxl",
     "xsbench-cxl",
+    "spr-cxl",
     "small-cxl",
 };
 
