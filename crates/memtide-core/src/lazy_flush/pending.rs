@@ -336,4 +336,6 @@ impl<B: Pending, const BITS: u32> LazyFlush<B, BITS> {
 }
 
 #[cfg(test)]
+mod search;
+#[cfg(test)]
 mod tests;
