@@ -96,6 +96,8 @@ pub struct Run<W> {
     order: Vec<(u32, Vec<usize>)>,
     generation: Option<u64>,
     groups: Vec<Group>,
+    /// Whether a region may have huge pages.
+    huge: bool,
     tables: Vec<Option<NodeId>>,
     sharing: Sharing,
     prices: PriceLists,
@@ -154,6 +156,7 @@ impl<W: Source> Run<W> {
             generation: None,
             groups: vec![Group::default(); (kernel.regions.slots() >> Group::SHIFT) as usize + 1],
             tables: vec![None; kernel.regions.len()],
+            huge: plan.regions.iter().any(|region| region.huge),
             oracle,
             tally: Tally::default(),
             ahead: Ahead::default(),

@@ -255,10 +255,10 @@ impl Kernel {
     pub fn owner(&self, slot: Slot) -> Option<Slot> {
         let head = self.head(slot);
         let pte = self.ptes[head as usize];
-        match pte.has_any(Flags::PRESENT.with(Flags::MIGRATING)) {
-            true => self.frames.owner(pte.frame()),
-            false => None,
+        if !pte.has_any(Flags::PRESENT.with(Flags::MIGRATING)) {
+            return None;
         }
+        Some(owner_of_mapped(&self.regions, &self.frames, head, pte))
     }
 
     /// The entries that map the folio of owner `owner`: itself, or each mapping of a file's page that
@@ -293,5 +293,19 @@ impl Kernel {
             }
         }
         pages
+    }
+}
+
+/// The owner of the folio that the present entry `pte` of `head` maps. Mostly known without a look at
+/// the frame, which lies far from the entry in the host's memory.
+#[inline]
+fn owner_of_mapped(regions: &Regions, frames: &Frames, head: Slot, pte: Pte) -> Slot {
+    let looked_up = || frames.owner(pte.frame()).unwrap_or(head);
+    match regions.owns_itself(head) {
+        true => {
+            debug_assert_eq!(looked_up(), head);
+            head
+        }
+        false => looked_up(),
     }
 }

@@ -93,6 +93,21 @@ impl Pte {
         self.0 as u32
     }
 
+    /// Frame and node as they lie in the entry: the frame in 32 bits, the node in four above them.
+    #[inline]
+    #[must_use]
+    pub fn place(self) -> u64 {
+        self.0 & 0xf_ffff_ffff
+    }
+
+    /// 1 if stores need neither a fault nor a mark in the entry any more, else 0.
+    #[inline]
+    #[must_use]
+    pub fn is_dirty_and_writable(self) -> u64 {
+        let bit = |flag: Flags| self.0 >> flag.0.trailing_zeros();
+        bit(Flags::WRITABLE) & bit(Flags::DIRTY) & 1
+    }
+
     /// The frame's node, as an index.
     #[inline]
     #[must_use]

@@ -120,6 +120,13 @@ impl Access {
         self.0 >> 38 & 0x17f == 1
     }
 
+    /// 1 if it stores, 0 if it loads.
+    #[inline]
+    #[must_use]
+    pub fn store(self) -> u64 {
+        self.0 >> 45 & 1
+    }
+
     /// Whether it stores.
     #[inline]
     #[must_use]

@@ -1,21 +1,19 @@
 //! The way of one access: TLB, page table, cache, memory, sampler.
 //!
-//! A batch goes through four passes, each a short loop that the host runs well. The first reads the
-//! entries of all its pages: independent loads, on many of which the host's memory works at once. The
-//! second looks each page up in the TLB, walks where that fails, and notes where the access goes. The
-//! third reads the cache sets to which that leads, again independent loads. The fourth asks the cache,
-//! charges what the line cost, and counts down to the next sample. The second stops at an access that
-//! needs the kernel; what came before it is charged, and the call ends.
+//! A batch goes through two passes, each a short loop that the host runs well. The first looks each
+//! page up in the TLB, walks where that fails, and notes where the access goes; it stops at an access
+//! that needs the kernel. The second asks the cache, charges what the line cost, and counts down to the
+//! next sample. What came before a stop is charged, and the call ends.
 //!
-//! The passes stay apart although the first and the third only wait: with the next burst's reads put
-//! between the work of the second, the whole was measured to be a third slower, as few of them fit into
-//! what the host's core looks ahead.
+//! Nearly all of the host's time would go to waiting for its own memory: a page's entry is somewhere in
+//! hundreds of megabytes. Both passes know their addresses beforehand, so they ask for the line that
+//! they need [`DISTANCE`] accesses later while they work on this one. That is a hint to the host's
+//! cache; it changes no result.
 //!
-//! What stays true: a TLB hit decides alone where an access goes, whatever the first pass read; a walk
-//! reads the entry anew; the TLB, the cache and the sampler each see the accesses in order. A batch is
-//! as long as fits into the time by what accesses cost last, so a thread may run over its time by some
-//! accesses; it begins its next quantum later by as much. Times are picoseconds of one simulated
-//! access, not yet times the scale.
+//! What stays true: a TLB hit decides alone where an access goes; the TLB, the cache and the sampler
+//! each see the accesses in order. A batch is as long as fits into the time by what accesses cost last,
+//! so a thread may run over its time by some accesses; it begins its next quantum later by as much.
+//! Times are picoseconds of one simulated access, not yet times the scale.
 
 use crate::hardware::cpu::Cpu;
 use crate::hardware::llc::{Llc, Place};
@@ -23,13 +21,14 @@ use crate::hardware::tlb::{Found, Translation};
 use crate::hardware::{Sample, ServedBy};
 use crate::kernel::Fault;
 use crate::kernel::contents::Contents;
-use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte, Slot};
+use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte};
 use crate::workload::Access;
+use branches::prefetch_read_data;
 
 /// Accesses of a batch.
 pub const BATCH: usize = 256;
-/// Accesses that the first pass looks ahead.
-pub const AHEAD: usize = 128;
+/// How many accesses ahead a pass asks for memory: the time of so many is that of a few cache misses.
+const DISTANCE: usize = 32;
 /// Groups of pages whose accesses are counted.
 pub const HEAT_GROUPS: usize = 64;
 
@@ -194,22 +193,17 @@ pub enum Stop {
 
 /// A batch between its passes.
 pub struct Ahead {
-    entries: [Pte; AHEAD],
-    steps: [Step; AHEAD],
-    data: [Place; AHEAD],
-    tables: [Place; AHEAD],
-    /// Keeps the reads from being optimised away.
-    pub sum: u64,
+    steps: [Step; BATCH],
+    data: [Place; BATCH],
+    tables: [Place; BATCH],
 }
 
 impl Default for Ahead {
     fn default() -> Ahead {
         Ahead {
-            entries: [Pte::default(); AHEAD],
-            steps: [Step::default(); AHEAD],
-            data: [Place::default(); AHEAD],
-            tables: [Place::default(); AHEAD],
-            sum: 0,
+            steps: [Step::default(); BATCH],
+            data: [Place::default(); BATCH],
+            tables: [Place::default(); BATCH],
         }
     }
 }
@@ -253,6 +247,8 @@ pub struct Path<'a> {
     pub cpu: &'a mut Cpu,
     /// Its cache.
     pub cache: &'a mut Llc,
+    /// Whether there are huge pages.
+    pub huge: bool,
     /// Groups of slots.
     pub groups: &'a [Group],
     /// Regions' sharing; empty if only one cache is in use.
@@ -306,18 +302,15 @@ impl Path<'_> {
                 break Stop::Time;
             }
             // As many as will fit into the time, by what they cost last.
-            let fit = ((budget - spent) / self.tally.typical_ps.max(1)).clamp(1, AHEAD as u64);
+            let fit = ((budget - spent) / self.tally.typical_ps.max(1)).clamp(1, BATCH as u64);
             let rest = &rest[..rest.len().min(fit as usize)];
-            for (entry, access) in ahead.entries.iter_mut().zip(rest) {
-                *entry = self.ptes[access.slot() as usize];
-            }
-            let (count, fault) = self.translate(rest, ahead);
+            let (count, fault) = match self.huge {
+                false => self.translate::<CACHE, false>(rest, ahead),
+                true => self.translate::<CACHE, true>(rest, ahead),
+            };
             let rest = &rest[..count];
             if self.contents.is_some() {
                 self.check(rest, ahead);
-            }
-            if CACHE {
-                self.look_up(rest, ahead);
             }
             let cost = self.charge::<CACHE, SHARED>(rest, ahead);
             if count > 0 {
@@ -333,42 +326,59 @@ impl Path<'_> {
         (stop, spent)
     }
 
-    /// Second pass: TLB and page table. How many accesses came through, and why the next did not.
+    /// First pass: TLB and page table. How many accesses came through, and why the next did not.
     #[inline(never)]
-    fn translate(&mut self, accesses: &[Access], ahead: &mut Ahead) -> (usize, Option<Fault>) {
+    fn translate<const CACHE: bool, const HUGE: bool>(
+        &mut self,
+        accesses: &[Access],
+        ahead: &mut Ahead,
+    ) -> (usize, Option<Fault>) {
         let ptes = &mut *self.ptes;
         let tlb = &mut self.cpu.tlb;
+        let cache = &*self.cache;
         let (mut count, mut misses) = (0, [0u64; 3]);
         let mut fault = None;
-        let reads = ahead.entries.iter().zip(&mut ahead.steps);
-        for (&access, (read, step)) in accesses.iter().zip(reads) {
+        for access in accesses.iter().take(DISTANCE) {
+            fetch(ptes, access.slot() as usize);
+        }
+        let places = ahead.data.iter_mut().zip(&mut ahead.tables);
+        let steps = ahead.steps.iter_mut().zip(places);
+        for (&access, (step, (data, table))) in accesses.iter().zip(steps) {
+            let later = accesses.get(count + DISTANCE).unwrap_or(&access);
+            fetch(ptes, later.slot() as usize);
             let (slot, write) = (access.slot(), access.is_write());
-            let huge = read.has(Flags::HUGE);
-            let key = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
-            let offset = slot - key;
-            let found = tlb.find(key, huge);
-            *step = match found {
-                Found::First(entry) if !write | entry.stores() => Step::new(entry, offset, 0),
-                Found::Second(entry) if !write | entry.stores() => {
-                    Step::new(entry, offset, Step::SECOND)
-                }
-                _ => match walk(ptes, slot, write) {
-                    Ok((head, huge, entry)) => {
-                        if found == Found::Nothing {
-                            misses[access.translation()] += 1;
-                            tlb.insert(head, huge, entry);
-                        } else {
-                            tlb.set(head, huge, entry);
-                        }
-                        let how = if huge { Step::WALK_HUGE } else { Step::WALK };
-                        Step::new(entry, slot - head, how)
-                    }
-                    Err(why) => {
-                        fault = Some(why);
-                        break;
-                    }
-                },
+            let huge = HUGE && ptes[slot as usize].has(Flags::HUGE);
+            let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
+            let walked = if huge { Step::WALK_HUGE } else { Step::WALK };
+            let found = match tlb.find(head, huge) {
+                Found::Nothing => walk(&mut ptes[head as usize], access.store()).map(|entry| {
+                    misses[access.translation()] += 1;
+                    tlb.insert(head, huge, entry);
+                    (entry, walked)
+                }),
+                Found::First(entry) if !write | entry.stores() => Ok((entry, 0)),
+                Found::Second(entry) if !write | entry.stores() => Ok((entry, Step::SECOND)),
+                // The first store through an entry that a load brought.
+                _ => walk(&mut ptes[head as usize], access.store()).map(|entry| {
+                    tlb.set(head, huge, entry);
+                    (entry, walked)
+                }),
             };
+            let (entry, how) = match found {
+                Ok(found) => found,
+                Err(why) => {
+                    fault = Some(why);
+                    break;
+                }
+            };
+            *step = Step::new(entry, slot - head, how);
+            if CACHE {
+                *data = cache.place(step.frame(), access.line());
+                *table = match how == Step::WALK_HUGE {
+                    true => cache.place_of_huge_entry(slot),
+                    false => cache.place_of_entry(slot),
+                };
+            }
             count += 1;
         }
         for (sum, more) in self.tally.tlb_misses.iter_mut().zip(misses) {
@@ -377,7 +387,7 @@ impl Path<'_> {
         (count, fault)
     }
 
-    /// Between the second and the third: whether each access finds what it should.
+    /// Between the two: whether each access finds what it should.
     #[cold]
     #[inline(never)]
     fn check(&mut self, accesses: &[Access], ahead: &Ahead) {
@@ -390,26 +400,7 @@ impl Path<'_> {
         }
     }
 
-    /// Third pass: which cache sets will be used, reading them ahead.
-    #[inline(never)]
-    fn look_up(&mut self, accesses: &[Access], ahead: &mut Ahead) {
-        let cache = &*self.cache;
-        let mut sum = 0u64;
-        let places = ahead.data.iter_mut().zip(&mut ahead.tables);
-        for ((&access, &step), (data, table)) in accesses.iter().zip(&ahead.steps).zip(places) {
-            *data = cache.place(step.frame(), access.line());
-            *table = match step.how() == Step::WALK_HUGE {
-                true => cache.place_of_huge_entry(access.slot()),
-                false => cache.place_of_entry(access.slot()),
-            };
-            sum = sum
-                .wrapping_add(cache.peek(*data))
-                .wrapping_add(cache.peek(*table));
-        }
-        ahead.sum = ahead.sum.wrapping_add(sum);
-    }
-
-    /// Fourth pass: caches, memory, sampler. Returns the time.
+    /// Second pass: caches, memory, sampler. Returns the time.
     #[inline(never)]
     fn charge<const CACHE: bool, const SHARED: bool>(
         &mut self,
@@ -428,13 +419,31 @@ impl Path<'_> {
             shared: self.shared,
         };
         let groups = self.groups;
+        // Nearly all tables lie on one node, so its lines are counted here as long as that stays.
+        let (mut table_node, mut tables) = (0, 0);
         let places = ahead.data.iter().zip(&ahead.tables);
-        for ((&access, &step), (&data, &table)) in accesses.iter().zip(&ahead.steps).zip(places) {
+        let steps = accesses.iter().zip(&ahead.steps).zip(places);
+        for (at, ((&access, &step), (&data, &table))) in steps.enumerate() {
+            if CACHE {
+                let later = (at + DISTANCE) % BATCH;
+                lines.cache.fetch(ahead.data[later]);
+                lines.cache.fetch(ahead.tables[later]);
+            }
             let (slot, write) = (access.slot(), access.is_write());
             let group = groups[(slot >> Group::SHIFT) as usize];
             let mut cost = translation[(step.how() >> 36) as usize];
             if step.how() >= Step::WALK {
-                cost += lines.table(table, group);
+                if group.table_node() != table_node {
+                    lines.tally.walked[table_node] += tables;
+                    (table_node, tables) = (group.table_node(), 0);
+                }
+                let hit = lines.table(table);
+                tables += u64::from(!hit);
+                cost += if hit {
+                    lines.prices.cache
+                } else {
+                    lines.prices.memory[table_node][0]
+                };
             }
             let node = step.node();
             let mut served = None;
@@ -467,30 +476,32 @@ impl Path<'_> {
             }
             time += cost;
         }
+        lines.tally.walked[table_node] += tables;
         self.cpu.sampler.set_left(countdown);
         time
     }
 }
 
-/// Walks the page table for an access: the head, whether it is of a huge page, and its translation.
+/// Asks the host for the line of an entry that will be needed.
 #[inline(always)]
-fn walk(ptes: &mut [Pte], slot: Slot, write: bool) -> Result<(Slot, bool, Translation), Fault> {
+pub(crate) fn fetch<T>(from: &[T], at: usize) {
+    if let Some(item) = from.get(at) {
+        prefetch_read_data::<T, 1>(item);
+    }
+}
+
+/// Walks the page table for an access, to the entry of the page or of the huge page's head. Whether it
+/// stores is as good as random, so `store` (0 or 1) is reckoned with and no branch asks for it.
+#[inline(always)]
+fn walk(entry: &mut Pte, store: u64) -> Result<Translation, Fault> {
     const BAD: u64 = Flags::HINT.0 | Flags::MIGRATING.0;
-    let store = u64::from(write);
     let need = Flags::PRESENT.0 | (Flags::WRITABLE.0 * store);
-    let mark = Flags::ACCESSED.0 | (Flags::DIRTY.0 * store);
-    let huge = ptes[slot as usize].has(Flags::HUGE);
-    let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
-    let entry = &mut ptes[head as usize];
     if entry.0 & (need | BAD) != need {
         return Err(why(*entry));
     }
-    if entry.0 & mark != mark {
-        entry.0 |= mark;
-    }
-    let stores = entry.has(Flags::WRITABLE.with(Flags::DIRTY));
-    let translation = Translation::new(entry.frame(), entry.node_index(), stores);
-    Ok((head, huge, translation))
+    // Written also where the bits are set already: that too would often be foretold wrongly.
+    entry.0 |= Flags::ACCESSED.0 | (Flags::DIRTY.0 * store);
+    Ok(Translation::of(*entry))
 }
 
 /// Lines on their way through cache and memory.
@@ -503,14 +514,10 @@ struct Lines<'a, const CACHE: bool, const SHARED: bool> {
 }
 
 impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
-    /// The line of the page table at the end of a walk.
+    /// Whether the cache has the line of the page table at the end of a walk.
     #[inline(always)]
-    fn table(&mut self, place: Place, group: Group) -> u64 {
-        let hit = CACHE && self.cache.access(place);
-        let node = group.table_node();
-        self.tally.walked[node] += u64::from(!hit);
-        let memory = self.prices.memory[node][0];
-        if hit { self.prices.cache } else { memory }
+    fn table(&mut self, place: Place) -> bool {
+        CACHE && self.cache.access(place)
     }
 
     /// One line of data. `served` is the node if memory served it.

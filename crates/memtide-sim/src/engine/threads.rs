@@ -226,6 +226,7 @@ impl<W: Source> Run<W> {
                 ptes: &mut kernel.ptes,
                 cpu: processor,
                 cache: &mut hw.caches[domain],
+                huge: self.huge,
                 groups: &self.groups,
                 shared: &self.sharing.shared,
                 seen: &mut self.sharing.seen,

@@ -8,6 +8,7 @@
 //! for one that is.
 
 use super::PTES_A_LINE;
+use crate::engine::access::fetch;
 use crate::page::{Frame, HUGE_PAGES, Slot};
 
 const WAYS: u64 = 4;
@@ -109,11 +110,10 @@ impl Llc {
         }
     }
 
-    /// Reads a place's tags ahead of their use; the value means nothing.
+    /// Asks the host for a place's tags, which will be needed.
     #[inline(always)]
-    #[must_use]
-    pub fn peek(&self, place: Place) -> u64 {
-        self.sets.get(place.set as usize).map_or(0, |set| set.0)
+    pub fn fetch(&self, place: Place) {
+        fetch(&self.sets, place.set as usize);
     }
 
     /// Whether the line is there; afterwards it is, as the most recent.

@@ -46,6 +46,14 @@ impl Translation {
         )
     }
 
+    /// As a walk finds it in a page's entry.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(entry: Pte) -> Translation {
+        let stores = entry.is_dirty_and_writable();
+        Translation(entry.place() | (stores * Self::STORES))
+    }
+
     /// The frame; of a huge page, its first.
     #[inline]
     #[must_use]

@@ -110,8 +110,17 @@ impl Kernel {
         let youngest = Lists::state_of(self.lists.youngest(node));
         let mut walked = 0;
         while region < self.regions.len() {
-            let slots = self.regions.get(region).slots();
+            let own = self.regions.get(region);
+            let slots = own.slots();
             slot = slot.max(slots.start);
+            if own.file.is_none() && !own.plan.huge {
+                let end = slots
+                    .end
+                    .min(slot.saturating_add((most - walked).min(u64::from(u32::MAX)) as Slot));
+                walked += u64::from(end - slot.min(end));
+                self.walk_plain(node, slot..end, youngest);
+                slot = slot.max(end);
+            }
             while slot < slots.end {
                 if walked == most {
                     return (walked, Some(Walk { region, slot }));
@@ -123,6 +132,23 @@ impl Kernel {
             slot = 0;
         }
         (walked, None)
+    }
+
+    /// Looks at the entries of base pages of anonymous memory, which own what they map.
+    fn walk_plain(&mut self, node: NodeId, slots: std::ops::Range<Slot>, youngest: u8) {
+        let accessed = Flags::PRESENT.with(Flags::ACCESSED);
+        let mut left = [0; 8];
+        for pte in &mut self.ptes[slots.start as usize..slots.end as usize] {
+            if !pte.has(accessed) || pte.node() != node {
+                continue;
+            }
+            pte.clear(Flags::ACCESSED);
+            if !pte.has(Flags::ISOLATED) && pte.list() != youngest {
+                left[usize::from(pte.list())] += 1;
+                pte.set_list(youngest);
+            }
+        }
+        self.restated(node, left, youngest);
     }
 
     /// Looks at one entry; the next one's slot.

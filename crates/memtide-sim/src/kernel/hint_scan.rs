@@ -11,7 +11,7 @@
 //! cost delays the thread's next one 32-fold.
 
 use super::balance::{Balance, SpaceState};
-use super::{Frames, Kernel, Regions, Who};
+use super::{Frames, Kernel, Regions, Who, owner_of_mapped};
 use crate::hardware::Hardware;
 use crate::hardware::shootdown::FULL_FLUSH_PAGES;
 use crate::page::{Flags, HUGE_PAGES, Pte, Slot};
@@ -145,7 +145,7 @@ impl Arming<'_> {
         if pte.has(Flags::HUGE) && !slot.is_multiple_of(HUGE_PAGES) {
             return false;
         }
-        let owner = self.frames.owner(pte.frame()).unwrap_or(slot);
+        let owner = owner_of_mapped(self.regions, self.frames, slot, pte);
         if self.regions.is_file(owner) {
             if self.ptes[owner as usize].has(Flags::DIRTY) {
                 return false;

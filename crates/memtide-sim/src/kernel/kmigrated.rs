@@ -17,7 +17,7 @@ use super::migrate::{Initiator, MoveReason};
 use super::page_view::PageView;
 use crate::config::{Configuration, Lru, Pghot, PromotionGate};
 use crate::hardware::{Hardware, Sample, ServedBy};
-use crate::page::Slot;
+use crate::page::{HUGE_PAGES, Slot};
 use crate::spec::MachineSpec;
 use memtide_core::access::{Access, Source, SourceSet};
 use memtide_core::hotness::{Config, Hotness, Intake, SECTION_PAGES, Store};
@@ -236,16 +236,20 @@ impl Kernel {
         }
         tracking.next_scan_ns = now_ns + tracking.scan_ns;
         let (mut looked, mut ns) = (0, 0);
-        let mut accessed = Vec::new();
+        let mut accessed = Vec::with_capacity(HUGE_PAGES as usize);
         for region in 0..self.regions.len() {
             if self.regions.get(region).freed {
                 continue;
             }
+            // A table of 512 entries at a time.
             let slots = self.regions.get(region).slots();
-            looked += self.harvest_accessed(slots, |head| accessed.push(head));
-            for head in accessed.drain(..) {
-                if let Some(owner) = self.owner(head) {
-                    ns += self.report_access(owner, None, Source::PageTableScan, now_ns);
+            for table in slots.clone().step_by(HUGE_PAGES as usize) {
+                let table = table..slots.end.min(table + HUGE_PAGES);
+                looked += self.harvest_accessed(table, |head| accessed.push(head));
+                for head in accessed.drain(..) {
+                    if let Some(owner) = self.owner(head) {
+                        ns += self.report_access(owner, None, Source::PageTableScan, now_ns);
+                    }
                 }
             }
         }

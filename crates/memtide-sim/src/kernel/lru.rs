@@ -245,7 +245,23 @@ impl Kernel {
 
     /// Moves a listed folio to the new side of the list of `state`.
     pub(super) fn relist(&mut self, owner: Slot, state: u8) {
-        self.remove_from_list(owner);
-        self.add_to_list(owner, state);
+        let (kind, pages) = (self.kind_of(owner), self.folio_pages(owner));
+        let pte = &mut self.ptes[owner as usize];
+        let (node, frame) = (pte.node(), pte.frame());
+        self.lists.discount(node, kind, pte.list(), pages);
+        self.lists.count(node, kind, state, pages);
+        pte.set_list(state);
+        let end = ring_end(node.index(), kind, self.lists.ring_of(state));
+        self.frames.unlink(frame);
+        self.frames.link_after(end, frame);
+    }
+
+    /// Base pages of anonymous memory on `node` changed their states without changing their rings: how
+    /// many left each state for `state`.
+    pub(super) fn restated(&mut self, node: NodeId, left: [u32; 8], state: u8) {
+        for (old, &pages) in left.iter().enumerate().filter(|(_, pages)| **pages > 0) {
+            self.lists.discount(node, ANONYMOUS, old as u8, pages);
+            self.lists.count(node, ANONYMOUS, state, pages);
+        }
     }
 }

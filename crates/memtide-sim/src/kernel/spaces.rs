@@ -191,6 +191,14 @@ impl Regions {
         slot >= self.first_file_slot
     }
 
+    /// Whether whatever a present entry of `slot` maps is the slot's own: so it is of a file's page and
+    /// of anonymous memory. A mapping of a file may show the file's page or a private copy.
+    #[inline]
+    #[must_use]
+    pub fn owns_itself(&self, slot: Slot) -> bool {
+        self.files.is_empty() || self.is_file(slot) || self.get(self.index_of(slot)).file.is_none()
+    }
+
     /// The file of a file's slot.
     #[must_use]
     pub fn file_index_of(&self, slot: Slot) -> usize {
