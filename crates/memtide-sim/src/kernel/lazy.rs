@@ -223,8 +223,8 @@ impl Kernel {
         frame: Frame,
         cpu: Option<u32>,
     ) -> u64 {
-        let stamp = self.frames.take_stamp(frame);
         let Some(lazy) = &mut self.lazy else { return 0 };
+        let stamp = self.frames.take_stamp(frame);
         if stamp == Stamp::NONE {
             return 0;
         }

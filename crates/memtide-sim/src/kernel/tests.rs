@@ -2,6 +2,7 @@
 
 mod balancing;
 mod faulting;
+mod lazy;
 mod memory;
 mod migrating;
 mod placing;
