@@ -67,8 +67,8 @@ impl Mixed {
         let dice = rng.below(4096);
         let (region, page, write) = match dice {
             0..8 => (0, rng.below(OWN), false),
-            8..12 => (1, rng.below(COMMON), space == 0 && dice < 9),
-            12..16 => (2, rng.below(PRIVATE), dice < 13),
+            8..12 => (1, rng.below(COMMON), space == 0 && rng.below(50) == 0),
+            12..16 => (2, rng.below(PRIVATE), rng.below(100) == 0),
             16..300 => (3, rng.below(MEMORY), dice < 100),
             _ => {
                 let step = (self.each - self.left[thread]) / 20_000;
@@ -131,7 +131,7 @@ fn run(
         check: true,
         ..Configuration::off("mixed")
     };
-    let spec = machine([2000, 3000], 4);
+    let spec = machine([2000, 3000], 4, 500);
     let mut run = Run::new(&spec, Mixed::new(accesses), &configuration, 1, 1).expect("a machine");
     if let Some(omit) = omit {
         run.kernel.omit_flushes(omit);
@@ -163,7 +163,7 @@ fn a_hundred_million_accesses_find_what_they_should() {
         assert_eq!(wrong, 0);
         // It is no empty promise: pages were deferred, used again, and flushed for each reason.
         assert!(tally.deferred > 10_000 && tally.at_use > 100, "{tally:?}");
-        assert!(tally.forced.iter().sum::<u64>() > 100, "{tally:?}");
+        assert!(tally.forced.iter().sum::<u64>() > 20, "{tally:?}");
     }
 }
 
@@ -171,7 +171,7 @@ fn a_hundred_million_accesses_find_what_they_should() {
 fn a_kernel_that_leaves_a_flush_out_is_found_out() {
     for luf in [Luf::Machine, Luf::Zones] {
         for omit in [Omit::AtUse, Omit::Forced] {
-            let (wrong, tally) = run(luf, Lru::Classic, 4_000_000, Some(omit));
+            let (wrong, tally) = run(luf, Lru::Classic, 8_000_000, Some(omit));
             assert!(wrong > 0, "{luf:?}, {omit:?}: {tally:?}");
         }
     }
@@ -179,7 +179,7 @@ fn a_kernel_that_leaves_a_flush_out_is_found_out() {
 
 /// What each of `accesses` random accesses found, with events between them.
 fn story(luf: Option<Luf>, seed: u64, accesses: u32) -> Vec<(Slot, u32)> {
-    let mut bench = Bench::new(&machine([1500, 2500], 4), plan(), luf);
+    let mut bench = Bench::new(&machine([1500, 2500], 4, 200), plan(), luf);
     let mut rng = Rng::new(seed, 0);
     let threads = bench.plan.threads.len() as u32;
     let mut found = Vec::new();

@@ -11,8 +11,9 @@ use memtide_sim::page::Slot;
 use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
 use memtide_sim::workload::{Kind, Pattern, Plan, RegionPlan, ThreadPlan};
 
-/// Two nodes of so many pages: one with `cpus` CPUs, one below it without.
-pub fn machine(pages: [u64; 2], cpus: u32) -> MachineSpec {
+/// Two nodes of so many pages: one with `cpus` CPUs, one below it without. Watermarks are that many
+/// ten-thousandths of a node apart.
+pub fn machine(pages: [u64; 2], cpus: u32, watermark_scale_factor: u64) -> MachineSpec {
     let cpus_of = [cpus, 0];
     let input = |id: usize| NodeInput {
         id: NodeId(id as u16),
@@ -64,8 +65,8 @@ pub fn machine(pages: [u64; 2], cpus: u32) -> MachineSpec {
             mlp_sequential: 10.0,
         },
         costs: Costs::default(),
-        min_free_bytes: 64 * 4096,
-        watermark_scale_factor: 200,
+        min_free_bytes: 16 * 4096,
+        watermark_scale_factor,
         storage: None,
     }
 }
@@ -115,7 +116,7 @@ pub fn thread(space: u16) -> ThreadPlan {
         nodes: vec![0],
         pattern: Pattern::Random,
         ops_per_access: 1,
-        think_ns: 0.0,
+        think_ns: 200.0,
         group: 0,
     }
 }
@@ -178,12 +179,13 @@ impl Bench {
         (found.page().unwrap_or(Slot::MAX), found.version())
     }
 
-    /// Reclaims so many pages of both nodes.
+    /// Reclaims so many pages of both nodes, and waits until those that moved have arrived.
     pub fn reclaim(&mut self, pages: u64) {
         for node in 0..2 {
             let (kernel, hw) = (&mut self.kernel, &mut self.hw);
             kernel.reclaim_proactively(hw, NodeId(node), pages, self.now_ns);
         }
+        self.pass();
     }
 
     /// A millisecond of the kernel's threads.
@@ -206,6 +208,7 @@ impl Bench {
     /// Whether the page is in memory.
     pub fn is_cached(&self, region: usize, page: u32) -> bool {
         use memtide_sim::page::Flags;
-        self.kernel.ptes[self.slot(region, page) as usize].has(Flags::PRESENT)
+        let pte = self.kernel.ptes[self.slot(region, page) as usize];
+        pte.has_any(Flags::PRESENT.with(Flags::MIGRATING))
     }
 }
