@@ -17,11 +17,14 @@ fn main() {
             scale,
             only,
             jobs: 2,
+            seed: std::env::var("SEED").map_or(1, |s| s.parse().unwrap()),
+            check: std::env::var("CHECK").is_ok(),
             ..Options::default()
         },
         &Quiet,
     )
     .unwrap_or_else(|e| panic!("{e}"));
+    println!("{}", reproduction::table(&c));
     for r in &c.rows {
         let x = &r.result;
         println!("{:?}", x.group_seconds);
