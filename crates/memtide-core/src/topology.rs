@@ -177,6 +177,7 @@ impl Topology {
     }
 
     /// The node of that id.
+    #[inline]
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         // Most machines have no holes.
         if let Some(node) = self.nodes.get(id.index()).filter(|node| node.id == id) {
@@ -205,6 +206,7 @@ impl Topology {
 
     /// Whether promotion is done with a page on `id`. False for a node that
     /// does not exist or is offline.
+    #[inline]
     pub fn is_top_tier(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|n| n.top_tier)
     }

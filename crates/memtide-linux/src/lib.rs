@@ -15,3 +15,5 @@ pub mod respread;
 pub mod source;
 pub mod sys;
 pub mod weight_table;
+
+pub use sys::huge_pages::HugePages;

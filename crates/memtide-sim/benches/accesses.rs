@@ -10,6 +10,10 @@
 //! conditions after it (`-- --figures 2097152 promised`) measure those alone. Without the option criterion
 //! measures.
 
+// The command's allocator. The simulator itself does not know the crate that has it.
+#[path = "../../memtide-linux/src/sys/huge_pages.rs"]
+#[allow(unused_imports)]
+mod huge_pages;
 #[path = "../tests/closed_forms/machine.rs"]
 #[allow(dead_code)]
 mod machine;
@@ -26,6 +30,10 @@ use memtide_sim::page::{Flags, Pte};
 use memtide_sim::rng::Rng;
 use std::hint::black_box;
 use std::time::Instant;
+
+/// As in the command.
+#[global_allocator]
+static ALLOCATOR: huge_pages::HugePages = huge_pages::HugePages;
 
 const SIZES: [u32; 2] = [2_097_152, 42_000_000];
 

@@ -15,6 +15,10 @@ mod topology;
 mod weight_words;
 mod weights;
 
+/// Tables with an entry a page are on huge pages.
+#[global_allocator]
+static ALLOCATOR: memtide_linux::HugePages = memtide_linux::HugePages;
+
 fn main() -> std::process::ExitCode {
     cli::main()
 }

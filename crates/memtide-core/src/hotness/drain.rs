@@ -87,9 +87,9 @@ impl<F: Format> Table<F> {
             for (at, groups) in section.groups.iter().enumerate() {
                 for group in bits(word(groups)).take(LOOK_AHEAD) {
                     let first = (at * 64 + group) * F::GROUP_PAGES;
-                    let records = &section.records[first..first + F::GROUP_PAGES];
-                    let lines = records.iter().step_by(F::LINE_PAGES);
-                    sum = lines.fold(sum, |sum, r| sum ^ u64::from(r.load()));
+                    let lines = (first..first + F::GROUP_PAGES).step_by(F::LINE_PAGES);
+                    let loads = lines.map(|slot| u64::from(section.record(slot).load()));
+                    sum = loads.fold(sum, |sum, word| sum ^ word);
                 }
             }
         }
@@ -147,7 +147,7 @@ impl<F: Format> Table<F> {
     ) -> bool {
         let mut some_left = false;
         for slot in slots {
-            if !is_ready::<F>(section.records[slot].load()) {
+            if !is_ready::<F>(section.record(slot).load()) {
                 continue;
             }
             if report.stopped {

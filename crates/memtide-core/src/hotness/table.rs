@@ -95,7 +95,7 @@ impl<F: Format> Table<F> {
     fn word(&self, page: PageNumber) -> u32 {
         self.directory
             .locate(page)
-            .and_then(|(index, slot)| Some(self.directory.get(index)?.records[slot].load()))
+            .and_then(|(index, slot)| Some(self.directory.get(index)?.record(slot).load()))
             .unwrap_or(0)
     }
 
@@ -135,7 +135,7 @@ impl<F: Format> Table<F> {
 
     pub(super) fn peek(&self, page: PageNumber, now: Millis) -> Option<Hotness> {
         let (index, slot) = self.directory.locate(page)?;
-        let word = self.directory.get(index)?.records[slot].load();
+        let word = self.directory.get(index)?.record(slot).load();
         decoded::<F>(word, now, &self.rules)
     }
 
@@ -186,7 +186,7 @@ impl<F: Format> Table<F> {
         mut visit: impl FnMut(PageNumber, Hotness),
     ) {
         for (index, section) in self.directory.allocated(sections) {
-            for (slot, cell) in section.records.iter().enumerate() {
+            for (slot, cell) in section.records().enumerate() {
                 if let Some(hotness) = decoded::<F>(cell.load(), now, &self.rules) {
                     visit(page_at(index, slot), hotness);
                 }
@@ -219,7 +219,7 @@ impl<F: Format> Table<F> {
             index: self.directory.bytes() + std::mem::size_of_val(&*self.marks),
         };
         for (_, section) in self.directory.allocated(0..usize::MAX) {
-            used.records += std::mem::size_of_val(&*section.records);
+            used.records += section.record_bytes();
             used.index += std::mem::size_of_val(&*section.groups);
         }
         used

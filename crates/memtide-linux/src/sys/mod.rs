@@ -7,6 +7,7 @@
 //! same number means different things in different calls.
 #![allow(unsafe_code)]
 
+pub mod huge_pages;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod node_memory;

@@ -4,7 +4,7 @@
 //! Free frames are found through their block: a block is *whole* (all free, one huge page), *partial*
 //! (some free, linked with the node's other partial ones) or used up. Base pages come from partial
 //! blocks first, so that whole ones stay whole; a block whose last page returns is whole again. All of
-//! it is constant time, and a frame that nobody ever used was never written to: memory that is only
+//! it is constant time, and nothing is written for a block that nobody ever used: memory that is only
 //! simulated to exist costs nothing until then.
 //!
 //! CPUs keep short lists of base frames of each node, filled and drained in batches. Frames on them
@@ -56,8 +56,8 @@ struct Block {
     free: u16,
     /// Frames from here on were not used since the block was last whole; meaningful while `head` is none.
     fresh: u16,
-    /// The first of the free frames that were.
-    head: Frame,
+    /// The first of the free frames that were: its place in the block plus one, 0 for none.
+    head: u16,
     /// Links of the node's partial blocks (of its whole ones, `next`); block 0 is none.
     previous: u32,
     next: u32,
@@ -151,10 +151,6 @@ impl Frames {
             let node = &frames.nodes[index];
             let rest = node.present % HUGE_PAGES;
             let end = node.blocks_end;
-            for block in node.untouched..end {
-                frames.blocks[block as usize].free = HUGE_PAGES as u16;
-                frames.blocks[block as usize].node = index as u8;
-            }
             if rest > 0 {
                 // The last block is shorter; it never counts as whole.
                 frames.blocks[end as usize].free = rest as u16;

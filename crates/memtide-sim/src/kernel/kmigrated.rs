@@ -226,6 +226,21 @@ impl Kernel {
         self.costs.record_ns as u64
     }
 
+    /// Tells the store which folios a page-table scan found accessed.
+    fn report_seen(&mut self, owners: &[PageNumber], now_ns: u64) {
+        let Some(tracking) = &self.balance.pghot else {
+            return;
+        };
+        let view = PageView {
+            ptes: &self.ptes,
+            frames: &self.frames,
+            regions: &self.regions,
+        };
+        let intake = Intake::new(&tracking.store, &self.topology, tracking.sources);
+        let at = Millis(now_ns / 1_000_000);
+        intake.report_seen(owners, Source::PageTableScan, at, &view, &mut self.counters);
+    }
+
     /// Reads the accessed bits of everything that is mapped, if it is time.
     fn scan_page_tables(&mut self, now_ns: u64) {
         let Some(tracking) = &mut self.balance.pghot else {
@@ -237,6 +252,7 @@ impl Kernel {
         tracking.next_scan_ns = now_ns + tracking.scan_ns;
         let (mut looked, mut ns) = (0, 0);
         let mut accessed = Vec::with_capacity(HUGE_PAGES as usize);
+        let mut owners = Vec::with_capacity(HUGE_PAGES as usize);
         for region in 0..self.regions.len() {
             if self.regions.get(region).freed {
                 continue;
@@ -246,11 +262,11 @@ impl Kernel {
             for table in slots.clone().step_by(HUGE_PAGES as usize) {
                 let table = table..slots.end.min(table + HUGE_PAGES);
                 looked += self.harvest_accessed(table, |head| accessed.push(head));
-                for head in accessed.drain(..) {
-                    if let Some(owner) = self.owner(head) {
-                        ns += self.report_access(owner, None, Source::PageTableScan, now_ns);
-                    }
-                }
+                let found = accessed.drain(..).filter_map(|head| self.owner(head));
+                owners.extend(found.map(|owner| PageNumber(u64::from(owner))));
+                ns += owners.len() as u64 * self.costs.record_ns as u64;
+                self.report_seen(&owners, now_ns);
+                owners.clear();
             }
         }
         ns += (looked as f64 * self.costs.age_pte_ns) as u64;

@@ -6,6 +6,23 @@ use super::{Block, Frames, NEXT, NO_FRAME, STAMP, Waiting};
 use crate::page::{Frame, HUGE_PAGES};
 use memtide_core::units::NodeId;
 
+impl Block {
+    /// The first of the free frames of this block, number `at`, that were used; or none.
+    fn first_used(&self, at: u32) -> Frame {
+        match self.head {
+            0 => NO_FRAME,
+            head => at * HUGE_PAGES + u32::from(head) - 1,
+        }
+    }
+
+    fn set_first_used(&mut self, frame: Frame) {
+        self.head = match frame {
+            NO_FRAME => 0,
+            frame => (frame % HUGE_PAGES) as u16 + 1,
+        };
+    }
+}
+
 impl Frames {
     #[inline]
     pub(super) fn node_index(&self, frame: Frame) -> usize {
@@ -23,13 +40,13 @@ impl Frames {
         }
         let at = self.nodes[index].partial;
         let block = &mut self.blocks[at as usize];
-        let frame = match block.head {
+        let frame = match block.first_used(at) {
             NO_FRAME => {
                 block.fresh += 1;
                 at * HUGE_PAGES + u32::from(block.fresh) - 1
             }
             head => {
-                block.head = self.table[head as usize][NEXT];
+                block.set_first_used(self.table[head as usize][NEXT]);
                 head
             }
         };
@@ -51,8 +68,8 @@ impl Frames {
     pub(super) fn give_base(&mut self, index: usize, frame: Frame) {
         let at = frame / HUGE_PAGES;
         let block = &mut self.blocks[at as usize];
-        self.table[frame as usize] = [0, 0, block.head];
-        block.head = frame;
+        self.table[frame as usize] = [0, 0, block.first_used(at)];
+        block.set_first_used(frame);
         block.free += 1;
         self.nodes[index].free += 1;
         match u32::from(block.free) {
@@ -68,7 +85,7 @@ impl Frames {
     pub(super) fn push_whole(&mut self, index: usize, at: u32) {
         let node = &mut self.nodes[index];
         let block = &mut self.blocks[at as usize];
-        block.head = NO_FRAME;
+        block.head = 0;
         block.fresh = 0;
         block.next = node.whole;
         node.whole = at;
@@ -79,8 +96,11 @@ impl Frames {
         match node.whole {
             0 if node.untouched == node.blocks_end => None,
             0 => {
+                let at = node.untouched;
                 node.untouched += 1;
-                Some(node.untouched - 1)
+                self.blocks[at as usize].free = HUGE_PAGES as u16;
+                self.blocks[at as usize].node = index as u8;
+                Some(at)
             }
             at => {
                 node.whole = self.blocks[at as usize].next;
@@ -184,7 +204,7 @@ impl Frames {
         let mut at = own.partial;
         while at != 0 {
             let block = &self.blocks[at as usize];
-            let mut frame = block.head;
+            let mut frame = block.first_used(at);
             let mut left = u32::from(block.free);
             while frame != NO_FRAME && left > 0 {
                 found(frame);
