@@ -44,6 +44,10 @@ pub struct Configuration {
     pub bind_balancing: bool,
     /// Hardware samples in place of hint faults, if balancing is on.
     pub samples: Option<BySamples>,
+    /// Lazy unmap flush, if on.
+    pub luf: Option<Luf>,
+    /// Whether every access is checked for the content that it finds.
+    pub check: bool,
 }
 
 /// Balancing by hardware samples.
@@ -73,6 +77,15 @@ pub enum Acts {
         /// Whether a young task's own pages move at first sight.
         young_at_once: bool,
     },
+}
+
+/// Lazy unmap flush: over what its generations of unmaps count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Luf {
+    /// The whole machine.
+    Machine,
+    /// Each node by itself.
+    Zones,
 }
 
 /// How pages age.
@@ -153,6 +166,8 @@ impl Configuration {
             rate_limit_mbps: 65_536,
             bind_balancing: false,
             samples: None,
+            luf: None,
+            check: false,
         }
     }
 }

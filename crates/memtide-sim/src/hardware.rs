@@ -1,8 +1,8 @@
 //! The simulated hardware: CPUs with TLBs and caches, memory with load, a sampler.
 //!
 //! The kernel side calls three things here: flushes ([`Hardware::flush_pages`],
-//! [`Hardware::flush_space`]), which cost the caller what is returned and every other CPU of the
-//! space an interrupt; traffic of its own ([`Hardware::copy_pages`], [`Hardware::clear_pages`]); and
+//! [`Hardware::flush_space`], [`Hardware::flush_cpus`]), which cost the caller what is returned and
+//! every other CPU that runs the space an interrupt; traffic of its own ([`Hardware::copy_pages`], [`Hardware::clear_pages`]); and
 //! what things cost ([`Hardware::costs`]).
 //!
 //! Nanoseconds that a call returns are those of one event of the simulated machine, not multiplied by
@@ -21,7 +21,7 @@ use crate::config::Configuration;
 use crate::page::{MAX_NODES, Pte, Slot};
 use crate::spec::{Costs, CpuSpec, MachineSpec};
 use crate::workload::{Pattern, Plan};
-use cpu::Cpu;
+use cpu::{Cpu, SpaceOf};
 use llc::Llc;
 use memory::Memory;
 use memtide_core::access::Source;
@@ -74,10 +74,10 @@ pub struct Sample {
 pub struct HardwareCounters {
     /// Shootdown interrupts received.
     pub tlb_shootdowns: u64,
-    /// Flushes asked for (of pages or of a space).
+    /// Flushes asked for (of pages, of a space or of CPUs).
     pub tlb_flushes: u64,
-    /// Accesses that no level of a TLB knew.
-    pub tlb_misses: u64,
+    /// Flushes that CPUs made, on their own behalf or interrupted.
+    pub cpu_flushes: u64,
     /// Nanoseconds of sending and receiving shootdowns.
     pub shootdown_ns: u64,
 }
@@ -98,8 +98,11 @@ pub struct Hardware {
     pub memory: Memory,
     /// Counts.
     pub counters: HardwareCounters,
-    /// The CPUs on which threads of each space run or ran.
+    /// The CPUs that may have translations of each space.
     spaces: Vec<CpuSet>,
+    space_of: SpaceOf,
+    /// CPUs that forgot everything since the kernel asked last.
+    emptied: CpuSet,
     threads: Threads,
     node_cpus: [std::ops::Range<u32>; MAX_NODES],
     has_cpus: [bool; MAX_NODES],
@@ -174,6 +177,8 @@ impl Hardware {
             memory: Memory::new(spec),
             counters: HardwareCounters::default(),
             spaces: Vec::new(),
+            space_of: SpaceOf::new(plan.regions.iter().map(|r| (r.space, r.pages))),
+            emptied: CpuSet::default(),
             node_cpus,
             has_cpus,
         };
@@ -201,7 +206,7 @@ impl Hardware {
         self.has_cpus[node.index()]
     }
 
-    /// The CPUs on which threads of `space` run or ran: who must be interrupted for a flush.
+    /// The CPUs that may have translations of `space`.
     #[must_use]
     pub fn cpus_of_space(&self, space: u16) -> CpuSet {
         self.spaces
@@ -216,8 +221,14 @@ impl Hardware {
         if self.spaces.len() <= index {
             self.spaces.resize(index + 1, CpuSet::default());
         }
+        if self.cpus[cpu as usize].runs(space) {
+            return;
+        }
         self.spaces[index].insert(cpu);
-        self.cpus[cpu as usize].enter(space);
+        let lost = self.cpus[cpu as usize].enter(space, &self.space_of);
+        if let Some(lost) = lost {
+            self.spaces[usize::from(lost)].remove(cpu);
+        }
     }
 
     /// Pages moved by no act of the machine: TLB entries follow them.
@@ -227,12 +238,13 @@ impl Hardware {
         }
     }
 
-    /// No thread of `space` runs on `cpu` any more.
-    fn leave_space(&mut self, space: u16, cpu: u32) {
-        if let Some(cpus) = self.spaces.get_mut(usize::from(space)) {
-            cpus.remove(cpu);
+    /// No thread runs on `cpu` any more.
+    fn leave(&mut self, cpu: u32) {
+        for &space in self.cpus[cpu as usize].spaces() {
+            self.spaces[usize::from(space)].remove(cpu);
         }
         self.cpus[cpu as usize].leave();
+        self.emptied.insert(cpu);
     }
 
     /// Copies `pages` base pages from one node to another: nanoseconds for all of them at the load

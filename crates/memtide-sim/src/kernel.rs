@@ -18,12 +18,15 @@ mod aging;
 pub mod balance;
 mod by_samples;
 mod check;
+pub mod contents;
 mod error;
+mod events;
 mod fault;
 mod frames;
 mod hint_fault;
 mod hint_scan;
 mod kmigrated;
+mod lazy;
 mod lru;
 pub mod migrate;
 mod page_view;
@@ -32,6 +35,7 @@ mod populate;
 mod reclaim;
 mod shrink;
 mod spaces;
+mod storage;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -40,16 +44,18 @@ mod tests;
 pub use check::Violation;
 pub use error::KernelError;
 pub use frames::{Frames, NO_FRAME};
+pub use lazy::{Cpus, Lazy, Omit};
 pub use lru::Lists;
 pub use spaces::{File, Mappings, Region, Regions};
 
-use crate::config::Configuration;
+use crate::config::{Bound, Configuration, Luf};
 use crate::hardware::{Hardware, Sample};
-use crate::page::{Flags, MAX_NODES, Pte, Slot};
+use crate::page::{Flags, Frame, MAX_NODES, Pte, Slot};
 use crate::result::Overhead;
 use crate::rng::Rng;
 use crate::spec::{Costs, MachineSpec};
 use crate::workload::Plan;
+use contents::Contents;
 use memtide_core::mempolicy::{Machine, Weights};
 use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
@@ -113,6 +119,11 @@ pub struct Kernel {
     pub rng: Rng,
     /// NUMA balancing's and promotion's state.
     pub balance: balance::Balance,
+    /// Lazy flushing, if on.
+    pub lazy: Option<Box<Lazy>>,
+    /// What frames hold, if accesses are checked.
+    pub contents: Option<Box<Contents>>,
+    storage: storage::Storage,
     reclaim: reclaim::Reclaim,
     aging: aging::Aging,
     placing: place::Placing,
@@ -141,6 +152,13 @@ impl Kernel {
         Ok(Kernel {
             ptes: vec![Pte::default(); regions.slots() as usize],
             balance: balance::Balance::new(spec, &regions, plan, configuration, scale)?,
+            lazy: match (configuration.luf, configuration.bound) {
+                (Some(luf), None) => Some(Box::new(Lazy::new(luf == Luf::Zones))),
+                _ => None,
+            },
+            contents: (configuration.check && configuration.bound != Some(Bound::Oracle))
+                .then(|| Box::new(Contents::new(&regions, frames.end()))),
+            storage: storage::Storage::new(spec),
             reclaim: reclaim::Reclaim::new(),
             aging: aging::Aging::new(),
             counters: Counters::ZERO,
@@ -201,6 +219,12 @@ impl Kernel {
         self.kmigrated(hw, now_ns, dt_ns);
         self.act_on_samples(hw, now_ns);
         self.check_if_small();
+    }
+
+    /// Whether files are read from a device.
+    #[must_use]
+    pub fn has_storage(&self) -> bool {
+        self.storage.exists()
     }
 
     /// Adds to a counter.

@@ -1,5 +1,6 @@
 //! What a run leaves: times, counters, costs by cause, and series over time.
 
+use crate::scenario::PublishedTlb;
 use memtide_core::vmstat::Counters;
 use serde::Serialize;
 
@@ -22,6 +23,11 @@ pub struct Overhead {
     pub migration_wait_ns: u64,
     /// Allocations that had to reclaim.
     pub direct_reclaim_ns: u64,
+    /// Flushes that lazy flushing made before memory was used or because an event could not wait; they
+    /// are part of `shootdown_ns`.
+    pub lazy_flush_ns: u64,
+    /// Waiting for a storage device.
+    pub storage_ns: u64,
     /// Sampler interrupts.
     pub sampler_ns: u64,
     /// Recording samples.
@@ -47,8 +53,20 @@ pub struct RunResult {
     pub counters: Counters,
     /// Shootdown interrupts received, times S.
     pub tlb_shootdowns: u64,
-    /// TLB misses of both levels, times S.
+    /// Flushes that CPUs made, their own and those they were interrupted for, times S.
+    pub tlb_flushes: u64,
+    /// TLB misses of both levels, times S: of loads, stores and instruction fetches.
     pub tlb_misses: u64,
+    /// Of them, loads.
+    pub dtlb_load_misses: u64,
+    /// Stores.
+    pub dtlb_store_misses: u64,
+    /// Fetches.
+    pub itlb_misses: u64,
+    /// What lazy unmap flush did, times S; `None` if it was off.
+    pub luf: Option<LufCounts>,
+    /// What the check of every access found; `None` if it was off.
+    pub checked: Option<Checked>,
     /// Costs by cause.
     pub overhead: Overhead,
     /// What NUMA balancing cost, and what it moved.
@@ -93,6 +111,50 @@ pub struct BalancingCause {
     pub events: u64,
     /// How long in all.
     pub ns: u64,
+}
+
+impl RunResult {
+    /// What TLBs did, as documents count it.
+    #[must_use]
+    pub fn tlb(&self) -> PublishedTlb {
+        PublishedTlb {
+            shootdowns: self.tlb_shootdowns,
+            flushes: self.tlb_flushes,
+            dtlb_load_misses: self.dtlb_load_misses,
+            dtlb_store_misses: self.dtlb_store_misses,
+            itlb_misses: self.itlb_misses,
+        }
+    }
+}
+
+/// What lazy unmap flush did, in events of the real machine (times S).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LufCounts {
+    /// Pages unmapped whose flush was put off.
+    pub deferred: u64,
+    /// Pages that had to be flushed at once because memory was short.
+    pub paused: u64,
+    /// Pages that had to be flushed at once because they were not fit, by why.
+    pub refused: std::collections::BTreeMap<String, u64>,
+    /// Flushes because a page was about to be used.
+    pub at_use: u64,
+    /// Pages used whose flush was done already.
+    pub satisfied: u64,
+    /// Generations that flushes of others did for nothing.
+    pub covered: u64,
+    /// Flushes that could not wait, by cause.
+    pub forced: std::collections::BTreeMap<String, u64>,
+}
+
+/// What the check of every access found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Accesses looked at, as they were simulated (not times S).
+    pub accesses: u64,
+    /// Of them, those that found content that is not the page's.
+    pub wrong: u64,
+    /// The first of these, in words.
+    pub first: Option<String>,
 }
 
 /// A workload's own score.

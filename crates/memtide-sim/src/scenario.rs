@@ -15,7 +15,7 @@ pub mod reproduction;
 mod run;
 mod shipped;
 
-pub use published::{Figure, Mark, Published, PublishedBalancing};
+pub use published::{Figure, Mark, Published, PublishedBalancing, PublishedTlb};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
 };

@@ -29,6 +29,19 @@ pub struct MachineSpec {
     pub min_free_bytes: u64,
     /// `vm.watermark_scale_factor`.
     pub watermark_scale_factor: u64,
+    /// What files are read from; `None`: reading takes no longer than filling a page.
+    pub storage: Option<StorageSpec>,
+}
+
+/// A storage device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StorageSpec {
+    /// From a request to its first byte.
+    pub latency_ns: f64,
+    /// What it delivers to all readers together.
+    pub bytes_per_s: f64,
+    /// Bytes that are read at once, of a file that is read in order.
+    pub readahead_bytes: u64,
 }
 
 /// A node.

@@ -10,6 +10,7 @@
 
 mod about;
 mod checks;
+mod inference;
 mod list;
 mod pace;
 mod page_count;
@@ -27,6 +28,7 @@ mod two_set;
 mod xsbench;
 mod zipf;
 
+pub use inference::InferenceSpec;
 pub use page_count::PageCountSpec;
 pub use phases::PhasesSpec;
 pub use places::Places;
@@ -91,6 +93,20 @@ impl Access {
     #[must_use]
     pub fn is_streaming(self) -> bool {
         self.0 >> 46 & 1 == 1
+    }
+
+    /// An instruction fetch from `line` of `slot`.
+    #[inline]
+    #[must_use]
+    pub fn fetch(slot: Slot, line: u32) -> Access {
+        Access(Access::new(slot, line, 1, false).0 | 1 << 47)
+    }
+
+    /// What kind of translation it needs: 0 for a load, 1 for a store, 2 for a fetch.
+    #[inline]
+    #[must_use]
+    pub fn translation(self) -> usize {
+        (self.0 >> 45 & 1 | self.0 >> 46 & 2) as usize
     }
 
     /// How many lines.
@@ -176,6 +192,8 @@ pub struct RegionPlan {
     pub bandwidth: bool,
     /// Given back at this time of the measured run (the memory eater's end).
     pub freed_at_ns: Option<u64>,
+    /// Its file changes without the kernel taking part, as one of a network file system does.
+    pub foreign: bool,
 }
 
 /// A thread.
@@ -267,6 +285,8 @@ pub enum WorkloadSpec {
     ScanOverHot(ScanOverHotSpec),
     /// Each address comes from the one before.
     PointerChase(PointerChaseSpec),
+    /// Language models that are read layer after layer for each token.
+    Inference(InferenceSpec),
     /// Recorded accesses again.
     Trace(TraceSpec),
 }
@@ -318,6 +338,7 @@ macro_rules! each_program {
             Program::Phases($program) => $do,
             Program::ScanOverHot($program) => $do,
             Program::PointerChase($program) => $do,
+            Program::Inference($program) => $do,
             Program::Trace($program) => $do,
         }
     };
@@ -337,6 +358,7 @@ enum Program {
     Phases(phases::Phases),
     ScanOverHot(scan_over_hot::ScanOverHot),
     PointerChase(pointer_chase::PointerChase),
+    Inference(inference::Inference),
     Trace(trace::Trace),
 }
 
@@ -388,6 +410,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => spec.check(places),
             WorkloadSpec::ScanOverHot(spec) => spec.check(places),
             WorkloadSpec::PointerChase(spec) => spec.check(places),
+            WorkloadSpec::Inference(spec) => spec.check(places),
             WorkloadSpec::Trace(spec) => spec.check(places),
         }
     }
@@ -443,6 +466,7 @@ impl WorkloadSpec {
             WorkloadSpec::PointerChase(spec) => {
                 wrap(spec.build(places, scale), Program::PointerChase)
             }
+            WorkloadSpec::Inference(spec) => wrap(spec.build(places, scale), Program::Inference),
             WorkloadSpec::Trace(spec) => wrap(spec.build(places, scale, rows), Program::Trace),
         };
         Workload { plan, program }

@@ -9,6 +9,7 @@ fn small_scale(scenario: &Scenario) -> u32 {
         // Of a machine with 8 GiB of DRAM less would leave nothing.
         "zipf-drift" | "phases" | "scan-over-hot" | "pointer-chase" => 2048,
         "mlc-interleave" | "stream-interleave" => 1024,
+        "luf-llama" => 4096,
         _ => 16_384,
     }
 }
@@ -19,6 +20,7 @@ fn compared(scenario: &Scenario, jobs: usize, seed: u64) -> Comparison {
         scale: Some(small_scale(scenario)),
         jobs,
         only: Vec::new(),
+        check: false,
     };
     run(scenario, &options, &Quiet).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -61,6 +63,7 @@ scenarios! {
     numab_bind_pmbench "numab-bind-pmbench",
     ibs_two_node "ibs-two-node",
     sockets "sockets",
+    luf_llama "luf-llama",
 }
 
 #[test]

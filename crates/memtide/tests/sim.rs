@@ -181,6 +181,18 @@ fn a_run_prints_tables_and_writes_what_was_asked_for() {
 }
 
 #[test]
+fn every_access_can_be_checked() {
+    let printed = prints(&["run", &tiny(), "--check", "--only", "scans, precise"]);
+    let line = printed.lines().find(|line| line.starts_with("Checked: "));
+    // Two threads of two million accesses.
+    assert_eq!(
+        line,
+        Some("Checked: all of 4,000,000 simulated accesses found their page's newest content."),
+        "{printed}"
+    );
+}
+
+#[test]
 fn what_is_not_asked_for_is_not_run() {
     let printed = prints(&[
         "run",
@@ -439,6 +451,7 @@ fn the_format_of_scenarios_is_documented() {
         "[[configuration]]\n[configuration.samples]",
         "[[published]]",
         "[[published]]\n[published.balancing]",
+        "[[published]]\n[published.tlb]",
     ] {
         known.extend(known_keys(&scenario, &format!("{head}{table}\nzzz = 1\n")));
     }
@@ -447,6 +460,7 @@ fn the_format_of_scenarios_is_documented() {
         "",
         "[cpu]",
         "[costs]",
+        "[storage]",
         "[[node]]",
         "[[node]]\n[node.loaded]",
     ] {
@@ -500,7 +514,7 @@ fn the_example_in_the_guide_is_a_scenario() {
 #[test]
 fn the_schemas_are_documented() {
     for (section, arguments) in [
-        ("sim run", &["run", &tiny(), "--json", "-"][..]),
+        ("sim run", &["run", &tiny(), "--check", "--json", "-"][..]),
         ("sim list", &["list", "--json"]),
         ("sim explain", &["explain", &tiny(), "--json"]),
     ] {
@@ -524,10 +538,14 @@ fn the_schemas_are_documented() {
     }
 }
 
-/// The keys of a document. Counters and mappings are named by others.
+/// The keys of a document. Counters, mappings and causes are named by others.
 fn collect_keys(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
     match value {
-        Value::Object(fields) if !path.ends_with(".counters") && !path.ends_with(".pages") => {
+        Value::Object(fields)
+            if ![".counters", ".pages", ".luf.refused", ".luf.forced"]
+                .iter()
+                .any(|end| path.ends_with(end)) =>
+        {
             for (name, value) in fields {
                 let dot = if path.is_empty() { "" } else { "." };
                 let path = format!("{path}{dot}{name}");

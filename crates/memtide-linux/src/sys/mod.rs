@@ -7,8 +7,8 @@
 //! same number means different things in different calls.
 #![allow(unsafe_code)]
 
-pub mod huge_pages;
 pub mod file_map;
+pub mod huge_pages;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod node_memory;

@@ -1,7 +1,7 @@
 //! A configuration from its part of a scenario's file.
 
 use super::words::in_words;
-use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate};
 use crate::text::{Source, TextError};
 use crate::units::{Nanos, Rate};
 use memtide_core::access::{Source as AccessSource, SourceSet};
@@ -31,6 +31,8 @@ pub(crate) struct ConfigurationText {
     rate_limit: Option<Rate>,
     bind_balancing: Option<bool>,
     samples: Option<Spanned<SamplesText>>,
+    luf: Option<bool>,
+    luf_zones: Option<Spanned<bool>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -149,6 +151,15 @@ impl ConfigurationText {
             made.rate_limit_mbps = (bytes_per_s / f64::from(1 << 20)).round().max(1.0) as u64;
         }
         made.bind_balancing = self.bind_balancing.unwrap_or(false);
+        made.luf = match (self.luf, &self.luf_zones) {
+            (Some(true), Some(zones)) if *zones.get_ref() => Some(Luf::Zones),
+            (Some(true), _) => Some(Luf::Machine),
+            (_, Some(zones)) if *zones.get_ref() => {
+                let what = "luf_zones: without luf nothing is put off; add luf = true";
+                return Err(source.error(zones.span(), what));
+            }
+            _ => None,
+        };
         if let Some(text) = &self.pghot {
             let error = |what: String| source.error(text.span(), &format!("pghot: {what}"));
             made.pghot = Some(pghot(text.get_ref()).map_err(error)?);

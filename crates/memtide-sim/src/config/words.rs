@@ -1,6 +1,6 @@
 //! What a configuration means, in plain words, from its settings.
 
-use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
 
@@ -37,6 +37,13 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
                 .to_owned(),
         );
     }
+    match configuration.luf {
+        Some(Luf::Machine) => sentences.push(LAZY.to_owned()),
+        Some(Luf::Zones) => {
+            sentences.push(format!("{LAZY} Each node keeps its own account of that."))
+        }
+        None => {}
+    }
     if !configuration.demotion {
         sentences
             .push("Cold pages are not demoted: memory that runs short is reclaimed.".to_owned());
@@ -46,6 +53,9 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
     }
     sentences.join(" ")
 }
+
+const LAZY: &str = "Lazy unmap flush: pages that were mapped read-only are taken away without an \
+    interrupt to anybody; CPUs forget them when their memory is about to be used again.";
 
 fn balancing(configuration: &Configuration) -> &'static str {
     match (configuration.numa_balancing, &configuration.pghot) {

@@ -20,6 +20,7 @@ use crate::hardware::llc::{Llc, Place};
 use crate::hardware::tlb::{Found, Translation};
 use crate::hardware::{Sample, ServedBy};
 use crate::kernel::Fault;
+use crate::kernel::contents::Contents;
 use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte};
 use crate::workload::Access;
 use branches::prefetch_read_data;
@@ -142,8 +143,8 @@ pub struct Seen {
 pub struct Tally {
     /// Accesses made.
     pub accesses: u64,
-    /// TLB misses.
-    pub tlb_misses: u64,
+    /// TLB misses of loads, stores and fetches.
+    pub tlb_misses: [u64; 3],
     /// Data lines that memory served, by node: for loads, and for stores, which write them back later.
     pub missed: [[u64; 2]; MAX_NODES],
     /// Lines of page tables that memory served, by node.
@@ -166,7 +167,7 @@ impl Default for Tally {
     fn default() -> Tally {
         Tally {
             accesses: 0,
-            tlb_misses: 0,
+            tlb_misses: [0; 3],
             missed: [[0; 2]; MAX_NODES],
             walked: [0; MAX_NODES],
             streamed: [0; MAX_NODES],
@@ -262,6 +263,8 @@ pub struct Path<'a> {
     pub thread: u32,
     /// For samples.
     pub cpu_number: u32,
+    /// What frames hold, if accesses are checked.
+    pub contents: Option<&'a mut Contents>,
 }
 
 impl Path<'_> {
@@ -306,6 +309,9 @@ impl Path<'_> {
                 true => self.translate::<CACHE, true>(rest, ahead),
             };
             let rest = &rest[..count];
+            if self.contents.is_some() {
+                self.check(rest, ahead);
+            }
             let cost = self.charge::<CACHE, SHARED>(rest, ahead);
             if count > 0 {
                 self.tally.typical_ps = cost / count as u64;
@@ -330,7 +336,7 @@ impl Path<'_> {
         let ptes = &mut *self.ptes;
         let tlb = &mut self.cpu.tlb;
         let cache = &*self.cache;
-        let (mut count, mut misses) = (0, 0);
+        let (mut count, mut misses) = (0, [0u64; 3]);
         let mut fault = None;
         for access in accesses.iter().take(DISTANCE) {
             fetch(ptes, access.slot() as usize);
@@ -346,7 +352,7 @@ impl Path<'_> {
             let walked = if huge { Step::WALK_HUGE } else { Step::WALK };
             let found = match tlb.find(head, huge) {
                 Found::Nothing => walk(&mut ptes[head as usize], access.store()).map(|entry| {
-                    misses += 1;
+                    misses[access.translation()] += 1;
                     tlb.insert(head, huge, entry);
                     (entry, walked)
                 }),
@@ -375,8 +381,23 @@ impl Path<'_> {
             }
             count += 1;
         }
-        self.tally.tlb_misses += misses;
+        for (sum, more) in self.tally.tlb_misses.iter_mut().zip(misses) {
+            *sum += more;
+        }
         (count, fault)
+    }
+
+    /// Between the two: whether each access finds what it should.
+    #[cold]
+    #[inline(never)]
+    fn check(&mut self, accesses: &[Access], ahead: &Ahead) {
+        let who = (self.thread, self.cpu_number);
+        let Some(contents) = &mut self.contents else {
+            return;
+        };
+        for (access, step) in accesses.iter().zip(&ahead.steps) {
+            contents.access(who, access.slot(), step.frame(), access.is_write());
+        }
     }
 
     /// Second pass: caches, memory, sampler. Returns the time.

@@ -2,9 +2,11 @@
 
 use super::series::{Heat, Totals};
 use super::{PS, Run, Source};
+use crate::kernel::Lazy;
 use crate::page::MAX_NODES;
-use crate::result::{Balancing, BalancingCause, Overhead, Placed, RunResult};
+use crate::result::{Balancing, BalancingCause, Checked, LufCounts, Overhead, Placed, RunResult};
 use memtide_core::balancing::sampled::Cause;
+use memtide_core::lazy_flush::Cause;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
 
@@ -96,7 +98,17 @@ impl<W: Source> Run<W> {
             score: None,
             counters,
             tlb_shootdowns: self.hw.counters.tlb_shootdowns * s,
-            tlb_misses: self.tally.tlb_misses * s,
+            tlb_flushes: self.hw.counters.cpu_flushes * s,
+            tlb_misses: self.tally.tlb_misses.iter().sum::<u64>() * s,
+            dtlb_load_misses: self.tally.tlb_misses[0] * s,
+            dtlb_store_misses: self.tally.tlb_misses[1] * s,
+            itlb_misses: self.tally.tlb_misses[2] * s,
+            luf: self.kernel.lazy.as_ref().map(|lazy| luf_counts(lazy, s)),
+            checked: self.kernel.contents.as_ref().map(|contents| Checked {
+                accesses: contents.checked(),
+                wrong: contents.wrong(),
+                first: contents.first().map(|stale| stale.to_string()),
+            }),
             overhead: self.overhead(),
             balancing: self.balancing(seconds),
             accesses: self.tally.accesses,
@@ -172,11 +184,36 @@ impl<W: Source> Run<W> {
             shootdown_ns: (o.shootdown_ns + self.hw.counters.shootdown_ns) * s,
             migration_wait_ns: o.migration_wait_ns * s,
             direct_reclaim_ns: o.direct_reclaim_ns * s,
+            lazy_flush_ns: o.lazy_flush_ns * s,
+            storage_ns: o.storage_ns * s,
             sampler_ns: (o.sampler_ns + self.tally.samples * interrupt_ns) * s,
             sample_work_ns: o.sample_work_ns * s,
             kmigrated_ns: o.kmigrated_ns * s,
             kswapd_ns: o.kswapd_ns * s,
             page_table_scan_ns: o.page_table_scan_ns * s,
         }
+    }
+}
+
+/// Lazy flushing's counts, times `s`; causes and reasons that never occurred are left out.
+fn luf_counts(lazy: &Lazy, s: u64) -> LufCounts {
+    let tally = lazy.tally();
+    let counted = |(_, count): &(String, u64)| *count > 0;
+    let forced = Cause::ALL.iter().zip(tally.forced);
+    let refused = lazy.refusals();
+    LufCounts {
+        deferred: tally.deferred * s,
+        paused: tally.refused * s,
+        refused: refused
+            .map(|(why, count)| (why.to_string(), count * s))
+            .filter(counted)
+            .collect(),
+        at_use: tally.at_use * s,
+        satisfied: tally.satisfied * s,
+        covered: tally.covered * s,
+        forced: forced
+            .map(|(cause, count)| (cause.name().to_owned(), count * s))
+            .filter(counted)
+            .collect(),
     }
 }

@@ -65,7 +65,12 @@ impl<W: Source> Run<W> {
     pub(super) fn run_threads(&mut self, end_ps: u64) -> Result<(), KernelError> {
         self.renew_order();
         let order = std::mem::take(&mut self.order);
-        for (cpu, threads) in &order {
+        // Who comes first is first at a storage device: that must not be the same one for ever.
+        let first = match self.kernel.has_storage() {
+            true => self.quanta as usize % order.len().max(1),
+            false => 0,
+        };
+        for (cpu, threads) in order[first..].iter().chain(&order[..first]) {
             let share = QUANTUM_NS * PS / threads.len() as u64;
             let mut from_ps = self.now_ps;
             // With several threads another one is first each time.
@@ -210,7 +215,7 @@ impl<W: Source> Run<W> {
                     }
                     Filled::Done => {
                         thread.state = State::Done;
-                        self.hw.end_thread(index as u32, thread.plan.space);
+                        self.hw.end_thread(index as u32);
                         break;
                     }
                 }
@@ -233,6 +238,7 @@ impl<W: Source> Run<W> {
                 tally: &mut self.tally,
                 thread: index as u32,
                 cpu_number: cpu,
+                contents: kernel.contents.as_deref_mut(),
             };
             let accesses = &thread.batch[..thread.end];
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);

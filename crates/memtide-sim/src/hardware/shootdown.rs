@@ -3,7 +3,11 @@
 //! The CPU that changes a page table interrupts all others on which the space ran, and waits. It pays
 //! for sending and a little for each receiver; a receiver loses the time of its handler, which the
 //! engine takes from whatever thread runs there next. More than [`FULL_FLUSH_PAGES`] pages are not
-//! flushed one by one: everything of the space goes, as in the kernel.
+//! flushed one by one: everything of the space goes, as in the kernel. Batches of unmaps, of whatever
+//! spaces, end with one flush of everything on the CPUs that run one of them.
+//!
+//! Only a CPU that runs the space is interrupted. One that ran it before and kept its translations drops
+//! them when it comes back.
 
 use super::Hardware;
 use crate::page::Slot;
@@ -19,6 +23,22 @@ pub const MAX_CPUS: usize = 512;
 pub struct CpuSet([u64; MAX_CPUS / 64]);
 
 impl CpuSet {
+    /// Adds all of another.
+    pub fn add(&mut self, other: &CpuSet) {
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(own, more)| *own |= more);
+    }
+
+    /// Takes all of another out.
+    pub fn subtract(&mut self, other: &CpuSet) {
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(own, less)| *own &= !less);
+    }
+
     /// Adds a CPU.
     pub fn insert(&mut self, cpu: u32) {
         self.0[cpu as usize / 64] |= 1 << (cpu % 64);
@@ -68,33 +88,81 @@ impl Hardware {
         if slots.is_empty() {
             return 0;
         }
-        self.forget_pages(space, slots);
-        self.interrupt(space, from_cpu)
+        let running = self.forget(space, slots);
+        self.interrupt(running, from_cpu)
     }
 
     /// The same without interrupts: for a flush that stands for less than one of the real machine.
     pub fn forget_pages(&mut self, space: u16, slots: &[Slot]) {
-        for cpu in self.cpus_of_space(space).iter() {
-            let cpu = &mut self.cpus[cpu as usize];
-            match slots.len() > FULL_FLUSH_PAGES {
-                true => cpu.flush_space(space),
-                false => slots.iter().for_each(|&slot| cpu.tlb.flush_page(slot)),
+        self.forget(space, slots);
+    }
+
+    fn forget(&mut self, space: u16, slots: &[Slot]) -> CpuSet {
+        let running = self.reach(space);
+        for cpu in running.iter() {
+            let own = &mut self.cpus[cpu as usize];
+            if slots.len() > FULL_FLUSH_PAGES {
+                if own.flush_space(space, &self.space_of) {
+                    self.emptied.insert(cpu);
+                }
+            } else {
+                slots.iter().for_each(|&slot| own.tlb.flush_page(slot));
             }
         }
+        running
     }
 
     /// Makes every CPU of `space` forget all of it.
     pub fn flush_space(&mut self, space: u16, from_cpu: Option<u32>) -> u64 {
-        for cpu in self.cpus_of_space(space).iter() {
-            self.cpus[cpu as usize].flush_space(space);
+        let running = self.reach(space);
+        for cpu in running.iter() {
+            if self.cpus[cpu as usize].flush_space(space, &self.space_of) {
+                self.emptied.insert(cpu);
+            }
         }
-        self.interrupt(space, from_cpu)
+        self.interrupt(running, from_cpu)
     }
 
-    /// Interrupts the CPUs of `space` except the caller's.
-    fn interrupt(&mut self, space: u16, from_cpu: Option<u32>) -> u64 {
+    /// Makes these CPUs forget everything, in one flush: what ends a batch of unmaps of many spaces.
+    pub fn flush_cpus(&mut self, cpus: CpuSet, from_cpu: Option<u32>) -> u64 {
+        if cpus.is_empty() {
+            return 0;
+        }
+        for cpu in cpus.iter() {
+            self.cpus[cpu as usize].tlb.flush_all();
+            self.emptied.insert(cpu);
+        }
+        self.interrupt(cpus, from_cpu)
+    }
+
+    /// The CPUs that run `space` now, which must be interrupted for a flush. Those that only kept
+    /// translations of it forget them: a CPU compares the space's number of flushes when it comes back
+    /// to it, and drops what it has if it missed one. As nothing looks there meanwhile, that is done
+    /// here.
+    pub fn reach(&mut self, space: u16) -> CpuSet {
+        let mut running = self.cpus_of_space(space);
+        for cpu in running.iter() {
+            let own = &mut self.cpus[cpu as usize];
+            if !own.runs(space) {
+                if own.forget(space, &self.space_of) {
+                    self.emptied.insert(cpu);
+                }
+                running.remove(cpu);
+                self.spaces[usize::from(space)].remove(cpu);
+            }
+        }
+        running
+    }
+
+    /// The CPUs that forgot everything, whoever asked for it, since this was asked last.
+    pub fn take_emptied(&mut self) -> CpuSet {
+        std::mem::take(&mut self.emptied)
+    }
+
+    /// Interrupts `cpus` except the caller's.
+    fn interrupt(&mut self, mut cpus: CpuSet, from_cpu: Option<u32>) -> u64 {
         self.counters.tlb_flushes += 1;
-        let mut cpus = self.cpus_of_space(space);
+        self.counters.cpu_flushes += u64::from(cpus.len());
         if let Some(cpu) = from_cpu {
             cpus.remove(cpu);
         }

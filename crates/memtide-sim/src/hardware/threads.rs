@@ -141,14 +141,14 @@ impl Hardware {
         may
     }
 
-    /// A thread has made its last access: its CPU is idle, and no longer interrupted for `space`
-    /// unless another thread of it runs there.
-    pub fn end_thread(&mut self, thread: u32, space: u16) {
+    /// A thread has made its last access: its CPU is idle, and no longer interrupted, unless another
+    /// thread runs there.
+    pub fn end_thread(&mut self, thread: u32) {
         let cpu = self.cpu_of_thread(thread);
         self.threads.places[thread as usize].done = true;
         self.threads.add_load(&self.cpus, cpu, -1);
         if self.threads.load[cpu as usize] == 0 {
-            self.leave_space(space, cpu);
+            self.leave(cpu);
         }
     }
 }

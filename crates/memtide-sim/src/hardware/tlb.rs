@@ -332,6 +332,22 @@ impl Tlb {
         }
     }
 
+    /// Forgets the base and huge pages of which `forget` says so.
+    pub fn flush_where(&mut self, forget: impl Fn(Slot) -> bool) {
+        if self.flush_pending {
+            return;
+        }
+        let gone: Vec<(Slot, bool)> = self
+            .entries()
+            .filter(|&(slot, ..)| forget(slot))
+            .map(|(slot, huge, _)| (slot, huge))
+            .collect();
+        for (slot, huge) in gone {
+            let (tag, index) = tagged(slot, huge);
+            self.second.remove(tag, index);
+        }
+    }
+
     /// Points all entries to where their pages are now.
     pub fn follow(&mut self, ptes: &[Pte]) {
         let tags = self.second.tags.iter().flat_map(|set| &set.0);

@@ -5,12 +5,14 @@
 //! gets a frame too; the kernel's shared page of zeros is not simulated, since no benchmark measures
 //! it.) A file's page is read into the page cache if it is not there, and mapped: read-only, unless
 //! this is a store through a shared mapping. The first store through a shared mapping makes the page
-//! dirty; the first through a private one copies it into an anonymous page of the mapping's own.
+//! dirty; the first through a private one copies it into an anonymous page of the mapping's own. Either
+//! way translations that were not flushed yet have to go first.
 
 use super::{Kernel, KernelError, Who};
 use crate::hardware::Hardware;
 use crate::page::{Flags, Frame, HUGE_PAGES, Pte, Slot};
 use crate::workload::Kind;
+use memtide_core::lazy_flush::Cause;
 use memtide_core::vmstat::Counter;
 
 impl Kernel {
@@ -78,6 +80,9 @@ impl Kernel {
                 ns += work;
                 reclaim_ns = reclaim;
             } else {
+                if cached {
+                    ns += self.force_flush(hw, Cause::TurnedWritable, Some(who.cpu));
+                }
                 let used = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::ACCESSED);
                 self.ptes[head as usize].set(used);
                 if let Some(owner) = self.owner(slot) {
@@ -103,6 +108,7 @@ impl Kernel {
             if let Some(frame) = frame {
                 self.count(Counter::ThpFaultAlloc, 1);
                 self.map_huge(region, head, frame, write);
+                self.note_cleared(frame, head, HUGE_PAGES);
                 return Ok((ns, self.clear(hw, frame, HUGE_PAGES)));
             }
             self.count(Counter::ThpFaultFallback, 1);
@@ -111,6 +117,7 @@ impl Kernel {
         let (frame, ns) = self.place_by_index(hw, who, region, index, false)?;
         let frame = frame.expect("a base page or an error");
         self.map_own(region, slot, frame, write);
+        self.note_cleared(frame, slot, 1);
         Ok((ns, self.clear(hw, frame, 1)))
     }
 
@@ -153,7 +160,8 @@ impl Kernel {
         flags
     }
 
-    /// An anonymous copy of a private file page, in the mapping's own name.
+    /// An anonymous copy of a private file page, in the mapping's own name. CPUs that still read the
+    /// file's page where it was, through translations that were not flushed, would miss the store.
     fn map_private_copy(
         &mut self,
         hw: &mut Hardware,
@@ -162,11 +170,17 @@ impl Kernel {
         slot: Slot,
     ) -> Result<(u64, u64), KernelError> {
         let (cached, mut reclaim_ns, mut ns) = self.cache(hw, who, region, slot)?;
+        ns += self.force_flush(hw, Cause::TurnedWritable, Some(who.cpu));
         let index = self.interleave_index(slot);
         let (frame, more_ns) = self.place_by_index(hw, who, region, index, false)?;
         let frame = frame.expect("a base page or an error");
         reclaim_ns += more_ns;
         self.map_own(region, slot, frame, true);
+        if let Some(contents) = &mut self.contents {
+            let from = self.ptes[cached as usize];
+            let there = from.has_any(Flags::PRESENT.with(Flags::MIGRATING));
+            contents.copied_own(there.then(|| from.frame()), frame, slot);
+        }
         let from = self.ptes[cached as usize].node();
         ns += hw.copy_pages(from, self.ptes[slot as usize].node(), 1);
         Ok((reclaim_ns, ns))
@@ -181,7 +195,10 @@ impl Kernel {
         slot: Slot,
         write: bool,
     ) -> Result<(u64, u64), KernelError> {
-        let (cached, reclaim_ns, ns) = self.cache(hw, who, region, slot)?;
+        let (cached, reclaim_ns, mut ns) = self.cache(hw, who, region, slot)?;
+        if write {
+            ns += self.force_flush(hw, Cause::TurnedWritable, Some(who.cpu));
+        }
         let page = self.ptes[cached as usize];
         let mut flags = Flags::ACCESSED;
         if write {
@@ -214,11 +231,61 @@ impl Kernel {
         self.count(Counter::Pgmajfault, 1);
         let (frame, reclaim_ns) = self.place_by_turn(hw, who, region)?;
         let frame = frame.expect("a base page or an error");
+        let ns = self.read_page(hw, own, frame);
+        let (ahead, flush_ns) = self.read_ahead(hw, who, region, own);
+        let wait_ns = self.storage.read(who.now_ns, 1 + ahead, self.scale);
+        self.overhead.storage_ns += wait_ns;
+        Ok((own, reclaim_ns + flush_ns + wait_ns, ns))
+    }
+
+    /// Fills a frame with a file's page; what that costs the reader beside waiting for storage.
+    fn read_page(&mut self, hw: &mut Hardware, own: Slot, frame: Frame) -> u64 {
         let node = self.frames.node_of(frame);
         self.ptes[own as usize] = Pte::present(frame, node, Flags(0));
         self.frames.set_owner(frame, own);
         self.add_new(own);
-        Ok((own, reclaim_ns, self.clear(hw, frame, 1)))
+        if let Some(contents) = &mut self.contents {
+            contents.read(frame, own);
+        }
+        match self.storage.exists() {
+            // The device writes to memory, beside the CPU.
+            true => {
+                hw.clear_pages(node, 1);
+                self.costs.clear_page_ns as u64
+            }
+            false => self.clear(hw, frame, 1),
+        }
+    }
+
+    /// Reads the pages behind `own` too, as far as the device's window reaches and there is room without
+    /// reclaim; how many, and what flushes for their frames cost.
+    fn read_ahead(&mut self, hw: &mut Hardware, who: &Who, region: usize, own: Slot) -> (u64, u64) {
+        let more = self.storage.readahead_pages() / self.scale;
+        if more <= 1 {
+            return (0, 0);
+        }
+        let file = self.regions.get(region).file.expect("a mapping of a file");
+        let file = &self.regions.files()[file];
+        let end = (own + more).min(file.base + file.pages);
+        let (mut read, mut ns) = (0, 0);
+        for page in own + 1..end {
+            if self.ptes[page as usize].has_any(Flags::PRESENT.with(Flags::MIGRATING)) {
+                break;
+            }
+            let Some((frame, flush_ns)) = self.place_if_room(hw, who, region) else {
+                break;
+            };
+            self.read_page(hw, page, frame);
+            read += 1;
+            ns += flush_ns;
+        }
+        (read, ns)
+    }
+
+    fn note_cleared(&mut self, frame: Frame, slot: Slot, pages: u32) {
+        if let Some(contents) = &mut self.contents {
+            (0..pages).for_each(|page| contents.cleared(frame + page, slot + page));
+        }
     }
 
     /// What filling new pages costs.

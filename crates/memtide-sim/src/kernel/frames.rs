@@ -11,8 +11,13 @@
 //! are not free to the watermarks, as in the kernel. Where a node is so small that all lists together
 //! could hold more than a hundredth of it, there are none.
 //!
+//! Frames whose old translations were not flushed yet (`lazy.rs`) wait apart, first in, first out, and
+//! are handed out after all others, so that most are flushed by the way before their turn comes. They
+//! count as free. When they are flushed they can go back to their blocks.
+//!
 //! Three words a frame: the owner's slot plus one (0: none) and two links. Links 0 is no frame: frames
-//! below [`FIRST_FRAME`] are never handed out, and some of them are the ends of LRU lists.
+//! below [`FIRST_FRAME`] are never handed out, and some of them are the ends of LRU lists. A free frame's
+//! first link is its stamp: what has to be flushed before the frame is used.
 
 mod blocks;
 
@@ -20,6 +25,7 @@ use super::error::KernelError;
 use crate::page::{Frame, HUGE_PAGES, MAX_NODES, Slot};
 use crate::spec::MachineSpec;
 use memtide_core::demotion::Watermarks;
+use memtide_core::lazy_flush::Stamp;
 use memtide_core::pages::NodeSpace;
 use memtide_core::units::NodeId;
 
@@ -33,6 +39,8 @@ const BATCH: u32 = 32;
 const OWNER: usize = 0;
 const PREVIOUS: usize = 1;
 const NEXT: usize = 2;
+/// Of a free frame.
+const STAMP: usize = PREVIOUS;
 
 /// All frames of the machine.
 pub struct Frames {
@@ -69,6 +77,15 @@ struct Node {
     blocks_end: u32,
     batch: u32,
     cpu_lists: Vec<CpuList>,
+    waiting: Waiting,
+}
+
+/// Free frames with a stamp, the oldest first.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    head: Frame,
+    tail: Frame,
+    frames: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -206,6 +223,35 @@ impl Frames {
         if self.nodes[index].cpu_lists[cpu as usize].frames > 2 * batch {
             self.drain_cpu(index, cpu, batch);
         }
+    }
+
+    /// Returns a base frame that may not be used before what its stamp names is flushed.
+    pub fn give_back_stamped(&mut self, frame: Frame, stamp: Stamp) {
+        let index = self.node_index(frame);
+        self.nodes[index].free += 1;
+        self.push_waiting(index, frame, u32::from(stamp.bits()));
+    }
+
+    /// The stamp of a frame that was just taken; it has none afterwards.
+    #[must_use]
+    pub fn take_stamp(&mut self, frame: Frame) -> Stamp {
+        let bits = std::mem::take(&mut self.table[frame as usize][STAMP]);
+        Stamp::from_bits(bits as u16)
+    }
+
+    /// All stamped frames of a node are flushed: they go back to their blocks.
+    pub fn settle(&mut self, node: NodeId) {
+        let index = node.index();
+        while let Some(frame) = self.pop_waiting(index) {
+            self.nodes[index].free -= 1;
+            self.give_base(index, frame);
+        }
+    }
+
+    /// Free frames of a node that have a stamp, those on CPUs' lists not among them.
+    #[must_use]
+    pub fn waiting(&self, node: NodeId) -> u64 {
+        u64::from(self.nodes[node.index()].waiting.frames)
     }
 
     /// Empties all CPUs' lists of a node: somebody needs each frame.

@@ -1,6 +1,6 @@
 //! Moving folios to another node, a batch at a time.
 //!
-//! A batch is unmapped, flushed from the TLBs once a space, copied and mapped again. What a hint scan
+//! A batch is unmapped, flushed from the TLBs (now or, where that is on, lazily), copied and mapped again. What a hint scan
 //! armed is in no TLB, so it needs no flush; that is why moves inside hint faults interrupt nobody.
 //! What is left of a batch that is not full counts as that part of a flush: the pages for which its
 //! pages stand would fill it.
@@ -16,6 +16,7 @@
 //! beyond its watermarks. A page must leave free more than the high one to be let in by balancing or
 //! promotion; demotion may go down to the lowest, and wakes reclaim below the low one.
 
+use super::lazy::Unmapped;
 use super::{Kernel, Who};
 use crate::hardware::Hardware;
 use crate::hardware::tlb::Translation;
@@ -72,6 +73,7 @@ struct Parcel {
     old: Frame,
     new: Frame,
     pages: u32,
+    unmapped: Unmapped,
 }
 
 /// A folio that is being moved.
@@ -97,6 +99,13 @@ struct HeldUp {
 #[derive(Clone, Debug, Default)]
 pub(super) struct InFlight(Vec<Flight>);
 
+impl InFlight {
+    /// These folios are gone.
+    pub(super) fn forget(&mut self, owners: std::ops::Range<Slot>) {
+        self.0.retain(|flight| !owners.contains(&flight.owner));
+    }
+}
+
 impl Kernel {
     /// Moves the folios of these owners, one batch, to `target`. They are on their LRU lists before and
     /// after. Counts everything.
@@ -121,8 +130,11 @@ impl Kernel {
                 Some(_) => true,
                 None => self.balance.move_flushes.due(batches, scale),
             };
+            for parcel in &parcels {
+                report.ns += self.leave_free_lists(hw, parcel.new, by.cpu);
+            }
             let before = hw.counters;
-            let sent_ns = self.flush_parcels(hw, &parcels, by.cpu, charged);
+            let sent_ns = self.flush_parcels(hw, &mut parcels, by.cpu, charged);
             report.ns += sent_ns;
             if why == MoveReason::Balancing {
                 self.book_shootdown(hw, before, sent_ns);
@@ -173,6 +185,7 @@ impl Kernel {
             old: pte.frame(),
             new,
             pages,
+            unmapped: Unmapped::Now,
         });
     }
 
@@ -197,17 +210,18 @@ impl Kernel {
         }
     }
 
-    /// Makes the CPUs forget the entries of all parcels; what the caller pays. Interrupts nobody
-    /// unless it is `charged`.
+    /// Makes the CPUs forget the entries of all parcels, or puts that off; what the caller pays.
+    /// Interrupts nobody unless it is `charged`.
     fn flush_parcels(
         &mut self,
         hw: &mut Hardware,
-        parcels: &[Parcel],
+        parcels: &mut [Parcel],
         cpu: Option<u32>,
         charged: bool,
     ) -> u64 {
         let mut entries: Vec<(u16, Slot)> = Vec::with_capacity(parcels.len());
         for parcel in parcels {
+            let before = entries.len();
             for slot in self.mappers(parcel.owner) {
                 // An armed entry is in no TLB.
                 if !self.ptes[slot as usize].has(Flags::HINT) {
@@ -215,17 +229,24 @@ impl Kernel {
                     entries.push((region.plan.space, slot));
                 }
             }
-        }
-        entries.sort_unstable();
-        let mut ns = 0;
-        for run in entries.chunk_by(|a, b| a.0 == b.0) {
-            let slots: Vec<Slot> = run.iter().map(|&(_, slot)| slot).collect();
-            match charged {
-                true => ns += hw.flush_pages(run[0].0, &slots, cpu),
-                false => hw.forget_pages(run[0].0, &slots),
+            if entries.len() > before {
+                let spaces = entries[before..].iter().map(|&(space, _)| space);
+                parcel.unmapped = self.defer_flush(hw, parcel.owner, spaces);
+                if parcel.unmapped != Unmapped::Now {
+                    entries.truncate(before);
+                }
             }
         }
-        ns
+        match (entries.is_empty(), charged) {
+            (true, _) => return 0,
+            (_, true) => return self.flush_unmapped(hw, &mut entries, cpu),
+            (_, false) => entries.sort_unstable(),
+        }
+        for run in entries.chunk_by(|a, b| a.0 == b.0) {
+            let slots: Vec<Slot> = run.iter().map(|&(_, slot)| slot).collect();
+            hw.forget_pages(run[0].0, &slots);
+        }
+        0
     }
 
     /// Copies, maps anew, and puts the folios back on lists or lets them travel.
@@ -242,8 +263,14 @@ impl Kernel {
             let copy = hw.copy_pages(parcel.from, target, u64::from(parcel.pages));
             report.ns += hw.costs.migrate_page_ns as u64 + copy;
             report.moved += u64::from(parcel.pages);
-            self.remap(parcel, target, by.cpu.is_none());
-            self.frames.give_back(parcel.old, parcel.pages > 1);
+            if let Some(contents) = &mut self.contents {
+                contents.copied(parcel.old, parcel.new, parcel.pages);
+            }
+            self.map_moved(parcel, target, by.cpu.is_none());
+            match parcel.unmapped {
+                Unmapped::Now => self.frames.give_back(parcel.old, parcel.pages > 1),
+                Unmapped::Later(stamp) => self.frames.give_back_stamped(parcel.old, stamp),
+            }
             if self.topology.is_top_tier(parcel.from) == slow {
                 // A toucher in fast memory, a time in slow: neither means anything in the other.
                 self.ptes[parcel.owner as usize].set_last(LAST_NONE);
@@ -265,7 +292,7 @@ impl Kernel {
     }
 
     /// Puts the new frame behind the owner and all that map it.
-    fn remap(&mut self, parcel: &Parcel, target: NodeId, travels: bool) {
+    fn map_moved(&mut self, parcel: &Parcel, target: NodeId, travels: bool) {
         let mappers: Vec<Slot> = self.mappers(parcel.owner).collect();
         for head in mappers {
             for page in 0..parcel.pages {

@@ -19,6 +19,7 @@ use crate::hardware::Hardware;
 use crate::page::{Frame, HUGE_PAGES, MAX_NODES, Slot};
 use crate::spec::{MachineSpec, NodeSpec};
 use crate::workload::Kind;
+use memtide_core::lazy_flush::Cause;
 use memtide_core::mempolicy::{
     Counter as Turn, Kernel as PolicyKernel, Landing, Machine, MachineInput, Mode, Weights,
 };
@@ -178,8 +179,38 @@ impl Kernel {
         }
     }
 
-    /// A frame, and the time that direct reclaim took.
+    /// A frame for one more page of the file behind a region, if that needs no reclaim.
+    pub(super) fn place_if_room(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        region: usize,
+    ) -> Option<(Frame, u64)> {
+        let wanted = Wanted {
+            region,
+            preferred: self.placing.by_turn(region, who.node, who.space),
+            huge: false,
+        };
+        let allowed = self.placing.regions[region].allowed;
+        let frame = self.try_nodes(who, wanted, allowed, Watermark::Low)?;
+        Some((frame, self.leave_free_lists(hw, frame, Some(who.cpu))))
+    }
+
+    /// A frame that nobody has a translation to, and the time that direct reclaim and the flush took.
     fn allocate(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        wanted: Wanted,
+    ) -> Result<(Option<Frame>, u64), KernelError> {
+        let (frame, mut ns) = self.find_frame(hw, who, wanted)?;
+        if let Some(frame) = frame {
+            ns += self.leave_free_lists(hw, frame, Some(who.cpu));
+        }
+        Ok((frame, ns))
+    }
+
+    fn find_frame(
         &mut self,
         hw: &mut Hardware,
         who: &Who,
@@ -200,9 +231,29 @@ impl Kernel {
             return Ok((Some(frame), 0));
         }
         match wanted.huge {
-            true => Ok((None, 0)),
+            true => Ok((self.huge_of_waiting(hw, who, wanted, allowed), 0)),
             false => self.allocate_by_reclaim(hw, who, wanted, allowed),
         }
+    }
+
+    /// A huge page of a node some of whose free frames wait for a flush: after it they are whole blocks,
+    /// perhaps.
+    fn huge_of_waiting(
+        &mut self,
+        hw: &mut Hardware,
+        who: &Who,
+        wanted: Wanted,
+        allowed: u16,
+    ) -> Option<Frame> {
+        let all = (0..MAX_NODES as u16).map(NodeId);
+        let worth = |node: &NodeId| self.frames.waiting(*node) >= u64::from(HUGE_PAGES);
+        let nodes: Vec<NodeId> = all.filter(worth).collect();
+        if nodes.is_empty() {
+            return None;
+        }
+        self.force_flush(hw, Cause::Pressure, Some(who.cpu));
+        nodes.into_iter().for_each(|node| self.frames.settle(node));
+        self.try_nodes(who, wanted, allowed, Watermark::Min)
     }
 
     fn allocate_by_reclaim(
@@ -214,6 +265,9 @@ impl Kernel {
     ) -> Result<(Option<Frame>, u64), KernelError> {
         let order = self.order(wanted.preferred, allowed);
         let (mut ns, mut idle) = (0, 0);
+        for &node in order.iter().flatten() {
+            ns += self.pause_lazy_flushes(hw, node, Some(who.cpu));
+        }
         self.count(Counter::Allocstall, 1);
         while idle < RECLAIM_RETRIES {
             let mut freed = 0;

@@ -4,6 +4,7 @@
 //! that the plan names. It costs the run no time, but a clock runs meanwhile, so that background
 //! reclaim does what it would do beside a program that sets up its memory.
 
+use super::lazy::Unmapped;
 use super::{Kernel, KernelError, Who};
 use crate::hardware::Hardware;
 use crate::page::{Flags, HUGE_PAGES, Pte, Slot};
@@ -41,6 +42,7 @@ impl Kernel {
         }
         // The run's own clock begins at 0.
         self.finish_moves(u64::MAX);
+        self.storage.reset();
         self.overhead = overhead;
         Ok(())
     }
@@ -95,16 +97,27 @@ impl Kernel {
     }
 
     /// Takes a mapping's entry away; its folio is freed if the mapping owned it. A page of a file stays
-    /// in the page cache.
-    fn unmap_and_free(&mut self, slot: Slot) {
+    /// in the page cache. Whether there was an entry.
+    pub(super) fn unmap_and_free(&mut self, slot: Slot) -> bool {
         let pte = self.ptes[slot as usize];
         if !pte.has_any(Flags::PRESENT.with(Flags::MIGRATING)) {
-            return;
+            return false;
         }
         if self.owner(slot) == Some(slot) {
             self.free_folio(slot);
+            self.show_file_again(slot);
         } else if !pte.has(Flags::HUGE) {
             self.unmap(slot);
+        }
+        true
+    }
+
+    /// A private copy is gone: who accesses the page again finds the file's.
+    fn show_file_again(&mut self, slot: Slot) {
+        let region = self.regions.get(self.regions.index_of(slot));
+        if let (Some(contents), Some(file)) = (&mut self.contents, region.file) {
+            let page = self.regions.files()[file].base + (slot - region.base);
+            contents.show(slot, page);
         }
     }
 
@@ -115,13 +128,21 @@ impl Kernel {
 
     /// Frees the folio of `owner`, which nothing else maps any more; its own entries go too.
     pub(super) fn free_folio(&mut self, owner: Slot) {
+        self.free_folio_as(owner, Unmapped::Now);
+    }
+
+    /// The same for one whose translations may not be flushed yet.
+    pub(super) fn free_folio_as(&mut self, owner: Slot, unmapped: Unmapped) {
         let pte = self.ptes[owner as usize];
         if !pte.has(Flags::ISOLATED) {
             self.remove_from_list(owner);
         }
         let huge = pte.has(Flags::HUGE);
         let pages = if huge { HUGE_PAGES } else { 1 };
-        self.frames.give_back(pte.frame(), huge);
+        match unmapped {
+            Unmapped::Now => self.frames.give_back(pte.frame(), huge),
+            Unmapped::Later(stamp) => self.frames.give_back_stamped(pte.frame(), stamp),
+        }
         for page in 0..pages {
             self.unmap(owner + page);
         }

@@ -125,6 +125,7 @@ impl Kernel {
                 self.run_kswapd(hw, node, now_ns);
             }
         }
+        self.resume_lazy_flushes();
     }
 
     fn run_kswapd(&mut self, hw: &mut Hardware, node: NodeId, now_ns: u64) {

@@ -10,12 +10,14 @@
 //! with most pages in the youngest, entries are walked and a new generation begins (`aging.rs`).
 
 use super::Kernel;
+use super::lazy::Unmapped;
 use super::lru::{
     ACTIVE, ANONYMOUS, FILE, INACTIVE, INACTIVE_ACCESSED, Lists, YOUNG_GENERATIONS, ring_end,
 };
 use super::reclaim::{Reclaimer, Shrunk};
 use crate::config::Lru;
 use crate::hardware::Hardware;
+use crate::hardware::shootdown::CpuSet;
 use crate::page::{Flags, Pte, Slot};
 use memtide_core::demotion::choose_target;
 use memtide_core::nodemask::NodeMask;
@@ -297,32 +299,55 @@ impl Kernel {
                 self.write_protect(owner, &mut unmapped);
                 return true;
             }
-            let slots = unmapped.len();
+            let before = unmapped.len();
             unmapped.extend(self.mappers(owner).map(|slot| {
                 (
                     self.regions.get(self.regions.index_of(slot)).plan.space,
                     slot,
                 )
             }));
-            for &(_, slot) in &unmapped[slots..] {
+            let spaces = unmapped[before..].iter().map(|&(space, _)| space);
+            let mapped = unmapped.len() > before;
+            let flush = match mapped {
+                true => self.defer_flush(hw, owner, spaces),
+                false => Unmapped::Now,
+            };
+            for &(_, slot) in &unmapped[before..] {
                 self.ptes[slot as usize] = Pte::default();
             }
-            self.free_folio(owner);
+            self.free_folio_as(owner, flush);
+            if flush != Unmapped::Now {
+                unmapped.truncate(before);
+            }
             done.freed += 1;
             false
         });
+        done.ns += self.flush_unmapped(hw, &mut unmapped, reclaimer.by.cpu);
+        self.reclaim.unmapped = unmapped;
+    }
+
+    /// Ends a batch of unmaps: one flush on all CPUs that run one of the spaces. What it costs the caller.
+    pub(super) fn flush_unmapped(
+        &mut self,
+        hw: &mut Hardware,
+        unmapped: &mut Vec<(u16, Slot)>,
+        cpu: Option<u32>,
+    ) -> u64 {
         unmapped.sort_unstable();
+        let mut cpus = CpuSet::default();
         for of_space in unmapped.chunk_by(|a, b| a.0 == b.0) {
-            let slots: Vec<Slot> = of_space.iter().map(|&(_, slot)| slot).collect();
-            done.ns += hw.flush_pages(of_space[0].0, &slots, reclaimer.by.cpu);
+            cpus.add(&hw.reach(of_space[0].0));
         }
         unmapped.clear();
-        self.reclaim.unmapped = unmapped;
+        hw.flush_cpus(cpus, cpu)
     }
 
     /// So that the next store says that the page is dirty again.
     fn write_protect(&mut self, owner: Slot, flush: &mut Vec<(u16, Slot)>) {
         let frame = self.ptes[owner as usize].frame();
+        if let Some(contents) = &mut self.contents {
+            contents.written_back(owner);
+        }
         for slot in self.regions.mappings(owner) {
             let pte = &mut self.ptes[slot as usize];
             if pte.frame() == frame && pte.has(Flags::PRESENT.with(Flags::WRITABLE)) {

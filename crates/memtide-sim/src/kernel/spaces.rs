@@ -145,6 +145,26 @@ impl Regions {
         &mut self.list[index]
     }
 
+    /// Region `index` shows something else from now on: a file, or anonymous memory. None of its pages
+    /// may be mapped.
+    pub(super) fn map_anew(&mut self, index: usize, file: Option<usize>) {
+        for other in &mut self.files {
+            other.mappings.retain(|&at| at != index);
+        }
+        let region = &mut self.list[index];
+        region.file = file;
+        region.plan.kind = match (file, region.plan.kind) {
+            (None, _) => Kind::Anonymous,
+            (Some(_), Kind::PrivateFile) => Kind::PrivateFile,
+            (Some(_), _) => Kind::SharedFile,
+        };
+        if let Some(file) = file {
+            debug_assert!(region.plan.pages <= self.files[file].pages);
+            region.plan.huge = false;
+            self.files[file].mappings.push(index);
+        }
+    }
+
     /// All regions in order.
     pub fn iter(&self) -> std::slice::Iter<'_, Region> {
         self.list.iter()

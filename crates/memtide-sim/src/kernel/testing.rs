@@ -74,6 +74,7 @@ pub(crate) fn machine(nodes: &[(u64, u32)], min_free: u64) -> MachineSpec {
         costs: Costs::default(),
         min_free_bytes: min_free * 4096,
         watermark_scale_factor: 10,
+        storage: None,
     }
 }
 
@@ -106,6 +107,7 @@ pub(crate) fn region(pages: u32) -> RegionPlan {
         populated_from: None,
         bandwidth: false,
         freed_at_ns: None,
+        foreign: false,
     }
 }
 

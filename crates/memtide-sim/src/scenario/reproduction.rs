@@ -232,6 +232,7 @@ pub fn table(comparison: &Comparison) -> String {
     if comparison.rows.iter().any(published) {
         out += &super::balancing::tables(comparison);
     }
+    translations(comparison, &mut out);
     for row in &comparison.not_run {
         let value = row.published.value.unwrap_or(0.0);
         let ratio = row.published.ratio.unwrap_or(0.0);
@@ -242,6 +243,43 @@ pub fn table(comparison: &Comparison) -> String {
         );
     }
     out
+}
+
+/// What TLBs did, over what they did under the first configuration, beside the same published.
+fn translations(comparison: &Comparison, out: &mut String) {
+    let theirs = |row: &Row| row.published.as_ref().and_then(|published| published.tlb);
+    let Some(first) = comparison.rows.iter().find(|row| theirs(row).is_some()) else {
+        return;
+    };
+    let base = (
+        theirs(first).map(|tlb| tlb.named()),
+        first.result.tlb().named(),
+    );
+    let names = base
+        .1
+        .map(|(name, _)| format!(" {name}: published | ours |"));
+    let _ = writeln!(
+        out,
+        "\nOver the first configuration's, which has {} shootdowns:\n\n\
+         | configuration |{}\n|---|{}",
+        grouped(first.result.tlb_shootdowns),
+        names.concat(),
+        "---|---|".repeat(names.len())
+    );
+    let share = |count: u64, of: u64| match of {
+        0 => String::new(),
+        of => format!("{:.3}", count as f64 / of as f64),
+    };
+    for row in &comparison.rows {
+        let _ = write!(out, "| {} |", row.configuration);
+        let published = theirs(row).map(|tlb| tlb.named());
+        for (at, (_, ours)) in row.result.tlb().named().into_iter().enumerate() {
+            let pair = published.zip(base.0);
+            let theirs = pair.map_or(String::new(), |(own, base)| share(own[at].1, base[at].1));
+            let _ = write!(out, " {theirs} | {} |", share(ours, base.1[at].1));
+        }
+        out.push('\n');
+    }
 }
 
 /// Pages that balancing or promotion moved; a promotion counts once.

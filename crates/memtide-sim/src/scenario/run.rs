@@ -4,7 +4,7 @@
 //! Runs are independent, so they are spread over threads; results are put back in order, and nothing
 //! in them depends on how many threads there were.
 
-use super::{Case, Figure, Mark, Published, PublishedBalancing, Scenario};
+use super::{Case, Figure, Mark, Published, PublishedBalancing, PublishedTlb, Scenario};
 use crate::config::Configuration;
 use crate::engine;
 use crate::result::{RunResult, Score};
@@ -25,6 +25,9 @@ pub struct Options {
     pub jobs: usize,
     /// Only these configurations; all if empty.
     pub only: Vec<String>,
+    /// Whether every access is checked for the content that it finds, bounds that place pages by
+    /// themselves excepted.
+    pub check: bool,
 }
 
 impl Default for Options {
@@ -34,6 +37,7 @@ impl Default for Options {
             scale: None,
             jobs: 1,
             only: Vec::new(),
+            check: false,
         }
     }
 }
@@ -170,6 +174,8 @@ pub struct PublishedBeside {
     /// What balancing cost and how it went; for tables.
     #[serde(skip)]
     pub balancing: Option<PublishedBalancing>,
+    /// What TLBs did.
+    pub tlb: Option<PublishedTlb>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
@@ -262,6 +268,10 @@ pub fn run(
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let Some((case, configuration)) = planned.get(n) else {
                         break;
+                    };
+                    let configuration = &Configuration {
+                        check: options.check,
+                        ..configuration.clone()
                     };
                     let result = engine::run_configuration(
                         &scenario.machine,
@@ -373,6 +383,7 @@ impl Scenario {
             hint_faults: published.hint_faults,
             pages: published.pages.clone(),
             balancing: published.balancing.clone(),
+            tlb: published.tlb,
             mark: published.mark,
             note: published.note.clone(),
         }

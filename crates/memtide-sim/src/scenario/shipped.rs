@@ -62,6 +62,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "numab-bind-pmbench",
     "ibs-two-node",
     "sockets",
+    "luf-llama",
 };
 
 /// Their machines.
@@ -72,6 +73,7 @@ pub const MACHINES: &[ShippedMachine] = machines! {
     "stream-cxl",
     "mlc-cxl",
     "xsbench-cxl",
+    "spr-cxl",
     "small-cxl",
 };
 

@@ -3,7 +3,7 @@
 //! Every quantity carries its unit. What a file leaves out has the default that is written here; a
 //! file says in comments where each of its figures comes from.
 
-use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
+use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, StorageSpec};
 use crate::page::MAX_NODES;
 use crate::text::{Source, TextError};
 use crate::units::{Bytes, Nanos, Rate};
@@ -25,6 +25,7 @@ struct MachineText {
     cpu: CpuText,
     #[serde(default)]
     costs: CostsText,
+    storage: Option<Spanned<StorageText>>,
     #[serde(default)]
     node: Vec<Spanned<NodeText>>,
 }
@@ -46,6 +47,18 @@ struct CpuText {
     mlp_random: Spanned<f64>,
     mlp_sequential: Spanned<f64>,
 }
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StorageText {
+    latency: Nanos,
+    bandwidth: Rate,
+    readahead: Option<Bytes>,
+}
+
+/// What a file that is read in order is read ahead by, unless the machine's file says otherwise: the
+/// kernel's default of a block device.
+const READAHEAD_BYTES: u64 = 128 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -160,6 +173,10 @@ impl MachineSpec {
             costs: text.costs.costs(),
             min_free_bytes: text.min_free.map_or(64 << 20, |bytes| bytes.0),
             watermark_scale_factor: text.watermark_scale_factor.unwrap_or(10),
+            storage: text
+                .storage
+                .map(|text| storage(source, &text))
+                .transpose()?,
         })
     }
 }
@@ -197,6 +214,21 @@ fn cpu(source: Source<'_>, cpu: &CpuText) -> Result<CpuSpec, TextError> {
         mlp_dependent: 1.0,
         mlp_random: *cpu.mlp_random.get_ref(),
         mlp_sequential: *cpu.mlp_sequential.get_ref(),
+    })
+}
+
+fn storage(source: Source<'_>, text: &Spanned<StorageText>) -> Result<StorageSpec, TextError> {
+    let own = text.get_ref();
+    if own.bandwidth.0 <= 0.0 {
+        return Err(source.error(text.span(), "storage: bandwidth: give more than 0"));
+    }
+    Ok(StorageSpec {
+        latency_ns: own.latency.0,
+        bytes_per_s: own.bandwidth.0,
+        readahead_bytes: own
+            .readahead
+            .as_ref()
+            .map_or(READAHEAD_BYTES, |bytes| bytes.0),
     })
 }
 

@@ -174,6 +174,16 @@ impl WorkloadSpec {
                 if spec.huge { " in huge pages" } else { "" },
                 spec.on,
             ),
+            WorkloadSpec::Inference(spec) => format!(
+                "{} processes of {} each on node {} read their language models, {} each, from files: all \
+                 of it once for each of {} tokens, matrix after matrix of {} layers.",
+                spec.processes,
+                threads(spec.threads),
+                spec.node,
+                size(spec.model),
+                spec.tokens,
+                spec.layers,
+            ),
             WorkloadSpec::Trace(spec) => spec.about(),
         }
     }

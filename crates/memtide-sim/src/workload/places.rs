@@ -133,6 +133,7 @@ impl Places {
             populated_from: Some(from),
             bandwidth: true,
             freed_at_ns: None,
+            foreign: false,
         }
     }
 }

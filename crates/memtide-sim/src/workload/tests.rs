@@ -455,3 +455,50 @@ fn what_cannot_be_names_its_key() {
     assert_eq!(wrong("= 50", "= 101").0, "stores_percent");
     assert_eq!(wrong("threads = 4", "threads = 0").0, "threads");
 }
+
+#[test]
+fn a_model_is_read_once_for_each_token_in_order() {
+    let text = r#"
+        [inference]
+        processes = 2
+        threads = 3
+        node = 0
+        model = "1 MiB"
+        layers = 4
+        matrices = 2
+        tokens = 5
+        vectors = "8 KiB"
+        program = "4 KiB"
+        think = "1 us"
+    "#;
+    let mut workload = built(text, 1);
+    let regions = workload.plan().regions.clone();
+    // A model of 256 pages, vectors and results of 2, a program of 1.
+    assert_eq!(
+        regions.iter().map(|r| r.pages).sum::<u32>(),
+        2 * (256 + 2 + 2 + 1)
+    );
+    assert_eq!(regions[3].file, regions[7].file, "one program");
+    assert_ne!(regions[0].file, regions[4].file, "two models");
+    let all = run(&mut workload, usize::MAX);
+    for process in 0..2 {
+        let base = process as u32 * 261;
+        let mut reads = vec![0; 256];
+        for thread in &all[process * 3..process * 3 + 3] {
+            let own: Vec<u32> = thread
+                .iter()
+                .filter(|access| access.lines() == 64)
+                .map(|access| access.slot() - base)
+                .collect();
+            own.iter().for_each(|&page| reads[page as usize] += 1);
+            // A third of each of 8 matrices of 32 pages, in order, five times.
+            let falls = own.windows(2).filter(|pair| pair[1] < pair[0]).count();
+            assert_eq!(falls, 4);
+            let stores = thread.iter().filter(|access| access.is_write()).count();
+            let fetches = thread.iter().filter(|access| access.translation() == 2);
+            assert_eq!((stores, fetches.count()), (own.len(), own.len()));
+        }
+        assert_eq!(reads, [5; 256]);
+    }
+    assert_eq!(workload.done(), 1.0);
+}

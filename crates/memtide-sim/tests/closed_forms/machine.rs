@@ -79,6 +79,7 @@ pub fn machine(nodes: &[Node]) -> MachineSpec {
         costs: Costs::default(),
         min_free_bytes: 1 << 20,
         watermark_scale_factor: 10,
+        storage: None,
     }
 }
 
@@ -111,6 +112,7 @@ impl Uniform {
                     populated_from: Some(node),
                     bandwidth: true,
                     freed_at_ns: None,
+                    foreign: false,
                 }],
                 threads: (0..threads).map(|_| thread(node)).collect(),
                 ends_at_ns: None,

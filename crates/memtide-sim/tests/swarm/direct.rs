@@ -3,8 +3,8 @@
 use super::{Case, Choices, check};
 use memtide_core::units::NodeId;
 use memtide_sim::hardware::{Hardware, Sample, ServedBy};
-use memtide_sim::kernel::{Fault, Kernel, KernelError, Who};
-use memtide_sim::page::{Flags, Slot};
+use memtide_sim::kernel::{Kernel, KernelError, Who};
+use memtide_sim::page::Slot;
 use memtide_sim::workload::{RegionPlan, ThreadPlan};
 
 pub fn run(case: &Case, choices: &mut Choices<'_>) -> Result<(), KernelError> {
@@ -55,6 +55,10 @@ impl Run {
                 let (kernel, hw) = (&mut self.kernel, &mut self.hw);
                 kernel.reclaim_proactively(hw, node, pages, self.now_ns);
             }
+            if choices.once_in(4) {
+                let quantum = (self.now_ns / 1_000_000) as u32;
+                super::events::happen(&mut self.kernel, &mut self.hw, &case.plan, choices, quantum);
+            }
             self.kernel.background(&mut self.hw, self.now_ns, 1_000_000);
             check(&self.kernel, &format!("{} ns", self.now_ns));
         }
@@ -98,31 +102,9 @@ impl Run {
     }
 
     fn access(&mut self, who: &Who, slot: Slot, write: bool) -> Result<(), KernelError> {
-        for _ in 0..8 {
-            let head = self.kernel.head(slot);
-            let pte = &mut self.kernel.ptes[head as usize];
-            let why = if pte.has(Flags::MIGRATING) {
-                Fault::Migrating
-            } else if !pte.has(Flags::PRESENT) {
-                Fault::NotPresent
-            } else if pte.has(Flags::HINT) {
-                Fault::Hint
-            } else if write && !pte.has(Flags::WRITABLE) {
-                Fault::WriteProtect
-            } else {
-                pte.set(Flags::ACCESSED);
-                if write {
-                    pte.set(Flags::DIRTY);
-                }
-                self.sample(who, slot, write);
-                return Ok(());
-            };
-            self.kernel.fault(&mut self.hw, who, slot, why, write)?;
-        }
-        panic!(
-            "slot {slot} faults without end: {:?}",
-            self.kernel.ptes[slot as usize]
-        );
+        self.kernel.access(&mut self.hw, who, slot, write)?;
+        self.sample(who, slot, write);
+        Ok(())
     }
 
     /// Each eleventh page is one that the sampler happens to pick.

@@ -8,7 +8,9 @@ use memtide_core::mempolicy::{Mode, ModeFlags, Policy};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::topology::{NodeInput, Topology, TopologyInput};
 use memtide_core::units::NodeId;
-use memtide_sim::config::{Acts, BySamples, Configuration, Interleave, Lru, Pghot, PromotionGate};
+use memtide_sim::config::{
+    Acts, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate,
+};
 use memtide_sim::spec::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec};
 use memtide_sim::workload::{Kind, Pattern, Plan, RegionPlan, ThreadPlan};
 
@@ -118,6 +120,7 @@ fn machine(choices: &mut Choices<'_>, scale: u64) -> MachineSpec {
         costs: Costs::default(),
         min_free_bytes: u64::from(choices.below(300)) * scale * 4096,
         watermark_scale_factor: choices.of(&[10, 10, 100]),
+        storage: None,
     }
 }
 
@@ -149,6 +152,7 @@ fn region(choices: &mut Choices<'_>, nodes: u16, at: u32) -> RegionPlan {
         freed_at_ns: choices
             .once_in(4)
             .then(|| u64::from(choices.below(20)) * 1_000_000),
+        foreign: choices.once_in(6),
     }
 }
 
@@ -273,6 +277,8 @@ fn configuration(choices: &mut Choices<'_>, nodes: u16) -> Configuration {
         scan_size_mb: choices.within(1, 8),
         hot_threshold_ms: choices.of(&[1, 20, 1000]),
         rate_limit_mbps: choices.of(&[1, 100, 65_536]),
+        luf: choices.of(&[None, Some(Luf::Machine), Some(Luf::Zones)]),
+        check: true,
         ..Configuration::off("swarm")
     }
 }
@@ -336,6 +342,7 @@ pub fn plain_region(pages: u32) -> RegionPlan {
         populated_from: None,
         bandwidth: false,
         freed_at_ns: None,
+        foreign: false,
     }
 }
 

@@ -3,12 +3,14 @@
 //!
 //! All choices come from a seed, or from the bytes of a fuzzer; the same choices make the same case.
 //! Memory that is out is an outcome like others. What fails is a broken conservation law, a page that
-//! faults without end, a translation that outlived its page, or a panic. Half of the cases run through
+//! faults without end, a translation that outlived its page, an access that finds content which is not the
+//! page's, or a panic. Half of the cases run through
 //! the engine with its TLBs, caches and samplers (`through.rs`), half call the kernel directly
 //! (`direct.rs`). What a case is made of is drawn in `draw.rs`.
 
 mod direct;
 pub mod draw;
+mod events;
 mod through;
 
 pub use draw::{Case, case};
@@ -89,5 +91,9 @@ pub fn run(choices: &mut Choices<'_>) -> Ended {
 fn check(kernel: &Kernel, when: &str) {
     if let Err(violation) = kernel.check() {
         panic!("conservation at {when}: {violation}");
+    }
+    let contents = kernel.contents.as_ref().expect("accesses are checked");
+    if let Some(stale) = contents.first() {
+        panic!("content at {when}: {stale}");
     }
 }

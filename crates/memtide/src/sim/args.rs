@@ -61,6 +61,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = jobs, allow_negative_numbers = true)]
     pub jobs: Option<NonZeroUsize>,
 
+    /// Check that every access finds the content of its page, never an older one or another page's; takes
+    /// time and memory
+    #[arg(long)]
+    pub check: bool,
+
     /// Run only these configurations; may be given several times
     #[arg(long, value_name = "NAME,...")]
     pub only: Vec<String>,

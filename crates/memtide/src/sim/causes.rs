@@ -47,6 +47,8 @@ causes! {
     page_fault_ns "page faults" false "other faults: a page's first touch, a store to a write-protected one",
     shootdown_ns "shootdowns" false "telling other CPUs to forget a translation, and being told",
     migration_wait_ns "waits for moves" false "waiting for a page that is being moved",
+    lazy_flush_ns "late flushes" false "of the shootdowns, those that lazy unmap flush made at last; for the sender",
+    storage_ns "storage" false "waiting for a file to be read",
     direct_reclaim_ns "direct reclaim" false "making room before memory can be had",
     sampler_ns "sampler" false "interrupts of the hardware sampler",
     sample_work_ns "sample work" false "looking up and recording its samples",

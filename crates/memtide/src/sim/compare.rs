@@ -88,6 +88,7 @@ fn beside(published: PublishedBeside, per: f64) -> Published {
         pages_demoted: published.pages_demoted,
         hint_faults: published.hint_faults,
         pages: published.pages,
+        tlb: published.tlb,
         mark: published.mark,
         note: published.note,
     }

@@ -8,7 +8,7 @@
 
 use memtide_core::vmstat::Counter;
 use memtide_sim::result::RunResult;
-use memtide_sim::scenario::Mark;
+use memtide_sim::scenario::{Mark, PublishedTlb};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -151,10 +151,22 @@ pub struct Published {
     pub hint_faults: Option<u64>,
     /// Pages by node of each mapping.
     pub pages: BTreeMap<String, Vec<u64>>,
+    /// What TLBs did.
+    pub tlb: Option<PublishedTlb>,
     /// `doubtful` or `withdrawn`: how far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
     pub note: String,
+}
+
+impl Comparison {
+    /// Whether a check found an access that saw what it should not.
+    pub fn has_stale(&self) -> bool {
+        let outcomes = self.cases.iter().flat_map(|case| &case.configurations);
+        outcomes
+            .filter_map(|outcome| outcome.run.checked.as_ref())
+            .any(|checked| checked.wrong > 0)
+    }
 }
 
 impl Outcome {
@@ -279,7 +291,13 @@ pub mod samples {
                 seconds,
                 score: None,
                 tlb_shootdowns: faults,
+                tlb_flushes: faults,
                 tlb_misses: 1000,
+                dtlb_load_misses: 700,
+                dtlb_store_misses: 300,
+                itlb_misses: 0,
+                luf: None,
+                checked: None,
                 overhead: Overhead {
                     hint_fault_ns: faults * 1000,
                     numa_scan_ns: faults * 300,

@@ -17,6 +17,7 @@ mod progress;
 mod replay;
 mod run;
 mod table;
+mod translations;
 mod words;
 
 pub use args::Args;

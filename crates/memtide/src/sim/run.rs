@@ -57,7 +57,10 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         Some(file) => load::write(file, &(serde_json::to_string_pretty(&document)? + "\n"))?,
         None => {}
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(match document.scenarios.iter().any(Comparison::has_stale) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
 }
 
 fn options(args: &RunArgs, scenario: &Scenario) -> Options {
@@ -74,6 +77,7 @@ fn options(args: &RunArgs, scenario: &Scenario) -> Options {
         scale: args.scale,
         jobs: jobs.map_or(1, NonZeroUsize::get),
         only: super::args::names(&args.only, &known),
+        check: args.check,
     }
 }
 

@@ -22,6 +22,7 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
         }
         outcomes(case, styled, &mut text);
         overhead(case, styled, &mut text);
+        super::translations::text(case, styled, &mut text);
     }
     for line in notes(comparison) {
         let _ = writeln!(text, "{line}");
@@ -182,6 +183,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             row.configuration, row.case, row.why
         ));
     }
+    notes.extend(super::translations::checks(comparison));
     if comparison.scale > 1 {
         notes.push(format!(
             "Simulated at 1/{}: each page and each access stands for {}; counts are of the full size.",

@@ -2,7 +2,7 @@
 //! `frames.rs`.
 
 use super::super::check::Violation;
-use super::{Block, Frames, NEXT, NO_FRAME};
+use super::{Block, Frames, NEXT, NO_FRAME, STAMP, Waiting};
 use crate::page::{Frame, HUGE_PAGES};
 use memtide_core::units::NodeId;
 
@@ -31,7 +31,11 @@ impl Frames {
 
     pub(super) fn take_base(&mut self, index: usize) -> Option<Frame> {
         if self.nodes[index].partial == 0 {
-            let block = self.pop_whole(index)?;
+            let Some(block) = self.pop_whole(index) else {
+                let frame = self.pop_waiting(index)?;
+                self.nodes[index].free -= 1;
+                return Some(frame);
+            };
             self.link_partial(index, block);
         }
         let at = self.nodes[index].partial;
@@ -142,8 +146,38 @@ impl Frames {
             let frame = list.head;
             list.head = self.table[frame as usize][NEXT];
             list.frames -= 1;
-            self.give_base(index, frame);
+            match self.table[frame as usize][STAMP] {
+                0 => self.give_base(index, frame),
+                stamp => {
+                    self.nodes[index].free += 1;
+                    self.push_waiting(index, frame, stamp);
+                }
+            }
         }
+    }
+
+    pub(super) fn push_waiting(&mut self, index: usize, frame: Frame, stamp: u32) {
+        let waiting = &mut self.nodes[index].waiting;
+        self.table[frame as usize] = [0, stamp, NO_FRAME];
+        match waiting.frames {
+            0 => waiting.head = frame,
+            _ => self.table[waiting.tail as usize][NEXT] = frame,
+        }
+        waiting.tail = frame;
+        waiting.frames += 1;
+    }
+
+    /// The frame that waited longest, with its stamp.
+    pub(super) fn pop_waiting(&mut self, index: usize) -> Option<Frame> {
+        let Waiting { head, frames, .. } = self.nodes[index].waiting;
+        if frames == 0 {
+            return None;
+        }
+        let waiting = &mut self.nodes[index].waiting;
+        waiting.head = self.table[head as usize][NEXT];
+        waiting.frames -= 1;
+        self.table[head as usize][NEXT] = NO_FRAME;
+        Some(head)
     }
 
     /// Tells each free frame of a node, those on CPUs' lists not among them.
@@ -161,6 +195,11 @@ impl Frames {
         while at != 0 {
             (at * HUGE_PAGES..(at + 1) * HUGE_PAGES).for_each(&mut found);
             at = self.blocks[at as usize].next;
+        }
+        let mut frame = own.waiting.head;
+        for _ in 0..own.waiting.frames {
+            found(frame);
+            frame = self.table[frame as usize][NEXT];
         }
         let mut at = own.partial;
         while at != 0 {

@@ -100,6 +100,7 @@ fn section(comparison: &Comparison, alone: bool, page: &mut String) -> anyhow::R
         card(page, title, &overlaid::values_guide(case), &chart);
         overlaid::over_time(case, page)?;
         overlaid::overhead(case, page)?;
+        super::translations::html(case, page);
         single::each(case, &comparison.nodes, page)?;
     }
     meanings(comparison, page);
@@ -334,7 +335,7 @@ fn entries(outcomes: &[Outcome]) -> impl Iterator<Item = (usize, bool, &str)> {
 }
 
 /// Text as HTML.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
