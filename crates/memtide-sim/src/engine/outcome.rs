@@ -6,7 +6,7 @@ use crate::kernel::Lazy;
 use crate::page::MAX_NODES;
 use crate::result::{Balancing, BalancingCause, Checked, LufCounts, Overhead, Placed, RunResult};
 use memtide_core::balancing::sampled::Cause;
-use memtide_core::lazy_flush::Cause;
+use memtide_core::lazy_flush;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
 
@@ -199,7 +199,7 @@ impl<W: Source> Run<W> {
 fn luf_counts(lazy: &Lazy, s: u64) -> LufCounts {
     let tally = lazy.tally();
     let counted = |(_, count): &(String, u64)| *count > 0;
-    let forced = Cause::ALL.iter().zip(tally.forced);
+    let forced = lazy_flush::Cause::ALL.iter().zip(tally.forced);
     let refused = lazy.refusals();
     LufCounts {
         deferred: tally.deferred * s,
