@@ -2,10 +2,12 @@
 
 usage: memmap.py FILE READS THREADS
 
-Knows nothing of memtide. Prints a checksum of all that was read, the time, and
+Knows nothing of memtide. Tells the kernel that it reads at random, as it would
+anyway, and prints a checksum of all that was read, the time, and
 the TLB shootdown interrupts of the machine meanwhile (the kernel's own count).
 """
 
+import mmap
 import sys
 import threading
 import time
@@ -34,7 +36,9 @@ def read(weights, seed, blocks, sums):
 
 def main():
     path, reads, threads = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    weights = numpy.memmap(path, dtype=numpy.uint64, mode="r").reshape(-1, 512)
+    weights = numpy.memmap(path, dtype=numpy.uint64, mode="r")
+    weights._mmap.madvise(mmap.MADV_RANDOM)
+    weights = weights.reshape(-1, 512)
     sums = [0] * threads
     readers = [
         threading.Thread(target=read, args=(weights, seed, reads // threads // BLOCK, sums))

@@ -45,6 +45,12 @@ impl FileMap {
         Ok(FileMap { start, bytes })
     }
 
+    /// Tells the kernel that reads come in no order, so that it reads in what
+    /// is asked for and nothing around it.
+    pub fn expect_random(&self) {
+        expect_random(self.start as usize, self.bytes);
+    }
+
     /// How many whole words there are.
     pub fn words(&self) -> usize {
         self.bytes / size_of::<u64>()
@@ -79,6 +85,15 @@ impl FileMap {
         let result = unsafe { libc::mincore(self.start, self.bytes, seen.as_mut_ptr()) };
         (result == 0).then(|| seen.iter().filter(|byte| *byte & 1 != 0).count() as u64)
     }
+}
+
+/// [`FileMap::expect_random`] for whatever is mapped at `address`. An address
+/// where nothing is, is no harm.
+pub fn expect_random(address: usize, bytes: usize) {
+    let start = address as *mut c_void;
+    // SAFETY: advice that changes how the kernel reads ahead and no content. A
+    // failure is advice that was not taken.
+    let _ = unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::Random) };
 }
 
 impl Drop for FileMap {

@@ -10,14 +10,14 @@
 //! read and is not in memory at the end, and shootdowns are the machine's
 //! (`/proc/interrupts`).
 
-use super::args::{Way, WorkerArgs};
+use super::args::{Pattern, Way, WorkerArgs};
 use super::content::{self, PAGE_BYTES, PAGE_WORDS};
 use super::readers::{Count, Walk, Words, check_words, first_word, read, total};
 use crate::cli::Context;
 use anyhow::Context as _;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
-use memtide_linux::sys::file_map::FileMap;
+use memtide_linux::sys::file_map::{FileMap, expect_random};
 use memtide_pager::{Pager, Region, Statistics, Unmapping};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 /// How often it is looked how much of the file is in memory.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long it is listened to what other programs do.
+const LISTEN: Duration = Duration::from_millis(300);
+
 /// What one way of reading came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -45,6 +48,8 @@ pub struct Measured {
     pub evicted_pages: Option<u64>,
     /// Of the whole machine.
     pub shootdowns: Option<u64>,
+    /// The same a second, before anything was read: other programs'.
+    pub others_shootdowns_per_s: Option<f64>,
     /// The most of the file that was seen in memory, from the warm-up on.
     pub peak_resident_bytes: Option<u64>,
     /// Whether the file's every byte is known and was checked.
@@ -73,12 +78,14 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let known = is_known(&file, bytes, &args.file)?;
     drop_from_memory(&file);
     let left = map.resident_pages().unwrap_or(0) * PAGE_BYTES;
+    let others = others_shootdowns(&context.root);
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
-    let data = open(args)?;
+    let data = open(args, &map)?;
     let measured = measure(args, &context.root, &map, &data, known)?;
     let measured = Measured {
         left_in_memory_bytes: left,
+        others_shootdowns_per_s: others,
         ..measured
     };
     let mut line = serde_json::to_string(&measured)?;
@@ -92,8 +99,15 @@ pub fn drop_from_memory(file: &File) {
     let _ = fadvise(file, 0, None, Advice::DontNeed);
 }
 
-fn open(args: &WorkerArgs) -> anyhow::Result<Data> {
+/// Opens what is read. A program that reads in no order says so to the kernel,
+/// whoever keeps its budget; otherwise each fault reads in what lies around.
+fn open(args: &WorkerArgs, map: &FileMap) -> anyhow::Result<Data> {
+    let random = args.pattern != Pattern::Sweep;
     let unmapping = match args.way {
+        Way::Kernel if random => {
+            map.expect_random();
+            return Ok(Data::Plain);
+        }
         Way::Kernel => return Ok(Data::Plain),
         Way::Eager => Unmapping::EagerPages,
         Way::Lazy => Unmapping::Lazy,
@@ -103,6 +117,9 @@ fn open(args: &WorkerArgs) -> anyhow::Result<Data> {
         .unmapping(unmapping)
         .start()?;
     let region = pager.open(&args.file)?;
+    if random {
+        expect_random(region.address(), region.len());
+    }
     Ok(Data::Pager(pager, region))
 }
 
@@ -198,6 +215,7 @@ fn measure(
         refilled_pages: refilled,
         evicted_pages: refilled.map(|pages| pages.saturating_add_signed(-grown)),
         shootdowns: difference(|moment| moment.shootdowns),
+        others_shootdowns_per_s: None,
         peak_resident_bytes: peak.map(|pages| pages * PAGE_BYTES),
         checked: known,
         unmap: match data {
@@ -223,6 +241,14 @@ fn since(after: &Statistics, before: &Statistics) -> anyhow::Result<serde_json::
         }
     }
     Ok(after)
+}
+
+/// Shootdowns a second while this process does nothing.
+fn others_shootdowns(root: &Root) -> Option<f64> {
+    let count = || tlb_shootdowns(root).ok().flatten();
+    let (before, began) = (count()?, Instant::now());
+    std::thread::sleep(LISTEN);
+    Some(count()?.saturating_sub(before) as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Bytes that this process had read from disks.
