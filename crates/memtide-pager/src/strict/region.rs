@@ -330,9 +330,11 @@ impl StrictRegion {
                 return false;
             }
             self.gate.give(1);
-        } else if self.words[index].stage() == Stage::Here {
-            // Pinned, perhaps by this very thread, in the middle of a copy.
-            return self.source.0.file().is_some() && self.fetch(index).is_ok();
+        } else if self.words[index].pin() {
+            // Pinned before, perhaps by this very thread in the middle of a copy.
+            let whole = self.source.0.file().is_some() && self.fetch(index).is_ok();
+            self.words[index].unpin();
+            return whole;
         }
         self.bring(index)
     }

@@ -110,7 +110,13 @@ fn sentences(report: &Report) -> Vec<String> {
             thousands(wrong)
         ),
     });
-    lines.push("Shootdowns are the whole machine's: other programs add theirs.".to_owned());
+    let others = ways
+        .iter()
+        .filter_map(|way| way.measured.others_shootdowns_per_s);
+    let others = others.fold(0.0, f64::max);
+    lines.push(format!(
+        "Shootdowns are the whole machine's: other programs added up to {others:.0} a second."
+    ));
     lines
 }
 

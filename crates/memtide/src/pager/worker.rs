@@ -32,6 +32,9 @@ use std::time::{Duration, Instant};
 /// How often it is looked how much of the file is in memory.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long it is listened to what other programs do.
+const LISTEN: Duration = Duration::from_millis(300);
+
 /// What one way of reading came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -45,6 +48,8 @@ pub struct Measured {
     pub evicted_pages: Option<u64>,
     /// Of the whole machine.
     pub shootdowns: Option<u64>,
+    /// The same a second, before anything was read: other programs'.
+    pub others_shootdowns_per_s: Option<f64>,
     /// The most of the file that was seen in memory, from the warm-up on.
     pub peak_resident_bytes: Option<u64>,
     /// Whether the file's every byte is known and was checked.
@@ -73,12 +78,14 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let known = is_known(&file, bytes, &args.file)?;
     drop_from_memory(&file);
     let left = map.resident_pages().unwrap_or(0) * PAGE_BYTES;
+    let others = others_shootdowns(&context.root);
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
     let data = open(args, &map)?;
     let measured = measure(args, &context.root, &map, &data, known)?;
     let measured = Measured {
         left_in_memory_bytes: left,
+        others_shootdowns_per_s: others,
         ..measured
     };
     let mut line = serde_json::to_string(&measured)?;
@@ -208,6 +215,7 @@ fn measure(
         refilled_pages: refilled,
         evicted_pages: refilled.map(|pages| pages.saturating_add_signed(-grown)),
         shootdowns: difference(|moment| moment.shootdowns),
+        others_shootdowns_per_s: None,
         peak_resident_bytes: peak.map(|pages| pages * PAGE_BYTES),
         checked: known,
         unmap: match data {
@@ -233,6 +241,14 @@ fn since(after: &Statistics, before: &Statistics) -> anyhow::Result<serde_json::
         }
     }
     Ok(after)
+}
+
+/// Shootdowns a second while this process does nothing.
+fn others_shootdowns(root: &Root) -> Option<f64> {
+    let count = || tlb_shootdowns(root).ok().flatten();
+    let (before, began) = (count()?, Instant::now());
+    std::thread::sleep(LISTEN);
+    Some(count()?.saturating_sub(before) as f64 / began.elapsed().as_secs_f64())
 }
 
 /// Bytes that this process had read from disks.
