@@ -75,8 +75,11 @@ impl Region {
             }
             Held::Strict(open) => {
                 // A handler that read the region in the middle of a load would
-                // wait for its own thread.
-                let signals: Vec<i32> = (1..=64).filter(|n| !matches!(n, 32 | 33)).collect();
+                // wait for its own thread. Faults of our own still come.
+                let faults = [libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE];
+                let signals: Vec<i32> = (1..=64)
+                    .filter(|n| !faults.contains(n) && !matches!(n, 32 | 33))
+                    .collect();
                 let _blocked = Blocked::new(&signals);
                 open.region.copy(buffer, offset as usize)?;
             }

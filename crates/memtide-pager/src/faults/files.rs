@@ -323,3 +323,68 @@ fn a_failed_read_is_explained_where_asked() {
         "{said}"
     );
 }
+
+#[test]
+fn pages_that_somebody_else_unmapped_come_back() {
+    let file = numbered(PAGES);
+    let pager = start(builder(PAGES, 1).mode(Mode::Strict), Faulty::sound());
+    let region = pager.open(file.path()).unwrap();
+    for page in (0..PAGES / 2).step_by(3) {
+        assert_eq!(
+            number_of(&region.as_slice()[page * PAGE..][..PAGE]),
+            Some(value(page))
+        );
+        let range = crate::kernel::Range {
+            start: region.address() + page * PAGE,
+            bytes: PAGE,
+        };
+        crate::sys::zap::one(range).unwrap();
+        // By address, and in the middle of a copy, which pins the granule.
+        match page % 2 {
+            0 => assert_eq!(
+                number_of(&region.as_slice()[page * PAGE..][..PAGE]),
+                Some(value(page))
+            ),
+            _ => assert_eq!(page_at(&region, page).unwrap(), Some(value(page))),
+        }
+    }
+    let now = pager.statistics();
+    assert!(now.peak_resident_bytes <= now.budget_bytes, "{now:?}");
+}
+
+#[test]
+fn memory_comes_from_where_the_policy_says() {
+    use memtide_linux::sys::mempolicy;
+    let Ok(allowed) = mempolicy::get_allowed() else {
+        eprintln!("not tested: the kernel tells no memory policy here");
+        return;
+    };
+    let node = allowed.iter().position(|word| *word != 0).unwrap() * 64
+        + allowed
+            .iter()
+            .find(|word| **word != 0)
+            .unwrap()
+            .trailing_zeros() as usize;
+    let file = numbered(PAGES);
+    for mode in MODES {
+        let policy = format!("bind:{node}").parse().unwrap();
+        let pager = start(
+            builder(PAGES, 4).mode(mode).memory_policy(policy),
+            Faulty::sound(),
+        );
+        let region = pager.open(file.path()).unwrap();
+        assert_eq!(number_of(&region.as_slice()[..PAGE]), Some(value(0)));
+        if mode == Mode::Strict {
+            // MPOL_BIND
+            assert_eq!(mempolicy::get_policy_at(region.address()).unwrap().0, 2);
+            assert_eq!(
+                mempolicy::get_node_of(region.address()).unwrap() as usize,
+                node
+            );
+        }
+        region.read_ahead(0, 1 << 20);
+    }
+    let nowhere = builder(PAGES, 4).memory_policy("bind:1023".parse().unwrap());
+    let error = nowhere.start().unwrap_err().to_string();
+    assert!(error.starts_with("memory policy bind:1023: "), "{error}");
+}

@@ -194,13 +194,7 @@ impl StrictRegion {
         }
         let span = self.span_of(index);
         let offset = (index * self.granule_bytes) as u64;
-        let loaded = self.gate.with_buffer(|buffer| {
-            let buffer = &mut buffer[..span.bytes];
-            let data = (self.bytes - index * self.granule_bytes).min(span.bytes);
-            self.read_whole(&mut buffer[..data], offset)?;
-            buffer[data..].fill(0);
-            self.put(span, buffer)
-        });
+        let loaded = self.fetch(index);
         match loaded {
             Ok(()) => {
                 self.arrived.set(index);
@@ -309,6 +303,9 @@ impl StrictRegion {
                 self.counters
                     .read_ahead_pages
                     .add(u64::from(self.pages_of(index)));
+                if self.closed.load(SeqCst) {
+                    self.take_back(index);
+                }
             }
             // Who waits comes first.
             self.wanted.take_each(|index| {
@@ -333,8 +330,35 @@ impl StrictRegion {
                 return false;
             }
             self.gate.give(1);
+        } else if self.words[index].pin() {
+            // Pinned before, perhaps by this very thread in the middle of a copy.
+            let whole = self.source.0.file().is_some() && self.fetch(index).is_ok();
+            self.words[index].unpin();
+            return whole;
         }
         self.bring(index)
+    }
+
+    /// Reads a granule and puts in what of it is missing.
+    fn fetch(&self, index: usize) -> Result<(), Errno> {
+        let span = self.span_of(index);
+        let offset = (index * self.granule_bytes) as u64;
+        self.gate.with_buffer(|buffer| {
+            let buffer = &mut buffer[..span.bytes];
+            let data = (self.bytes - index * self.granule_bytes).min(span.bytes);
+            self.read_whole(&mut buffer[..data], offset)?;
+            buffer[data..].fill(0);
+            self.put(span, buffer)
+        })
+    }
+
+    /// Takes out what a reader thread brought in after the region was closed.
+    fn take_back(&self, index: usize) {
+        if self.words[index].step(Stage::Here, Stage::Leaving) {
+            let _ = self.kernel.zap_one(self.span_of(index));
+            self.settle(index, Stage::Absent);
+            self.gate.give(1);
+        }
     }
 
     /// Copies data, and brings it in as needed. The caller's thread takes no
