@@ -2,7 +2,7 @@
 //! `docs/reproduction.md`.
 
 use anyhow::{Context, anyhow};
-use memtide_sim::scenario::{Options, Quiet, reproduction::render, run, shipped};
+use memtide_sim::scenario::{Options, Quiet, coarse, reproduction::render, run, shipped};
 use std::path::Path;
 
 /// Rewrite the tables of docs/reproduction.md.
@@ -26,6 +26,17 @@ pub fn run_chore(arguments: &Arguments) -> anyhow::Result<i32> {
         let scenario = shipped(name).ok_or_else(|| format!("no scenario {name}"))?;
         let scenario = scenario.read().map_err(|error| error.to_string())?;
         run(&scenario, &options, &Quiet).map_err(|error| error.to_string())
+    })
+    .and_then(|document| {
+        coarse::render(&document, &mut |scenario| {
+            let scale = coarse::scale(scenario);
+            eprintln!("{} at 1/{scale}", scenario.name);
+            let options = Options {
+                scale: Some(scale),
+                ..options.clone()
+            };
+            run(scenario, &options, &Quiet).map_err(|error| error.to_string())
+        })
     })
     .map_err(|error| anyhow!("docs/reproduction.md: {error}"))?;
     if fresh == document {

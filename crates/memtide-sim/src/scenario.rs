@@ -8,6 +8,7 @@
 //! setting that makes the row fit: the machine is described once, and a workload once for all rows.
 
 pub mod balancing;
+pub mod coarse;
 mod published;
 mod read;
 pub mod reproduction;

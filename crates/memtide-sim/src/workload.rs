@@ -10,6 +10,7 @@
 
 mod about;
 mod checks;
+mod list;
 mod pace;
 mod page_count;
 mod phases;

@@ -37,19 +37,20 @@ impl Aging {
 }
 
 impl Kernel {
-    /// Looks at the entries of `slots` (a range within one region), clears their accessed bits without
-    /// a flush, tells `found` each head slot that was accessed, and returns how many entries it looked
-    /// at. A huge page is one entry.
+    /// Looks at the entries of `slots` (a range within one region), clears the accessed bits of those
+    /// whose pages lie on slow nodes without a flush, tells `found` each such head slot that was
+    /// accessed, and returns how many entries it looked at. A huge page is one entry.
     pub fn harvest_accessed(
         &mut self,
         slots: std::ops::Range<Slot>,
         mut found: impl FnMut(Slot),
     ) -> u64 {
+        let slow = self.slow_nodes();
         let (mut slot, mut entries) = (slots.start, 0);
         while slot < slots.end {
             let pte = &mut self.ptes[slot as usize];
             entries += 1;
-            if pte.has(Flags::PRESENT.with(Flags::ACCESSED)) {
+            if pte.has(Flags::PRESENT.with(Flags::ACCESSED)) && slow >> pte.node().0 & 1 == 1 {
                 pte.clear(Flags::ACCESSED);
                 found(slot);
             }
@@ -59,6 +60,13 @@ impl Kernel {
             };
         }
         entries
+    }
+
+    /// Nodes below the top tier, by bit.
+    fn slow_nodes(&self) -> u16 {
+        let nodes = self.topology.nodes().iter();
+        let slow = nodes.filter(|node| !node.top_tier).map(|node| node.id);
+        slow.fold(0, |bits, node| bits | 1 << node.0)
     }
 
     /// Begins a new generation on a node if it is time, within `walk_ns`; what it took.

@@ -13,7 +13,7 @@ use super::by_samples::Batches;
 use super::error::KernelError;
 use super::kmigrated::Tracking;
 use super::migrate::InFlight;
-use crate::config::{Acts, Configuration};
+use crate::config::{Acts, Configuration, Pghot, PromotionGate};
 use crate::page::{HUGE_PAGES, LAST_BITS};
 use crate::spec::MachineSpec;
 use crate::workload::{Kind, Pattern, Plan, RegionPlan};
@@ -37,6 +37,9 @@ const FIRST_PID: u32 = 1024;
 pub struct Balance {
     /// What is on; tiering also where hint faults feed hot-page tracking.
     pub(super) modes: Modes,
+    /// Whether room is made for promotions by demoting: with `kernel.numa_balancing=2`. Hot-page
+    /// tracking alone takes the room that there is; only memtide's own gate asks for more.
+    pub(super) makes_room: bool,
     /// `None`: nothing is balanced, or batches of samples do it.
     pub(super) balancer: Option<Box<Balancer>>,
     /// Batches of samples, if they balance.
@@ -163,8 +166,11 @@ impl Balance {
             _ => None,
         };
         let own = modes.any() && batches.is_none();
+        let own_gate = |pghot: &Pghot| pghot.gate == PromotionGate::ThresholdFree;
         let mut balance = Balance {
             modes,
+            makes_room: !bound
+                && (asked.tiering || configuration.pghot.as_ref().is_some_and(own_gate)),
             balancer: own.then(|| Box::new(Balancer::new(config))),
             batches,
             account: Account::default(),
@@ -218,8 +224,8 @@ impl Balance {
         self.threads.get(thread as usize).is_some_and(|t| t.sweeps)
     }
 
-    /// Whether fast and slow memory are told apart, as `kernel.numa_balancing=2` does.
-    pub(super) fn tiers(&self) -> bool {
+    /// Whether pages are promoted, by hint faults or by hot-page tracking.
+    pub(super) fn promotes(&self) -> bool {
         self.modes.tiering || self.pghot.is_some()
     }
 

@@ -2,8 +2,9 @@
 //! each slow node moves them up.
 //!
 //! Store, loop and gates are the core's; here are the sources and the thread's time. Sources: hint
-//! faults report as they come; hardware samples at the end of each quantum; the accessed bits of all
-//! page tables are read every `page_table_scan_ms`, and say neither who nor how often.
+//! faults report as they come; hardware samples at the end of each quantum; the accessed bits of the
+//! pages of slow nodes are read every `page_table_scan_ms`, and say neither who nor how often. Bits of
+//! fast pages stay as they are: they would tell nothing that the store keeps.
 //!
 //! A thread sleeps 100 ms, then goes through the ready pages batch by batch until none is left. A batch
 //! takes its time: the next one begins when it is over. What the gate refuses is forgotten, as the
@@ -226,7 +227,7 @@ impl Kernel {
         self.costs.record_ns as u64
     }
 
-    /// Reads the accessed bits of everything that is mapped, if it is time.
+    /// Reads the accessed bits of all slow pages that are mapped, if it is time.
     fn scan_page_tables(&mut self, now_ns: u64) {
         let Some(tracking) = &mut self.balance.pghot else {
             return;
@@ -264,8 +265,10 @@ impl Kernel {
             let MigrationThread { node, until_ns, at } = tracking.threads[thread];
             let at = at.unwrap_or(0);
             let (report, outbox) = self.promotion_pass(&tracking, node, at..sections, until_ns);
-            for node in outbox.full {
-                self.wake_kswapd(node);
+            if self.balance.makes_room {
+                for node in outbox.full {
+                    self.wake_kswapd(node);
+                }
             }
             let last = outbox.batches.last().and_then(|b| b.folios.last());
             let last = last.map_or(at, |(folio, _)| folio.first.0 as usize / SECTION_PAGES);

@@ -182,7 +182,7 @@ impl Kernel {
         match why {
             MoveReason::Balancing => {
                 let takes = self.frames.space(target).takes(pages);
-                if !takes && self.balance.tiers() {
+                if !takes && self.balance.makes_room {
                     self.wake_kswapd(target);
                 }
                 takes
@@ -293,7 +293,7 @@ impl Kernel {
             MoveReason::Balancing => {
                 self.count(Counter::NumaPagesMigrated, done.moved);
                 let up = |p: &&Parcel| !self.topology.is_top_tier(p.from);
-                if self.balance.tiers() && self.topology.is_top_tier(target) {
+                if self.balance.promotes() && self.topology.is_top_tier(target) {
                     let pages = parcels.iter().filter(up).map(|p| u64::from(p.pages)).sum();
                     self.count(Counter::PgpromoteSuccess, pages);
                 }

@@ -1,8 +1,8 @@
 //! Making room: background reclaim, threads that reclaim for themselves, and reclaim on demand.
 //!
 //! Each node has a kswapd. An allocation or a refused promotion wakes it while the node is below its
-//! *high* watermark (*promo* where promotion is on), and it works until the node is above, in batches,
-//! never longer than the time that passed. Sixteen fruitless rounds over the node's lists and it gives
+//! *high* watermark (*promo* where room is made for promotions), and it works until the node is above,
+//! in batches, never longer than the time that passed. Sixteen fruitless rounds over the node's lists and it gives
 //! up until somebody else frees memory there.
 //!
 //! A batch looks at the oldest folios. Those that were accessed since are kept and made younger, each
@@ -99,16 +99,10 @@ impl Kernel {
         self.reclaim.nodes[node.index()].awake
     }
 
-    /// Whether pages are promoted, so that nodes keep room for them.
-    #[must_use]
-    pub fn is_tiering(&self) -> bool {
-        self.configuration.numa_balancing & 2 != 0 || self.configuration.pghot.is_some()
-    }
-
     /// Whether kswapd leaves the node alone.
     fn is_balanced(&self, node: NodeId) -> bool {
         let marks = self.frames.marks(node);
-        let mark = match self.is_tiering() {
+        let mark = match self.balance.makes_room {
             true => marks.promo(),
             false => marks.high(),
         };

@@ -2,11 +2,12 @@
 //!
 //! The document is text with places for tables: a line `<!-- table NAME -->`, what a run of scenario
 //! NAME printed last, and a line `<!-- end -->`; `<!-- summary -->` likewise. [`render`] replaces what
-//! stands between, so text and tables live in one file and the tables cannot rot: a test renders it
-//! again and compares.
+//! stands between, so text and tables live in one file. `<!-- order -->` lists the pairs of rows that
+//! did not come out in the published order. The tables take minutes to make; that they are current is
+//! told by the same runs on smaller machines ([`super::coarse`]), which a test makes again.
 //!
 //! Ratios are to a case's first configuration. A *point* is a hundredth. Rows of first configurations
-//! are 1 by definition and not counted.
+//! are 1 by definition and not counted. Rows that come out alike are not in order.
 
 use super::{Comparison, Mark, Row, Unit};
 use memtide_core::vmstat::Counter;
@@ -35,7 +36,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: Tally) {
+    /// Adds another comparison's.
+    pub fn add(&mut self, other: Tally) {
         self.rows += other.rows;
         self.near += other.near;
         self.pairs += other.pairs;
@@ -45,31 +47,63 @@ impl Tally {
     }
 }
 
+/// Two rows of a case whose published gap is beyond [`GAP`].
+#[derive(Clone, Debug)]
+pub struct Pair<'a> {
+    /// The one with the smaller published value.
+    pub smaller: &'a Row,
+    /// The one with the larger.
+    pub larger: &'a Row,
+    /// Published, the larger by the smaller; more than 1.
+    pub published: f64,
+    /// The same of ours; not in order unless more than 1.
+    pub ours: f64,
+}
+
+/// The pairs of a comparison.
+#[must_use]
+pub fn pairs(comparison: &Comparison) -> Vec<Pair<'_>> {
+    let rows = comparison.rows.iter();
+    let figures = |row| -> Option<(&Row, f64, f64)> {
+        let row: &Row = row;
+        Some((row, row.published.as_ref()?.ratio?, row.ratio?))
+    };
+    let rows: Vec<_> = rows.filter_map(figures).collect();
+    let mut pairs = Vec::new();
+    for (at, &a) in rows.iter().enumerate() {
+        for &b in rows[..at].iter().filter(|b| b.0.case == a.0.case) {
+            let (small, large) = if a.1 < b.1 { (a, b) } else { (b, a) };
+            if large.1 / small.1 > 1.0 + GAP {
+                pairs.push(Pair {
+                    smaller: small.0,
+                    larger: large.0,
+                    published: large.1 / small.1,
+                    ours: large.2 / small.2,
+                });
+            }
+        }
+    }
+    pairs
+}
+
 /// Counts how far a comparison came out.
 #[must_use]
 pub fn tally(comparison: &Comparison) -> Tally {
     let mut tally = Tally::default();
-    let rows: Vec<(&Row, f64, f64)> = comparison
-        .rows
-        .iter()
-        .filter_map(|row| Some((row, row.ratio?, row.published.as_ref()?.ratio?)))
-        .collect();
     let mut case = None;
-    for (at, (row, ours, published)) in rows.iter().enumerate() {
+    for row in &comparison.rows {
+        let published = row.published.as_ref().and_then(|published| published.ratio);
+        let (Some(ours), Some(published)) = (row.ratio, published) else {
+            continue;
+        };
         if case.replace(&row.case) == Some(&row.case) {
             tally.rows += 1;
             tally.near += u32::from(((ours - published) * 100.0).abs() <= POINTS);
         }
-        for (_, other_ours, other_published) in rows[..at]
-            .iter()
-            .filter(|(other, ..)| other.case == row.case)
-        {
-            let gap = published / other_published;
-            if !(1.0 / (1.0 + GAP)..=1.0 + GAP).contains(&gap) {
-                tally.pairs += 1;
-                tally.ordered += u32::from((gap > 1.0) == (ours > other_ours));
-            }
-        }
+    }
+    for pair in pairs(comparison) {
+        tally.pairs += 1;
+        tally.ordered += u32::from(pair.ours > 1.0);
     }
     for row in &comparison.rows {
         for (published, ours) in page_counts(row) {
@@ -78,6 +112,28 @@ pub fn tally(comparison: &Comparison) -> Tally {
         }
     }
     tally
+}
+
+/// The pairs of a comparison that are not in the published order, by name and published gap, each with
+/// our gap in percent.
+#[must_use]
+pub fn out_of_order(comparison: &Comparison) -> Vec<(String, f64)> {
+    let wrong = pairs(comparison).into_iter().filter(|p| p.ours <= 1.0);
+    let named = |pair: Pair<'_>| {
+        let case = match pair.larger.case.as_str() {
+            "" => String::new(),
+            case => format!(", {case}"),
+        };
+        let name = format!(
+            "{}{case}: \"{}\" {:.1} % above \"{}\"",
+            comparison.scenario,
+            pair.larger.configuration,
+            (pair.published - 1.0) * 100.0,
+            pair.smaller.configuration,
+        );
+        (name, (pair.ours - 1.0) * 100.0)
+    };
+    wrong.map(named).collect()
 }
 
 fn page_counts(row: &Row) -> impl Iterator<Item = (&Vec<u64>, &Vec<u64>)> {
@@ -228,7 +284,8 @@ pub fn render(
     let mut out = String::new();
     let mut all = Tally::default();
     let mut rest = document;
-    let mut summary_at = None;
+    let (mut summary_at, mut order_at) = (None, None);
+    let mut order = String::new();
     while let Some((line, after)) = rest.split_once('\n') {
         out += line;
         out.push('\n');
@@ -243,14 +300,25 @@ pub fn render(
         if let Some(name) = what.strip_prefix("table ") {
             let comparison = run(name)?;
             all.add(tally(&comparison));
+            for (name, ours) in out_of_order(&comparison) {
+                let _ = writeln!(order, "- {name} as published, {ours:+.1} % here");
+            }
             out += &format!("\n{}\n", table(&comparison));
-        } else {
+        } else if what == "summary" {
             summary_at = Some(out.len());
+        } else if what == "order" {
+            order_at = Some(out.len());
+        } else {
+            continue;
         }
         let end = rest.find("<!-- end -->");
         rest = &rest[end.ok_or_else(|| format!("\"{line}\" has no <!-- end --> after it"))?..];
     }
     out += rest;
+    // The later place first, so that the other stays where it is.
+    if let Some(at) = order_at {
+        out.insert_str(at, &format!("\n{order}\n"));
+    }
     if let Some(at) = summary_at {
         let text = format!(
             "\n{} of {} published ratios come out within {POINTS:.0} points. Of {} pairs of rows with a \

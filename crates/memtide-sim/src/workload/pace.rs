@@ -32,6 +32,17 @@ impl Pace {
         self.total - self.left[thread]
     }
 
+    /// Whether `thread` has made all.
+    #[inline]
+    pub fn is_over(&self, thread: usize) -> bool {
+        self.left[thread] == 0
+    }
+
+    /// Whether all threads have made at least `count`.
+    pub fn all_made(&self, count: u64) -> bool {
+        self.left.iter().all(|left| self.total - left >= count)
+    }
+
     /// The slowest thread's share.
     pub fn done(&self) -> f64 {
         let most = self.left.iter().max().copied().unwrap_or(0);

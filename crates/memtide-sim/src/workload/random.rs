@@ -3,9 +3,11 @@
 //!
 //! "Multi-threaded application with 64 threads that access memory at 4K granularity repetitively and
 //! randomly": each access goes to the first line of a random page. A store is a read-modify-write of
-//! that line. The memory is populated on one node before the threads start on another.
+//! that line. The memory is populated on one node before the threads start on another. Which page is
+//! next a thread reads from its list (`list.rs`).
 
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
+use super::list::Lists;
 use super::pace::Pace;
 use super::{
     Access, Acts, Filled, Kind, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want,
@@ -97,13 +99,16 @@ impl RandomSpec {
             think_ns: self.think.0,
             group: 0,
         };
+        let lists = Lists::new(self.threads as usize, count);
+        let list = lists.region(places, self.node, &region);
         let plan = Plan {
-            regions: vec![region],
+            regions: vec![region, list],
             threads: vec![thread; self.threads as usize],
             ends_at_ns: None,
         };
         let random = Random {
             base: 0,
+            lists,
             pages: count,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
@@ -141,6 +146,7 @@ pub(super) fn access_by(bits: u64, base: Slot, pages: u32, stores: u32) -> Acces
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     base: Slot,
+    lists: Lists,
     pages: u32,
     stores: u32,
     node: u16,
@@ -150,23 +156,37 @@ pub(super) struct Random {
 impl Acts for Random {
     fn mapped(&mut self, slots: &[Slot]) {
         self.base = slots[0];
+        self.lists.mapped(slots[1]);
     }
 
     fn fill(&mut self, thread: usize, _: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
-        let count = self.pace.take(thread, batch.len());
+        if self.pace.is_over(thread) {
+            return Filled::Done;
+        }
+        let made = self.pace.made(thread);
+        let mut batch = batch;
+        let turned = self.lists.turn(thread, made);
+        if let Some(page) = turned {
+            batch[0] = page;
+            batch = &mut batch[1..];
+        }
+        let room = batch.len().min(Lists::until_next(made) as usize);
+        let count = self.pace.take(thread, room);
         for access in &mut batch[..count] {
             *access = random_access(rng, self.base, self.pages, self.stores);
         }
-        Filled::of(count)
+        Filled::Accesses(count + usize::from(turned.is_some()))
     }
 
     fn done(&self) -> f64 {
         self.pace.done()
     }
 
-    fn truth(&self, _: usize, _: u32, _: u64) -> Truth {
+    fn truth(&self, region: usize, _: u32, _: u64) -> Truth {
+        // One thread reads a list; all use the memory, of whose pages a list has one entry each.
+        let readers = self.lists.threads() as f32;
         Truth {
-            rate: 1.0,
+            rate: if region == 0 { 1.0 } else { 1.0 / readers },
             node: self.node,
         }
     }

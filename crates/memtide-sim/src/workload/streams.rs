@@ -4,7 +4,7 @@
 //! each source, then stores the page of the destination with streaming stores, which do not read what
 //! they overwrite. The program counts the bytes of the arrays. Beside the arrays a program has memory
 //! that is not driven for bandwidth (code, stack, buffers): it is touched now and then, and a targeted
-//! interleave leaves it alone.
+//! interleave leaves it alone. After each pass over the arrays the threads wait for the last of them.
 //!
 //! MLC counts what memory carries: W2 is two reads for each write, W5 one. A plain store is both a
 //! read of the line and a write of it, so W5 stores everywhere and W2 reads one page for each that it
@@ -217,9 +217,10 @@ fn streams(
         .map(|part| part.end - part.start)
         .max()
         .unwrap_or(1);
-    let each = match times {
-        Some(times) => u64::from(longest) * u64::from(times) * steps.len() as u64,
-        None => u64::MAX,
+    let pass = times.map(|_| u64::from(longest) * steps.len() as u64);
+    let each = match (times, pass) {
+        (Some(times), Some(pass)) => pass * u64::from(times),
+        _ => u64::MAX,
     };
     let plan = Plan {
         regions,
@@ -234,6 +235,7 @@ fn streams(
         parts,
         steps,
         own_pages,
+        pass,
         node,
         until_ns: None,
         now_ns: 0,
@@ -250,6 +252,8 @@ pub(super) struct Streams {
     at: Vec<(u32, usize)>,
     steps: Vec<Step>,
     own_pages: Option<u32>,
+    /// Accesses of a thread in one pass, after which the threads wait for each other.
+    pass: Option<u64>,
     /// Whether the thread's next touch of the program's own memory is still to come.
     owed: Vec<bool>,
     node: u16,
@@ -268,7 +272,15 @@ impl Acts for Streams {
         if self.until_ns.is_some_and(|until| now_ns >= until) {
             return Filled::Done;
         }
-        let count = self.pace.take(thread, batch.len());
+        let mut room = batch.len() as u64;
+        if let Some(pass) = self.pass {
+            let made = self.pace.made(thread);
+            if made > 0 && made.is_multiple_of(pass) && !self.pace.all_made(made) {
+                return Filled::Waits;
+            }
+            room = room.min(pass - made % pass);
+        }
+        let count = self.pace.take(thread, room as usize);
         let (mut page, mut step) = self.at[thread];
         let part = &self.parts[thread];
         for access in &mut batch[..count] {
