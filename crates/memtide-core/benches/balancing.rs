@@ -134,8 +134,11 @@ fn batches(criterion: &mut Criterion) {
     let mut plan = Plan::default();
     group.bench_function("10000-pages", |bench| {
         bench.iter_batched(
-            || ms += 1000,
-            |()| {
+            || {
+                ms += 1000;
+                ms
+            },
+            |ms| {
                 // Twice each, so that they are seen often enough.
                 for page in (0..QUEUED).chain(0..QUEUED) {
                     let access = SampledAccess {

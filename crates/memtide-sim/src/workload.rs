@@ -265,7 +265,7 @@ pub enum WorkloadSpec {
     Regions(RegionsSpec),
     /// Two groups of threads on two nodes, whose memory begins on the first.
     TwoSet(TwoSetSpec),
-    /// Threads free to run on several nodes, with memory of their own and memory that they share.
+    /// Threads on several nodes, with memory of their own and memory that they share.
     Sockets(SocketsSpec),
     /// Many processes, and an eater of memory that leaves.
     Pmbench(PmbenchSpec),

@@ -52,7 +52,7 @@ impl WorkloadSpec {
                 stores(spec.stores_percent),
             ),
             WorkloadSpec::Sockets(spec) => format!(
-                "{} threads of one program, free to run on nodes {}, access {} each of their own and {} \
+                "{} threads of one program, spread over nodes {}, access {} each of their own and {} \
                  that all share, {} of 100 times the shared, at random. All memory begins on node {}. {}",
                 spec.threads,
                 spec.nodes

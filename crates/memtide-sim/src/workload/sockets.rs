@@ -1,8 +1,9 @@
-//! One program over several sockets: each thread has memory of its own, all share some, and they may
-//! run where the scheduler likes. The three ends of that, all own, all shared, half and half, are the
-//! cases of the autonumabench set, which says whether balancing does harm where it cannot help.
+//! One program over several sockets: each thread has memory of its own, all share some. The three ends
+//! of that, all own, all shared, half and half, are the cases of the autonumabench set, which says
+//! whether balancing does harm where it cannot help.
 //!
-//! Threads begin spread over the nodes in turn. All memory begins on one node, as a program leaves it
+//! Threads are spread over the nodes in turn and stay there, as on a machine with other work on all
+//! nodes: were they free, all could run where the memory is, and its place would not matter. All memory begins on one node, as a program leaves it
 //! that sets its memory up before it starts its threads. An access goes to a random line of a random
 //! page, of the thread's own or of the shared memory by the given share.
 
@@ -22,7 +23,7 @@ use serde::Deserialize;
 pub struct SocketsSpec {
     /// How many threads.
     pub threads: u32,
-    /// The nodes on whose CPUs they may run.
+    /// The nodes over whose CPUs they are spread.
     pub nodes: Vec<u16>,
     /// Memory of each thread.
     pub memory_per_thread: Bytes,
@@ -80,7 +81,7 @@ impl SocketsSpec {
         let count = self.nodes.len();
         let thread = |n: usize| ThreadPlan {
             space: 0,
-            nodes: (0..count).map(|k| self.nodes[(n + k) % count]).collect(),
+            nodes: vec![self.nodes[n % count]],
             pattern: Pattern::Random,
             ops_per_access: self.ops_per_access,
             think_ns: self.think.0,

@@ -28,12 +28,10 @@ mod account;
 mod act;
 mod config;
 mod notes;
-mod period;
 mod plan;
 
 pub use account::{Account, Cause, Entry};
 pub use config::{SampledConfig, SampledError};
-pub use period::{PeriodControl, PeriodControlConfig, Seen};
 pub use plan::{PageMove, Plan, Stay, Stays, TaskMove};
 
 use super::balancer::{Balancer, Clock, Outcome, Recorded, SpaceId, TaskId, Touch};
