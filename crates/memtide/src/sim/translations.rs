@@ -38,7 +38,8 @@ fn rows(case: &Case) -> (Vec<String>, Vec<Vec<String>>) {
             }
         }
     }
-    let counts: [(&str, fn(&LufCounts) -> u64); 4] = [
+    type Count = fn(&LufCounts) -> u64;
+    let counts: [(&str, Count); 4] = [
         ("put off", |luf| luf.deferred),
         ("late flushes", |luf| luf.at_use),
         ("forced", |luf| luf.forced.values().sum()),

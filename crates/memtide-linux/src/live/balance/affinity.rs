@@ -155,6 +155,22 @@ fn gone_is_none<T>(read: Result<Option<T>, FsError>) -> Result<Option<T>, FsErro
 struct Lent {
     thread: Thread,
     given: BTreeSet<u32>,
+    /// When, in clock ticks since boot: who started later may have inherited.
+    at_ticks: u64,
+}
+
+impl Lent {
+    /// Whether `thread`, which has the mask `now`, may have it from here.
+    fn is_inherited(&self, thread: &Thread, now: &BTreeSet<u32>) -> bool {
+        thread.start_ticks > self.at_ticks && *now == self.given
+    }
+}
+
+/// Clock ticks since boot.
+fn now_ticks() -> u64 {
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second();
+    boot.tv_sec as u64 * ticks + boot.tv_nsec as u64 * ticks / 1_000_000_000
 }
 
 /// All that was changed and will be put back.
@@ -203,6 +219,7 @@ impl Affinities {
             Lent {
                 thread,
                 given: given.clone(),
+                at_ticks: now_ticks(),
             },
         );
         // The note comes first: what is not noted is not changed.
@@ -235,12 +252,11 @@ impl Affinities {
         }
         let possible = self.cpus("sys/devices/system/cpu/possible")?;
         let pids: BTreeSet<u32> = self.lent.values().map(|lent| lent.thread.pid).collect();
-        let given: BTreeSet<&BTreeSet<u32>> = self.lent.values().map(|lent| &lent.given).collect();
         let mut freed = 0;
         for pid in self.with_children(&pids)? {
-            // An inherited mask is told by being one that was given. A thread
-            // that was there before and pinned itself is older than the change
-            // and was left alone because of its mask.
+            // An inherited mask is told by being one that was given, in a thread
+            // that started after that. Who was there before has its mask from
+            // somebody else, even if it is the same.
             for thread in threads(&self.root, pid)? {
                 let known = self.lent.get(&thread.tid);
                 let known = known.filter(|lent| lent.thread == thread);
@@ -249,7 +265,10 @@ impl Affinities {
                 };
                 let ours = match known {
                     Some(lent) => lent.given == now,
-                    None => given.contains(&now) && self.is_younger(&thread),
+                    None => self
+                        .lent
+                        .values()
+                        .any(|lent| lent.is_inherited(&thread, &now)),
                 };
                 if ours && set(thread.tid, &possible).is_ok() {
                     freed += 1;
@@ -285,12 +304,6 @@ impl Affinities {
     /// Whether a killed run may have left something.
     pub fn is_left(root: &Root) -> bool {
         root.path(NOTE).exists()
-    }
-
-    /// A thread younger than one that was changed may have inherited.
-    fn is_younger(&self, thread: &Thread) -> bool {
-        let oldest = self.lent.values().map(|lent| lent.thread.start_ticks).min();
-        oldest.is_some_and(|oldest| thread.start_ticks >= oldest)
     }
 
     fn note(&self) -> std::io::Result<()> {
@@ -389,7 +402,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let line = |pid| String::from_utf8(stat::tests::line(pid, "x", 0, 5)).unwrap();
+        let line = |pid| stat::tests::line(pid, "x", 0, 5);
         write("proc/7/stat", &line(7));
         write("proc/7/cgroup", "0::/a/b\n");
         write("proc/7/task/8/stat", &line(8));
@@ -444,6 +457,25 @@ mod tests {
         };
         let answer = Affinities::new(root).propose(older, &BTreeSet::from([2]));
         assert_eq!(answer, Err(Kept::Gone));
+    }
+
+    /// A thread that pinned itself to the very CPUs that another one was given,
+    /// before that, is not freed with it; one that started later inherited them.
+    #[test]
+    fn only_younger_threads_inherit() {
+        let lent = Lent {
+            thread: THREAD,
+            given: BTreeSet::from([2, 3]),
+            at_ticks: 700,
+        };
+        let started = |start_ticks| Thread {
+            tid: 9,
+            start_ticks,
+            ..THREAD
+        };
+        assert!(!lent.is_inherited(&started(700), &BTreeSet::from([2, 3])));
+        assert!(lent.is_inherited(&started(701), &BTreeSet::from([2, 3])));
+        assert!(!lent.is_inherited(&started(701), &BTreeSet::from([2])));
     }
 
     #[test]

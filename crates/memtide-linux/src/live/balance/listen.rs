@@ -100,7 +100,7 @@ impl Balancing {
         let Some(place) = self.placement.get(dense) else {
             return Ok(());
         };
-        let Some((task, runtime_ns)) = self.task(owner, (access.pid, access.tid))? else {
+        let Some((task, runtime_ns)) = self.task(owner, access)? else {
             return Ok(());
         };
         self.counts.samples += 1;
@@ -132,23 +132,39 @@ impl Balancing {
     }
 
     /// The balancer's name for a thread, and how long it has run.
+    ///
+    /// A thread that has ended by now has used its pages all the same, and its
+    /// like will: those that ended are one task for each node on which they ran.
     fn task(
         &mut self,
         owner: OwnerId,
-        number: (u32, u32),
+        access: &super::Heard,
     ) -> Result<Option<(TaskId, u64)>, BalancingError> {
         let at = self.at();
-        match self.threads.resolve(&self.root, number, at)? {
-            Resolved::Task(task, runtime_ns) => Ok(Some((task, runtime_ns))),
-            Resolved::Gone => Ok(None),
+        let Some(&space) = self.spaces.get(&owner) else {
+            return Ok(None);
+        };
+        let number = (access.pid, access.tid);
+        Ok(match self.threads.resolve(&self.root, number, at)? {
+            Resolved::Task(task, runtime_ns) => Some((task, runtime_ns)),
             Resolved::New(thread, runtime_ns) => {
-                let Some(&space) = self.spaces.get(&owner) else {
-                    return Ok(None);
-                };
                 let task = self.sampled.add_task(space, thread.tid, None);
                 self.threads.add(thread, owner, task, runtime_ns, at);
-                Ok(Some((task, runtime_ns)))
+                Some((task, runtime_ns))
             }
-        }
+            Resolved::Gone => {
+                let nodes = &self.sampled.config().balancer.node_of_cpu;
+                let Some(&node) = nodes.get(access.cpu as usize) else {
+                    return Ok(None);
+                };
+                let known = self.departed.get(&(owner, node)).copied();
+                let task = known.unwrap_or_else(|| {
+                    let number = access.pid.wrapping_add(u32::from(node.0) << 22);
+                    self.sampled.add_task(space, number, None)
+                });
+                self.departed.insert((owner, node), task);
+                Some((task, 0))
+            }
+        })
     }
 }

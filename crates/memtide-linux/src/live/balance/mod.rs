@@ -39,7 +39,7 @@ use carry::Books;
 use ears::{Ears, EarsError, Heard};
 use memtide_core::balancing::sampled::{Plan, Sampled, SampledConfig, SampledError, Stays};
 use memtide_core::balancing::{
-    self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings, SpaceId,
+    self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings, SpaceId, TaskId,
 };
 use memtide_core::hotness::{self, SECTION_PAGES};
 use memtide_core::tiering::placement::Placement;
@@ -131,6 +131,8 @@ pub struct Balancing {
     owners: Vec<(u32, OwnerId)>,
     spaces: BTreeMap<OwnerId, SpaceId>,
     threads: Threads,
+    /// Who stands for the threads of a process that have ended, by node.
+    departed: BTreeMap<(OwnerId, NodeId), TaskId>,
     affinities: Affinities,
     space: Space,
     placement: Placement,
@@ -216,6 +218,7 @@ impl Balancing {
             owners: Vec::new(),
             spaces: BTreeMap::new(),
             threads: Threads::default(),
+            departed: BTreeMap::new(),
             affinities: Affinities::new(root.clone()),
             space: Space::new(SECTIONS),
             placement: Placement::new(),

@@ -143,6 +143,13 @@ impl Balancing {
         self.reread.remove(&owner);
         self.spaces.remove(&owner);
         self.threads.forget(owner);
+        let departed = std::mem::take(&mut self.departed);
+        let (own, others) = departed.into_iter().partition(|((of, _), _)| *of == owner);
+        self.departed = others;
+        let own: std::collections::BTreeMap<_, _> = own;
+        for task in own.into_values() {
+            self.sampled.remove_task(task);
+        }
         for task in self.threads.ended() {
             self.sampled.remove_task(task);
         }
