@@ -93,7 +93,7 @@ mod tests {
         ] {
             assert_eq!(ranges.overlap(&range), kept, "{range:x?}");
         }
-        assert!(ranges.set([0x5000..0x6000].iter()));
+        assert!(ranges.set(std::iter::once(&(0x5000..0x6000))));
         assert!(!ranges.overlap(&(0x8000..0x9000)));
     }
 
