@@ -41,6 +41,9 @@ pub struct Granule {
 const SAMPLES_IN_16: u32 = 1;
 /// Main holds at most this many eighths of the capacity.
 const MAIN_EIGHTHS: u64 = 7;
+/// Where use cannot be seen, the last part of main, one in so many, is for what
+/// came again soon.
+const SOON_PART: u64 = 16;
 
 /// How to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,8 @@ pub struct Eviction {
     /// Pages in main, probed ones included.
     main_pages: u64,
     filled_pages: u64,
+    /// Mean time, in pages filled, after which granules come again.
+    mean_return: u64,
     warm: bool,
     turn: u32,
 }
@@ -112,6 +117,7 @@ impl Eviction {
             probed: VecDeque::new(),
             main_pages: 0,
             filled_pages: 1,
+            mean_return: 0,
             warm: false,
             turn: 0,
         }
@@ -191,7 +197,7 @@ impl Eviction {
         let record = self.record_mut(granule);
         record.pages = pages;
         record.used_at = now;
-        let room = self.main_pages + u64::from(pages) <= self.main_limit();
+        let room = self.main_pages + u64::from(pages) <= self.main_limit_for(now - before, again);
         let proven = again || !self.warm;
         if self.config.keep_main && proven && (room || self.replaces(now - before, again, used)) {
             self.put(granule, Place::Main);
@@ -402,6 +408,21 @@ impl Eviction {
 
     fn main_limit(&self) -> u64 {
         self.config.capacity_pages / 8 * MAIN_EIGHTHS
+    }
+
+    /// Pages that main may hold with a granule whose last two uses lie `since` apart.
+    /// Members that were sampled though they were hot find their place free.
+    fn main_limit_for(&mut self, since: u64, again: bool) -> u64 {
+        let limit = self.main_limit();
+        if self.config.second_chance || !again {
+            return limit;
+        }
+        let soon = since * 2 <= self.mean_return;
+        self.mean_return = (self.mean_return * 15 + since) / 16;
+        match soon {
+            true => limit,
+            false => limit - limit / SOON_PART,
+        }
     }
 
     fn record(&self, granule: Granule) -> &Record {

@@ -6,9 +6,11 @@
 //! three kinds of stamps: of the open generation (a flush is due before use), of
 //! the one being flushed (wait for its end), and all others (done).
 //!
-//!     done        in flight      open
-//!     ... n-1        n           n+1        flush of n under way
-//!     ... n                      n+1        over: n is done
+//! ```text
+//! done        in flight      open
+//! ... n-1        n           n+1        flush of n under way
+//! ... n                      n+1        over: n is done
+//! ```
 //!
 //! A caller with one thread uses [`LazyFlush::take`] and [`LazyFlush::force`]. One
 //! that holds a lock around this state, and does not want to hold it while

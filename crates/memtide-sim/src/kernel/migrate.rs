@@ -344,14 +344,14 @@ impl Kernel {
         let owner = self.owner(slot);
         let flights = &mut self.balance.in_flight.0;
         match flights.iter().position(|f| Some(f.owner) == owner) {
-            // Once it is there, a store to a page that may not be written goes the long way.
+            // A store to a page that may not be written waits and goes the long way.
             Some(at) if flights[at].held_up.is_some() => {
-                let there = flights[at].done_ns <= who.now_ns;
                 let writable = self.ptes[self.head(slot) as usize].has(Flags::WRITABLE);
-                if !(there && write && !writable) {
+                if !write || writable {
                     return self.wait_behind(hw, who, slot, at, write);
                 }
                 let flight = self.balance.in_flight.0.swap_remove(at);
+                ns += flight.done_ns.saturating_sub(who.now_ns) / u64::from(self.scale);
                 self.arrive(flight.owner);
             }
             Some(at) => {

@@ -3,14 +3,15 @@
 //! whether balancing does harm where it cannot help.
 //!
 //! Threads are spread over the nodes in turn and stay there, as on a machine with other work on all
-//! nodes: were they free, all could run where the memory is, and its place would not matter. All memory begins on one node, as a program leaves it
-//! that sets its memory up before it starts its threads. An access goes to a random line of a random
-//! page, of the thread's own or of the shared memory by the given share.
+//! nodes: were they free, all could run where the memory is, and its place would not matter. All memory
+//! begins on one node, as a program leaves it that sets its memory up before it starts its threads. An
+//! access goes to a random line of a random page, of the thread's own or of the shared memory by the
+//! given share.
 
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
 use super::pace::Pace;
 use super::places::START_VPN;
-use super::random::{random_access, share_of_65536};
+use super::random::share_of_65536;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
 use crate::page::Slot;
 use crate::rng::Rng;
@@ -131,7 +132,10 @@ impl Acts for Sockets {
                 true => (shared, self.shared),
                 false => (own, self.own),
             };
-            *access = random_access(rng, base, pages, self.stores);
+            let bits = rng.bits();
+            let page = ((bits >> 32) * u64::from(pages)) >> 32;
+            let (line, store) = ((bits >> 16 & 63) as u32, bits & 0xffff < u64::from(self.stores));
+            *access = Access::new(base + page as u32, line, 1, store);
         }
         Filled::of(count)
     }

@@ -64,6 +64,8 @@ const SECONDS: &[(&str, u32)] = &[
     ("pghot-overcommit", 2),
     ("numab-bind-pmbench", 75),
     ("ibs-two-node", 12),
+    ("sockets", 20),
+    ("luf-llama", 15),
 ];
 
 fn scenario_line(shipped: &Shipped) -> anyhow::Result<ScenarioLine> {
