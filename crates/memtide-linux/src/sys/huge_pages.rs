@@ -1,35 +1,50 @@
 //! A memory allocator that puts large tables on huge pages: `mmap(2)`, `madvise(2)`.
 //!
 //! What memtide keeps for each page of a machine is hundreds of megabytes that are read in no order. On
-//! base pages most of these reads miss the TLB before they miss the cache. So allocations of
-//! [`LEAST_BYTES`] and more are mappings of their own, begin at a multiple of 2 MiB, and ask the kernel
-//! for huge pages, once the program says so ([`HugePages::ask`]): a daemon beside a user's programs does
-//! not. The kernel gives them where it can (`transparent_hugepage` is `always` or `madvise`). All other
-//! allocations are the system allocator's. A program chooses it with `#[global_allocator]`.
+//! base pages most of these reads miss the TLB before they miss the cache. So in a program that asks for
+//! it ([`HugePages::ask`]) allocations of [`LEAST_BYTES`] and more are mappings of their own, begin at a
+//! multiple of 2 MiB, and ask the kernel for huge pages; it gives them where it can
+//! (`transparent_hugepage` is `always` or `madvise`). All other allocations are the system allocator's,
+//! and so is everything in a program that does not ask, as one does not that runs beside a user's.
+//!
+//! Whether it asks is settled by the first large allocation, and stays: what allocated memory is what
+//! frees it. A program chooses the allocator with `#[global_allocator]`.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Allocations of so many bytes and more are on huge pages.
 pub const LEAST_BYTES: usize = 8 << 20;
 const HUGE: usize = 2 << 20;
-static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Nobody asked, and nothing large was allocated.
+const OPEN: u8 = 0;
+const ASKED: u8 = 1;
+/// Something large is the system allocator's.
+const SETTLED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(OPEN);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct HugePages;
 
 impl HugePages {
-    /// From now on large allocations ask for huge pages.
-    pub fn ask() {
-        ASKED.store(true, Ordering::Relaxed);
+    /// Large allocations shall be on huge pages. Returns false, and changes nothing, if there was a large
+    /// one before.
+    pub fn ask() -> bool {
+        let asked = STATE.compare_exchange(OPEN, ASKED, Ordering::Relaxed, Ordering::Relaxed);
+        matches!(asked, Ok(_) | Err(ASKED))
     }
 }
 
 fn is_large(layout: Layout) -> bool {
-    layout.size() >= LEAST_BYTES && layout.align() <= HUGE
+    if layout.size() < LEAST_BYTES || layout.align() > HUGE {
+        return false;
+    }
+    let settled = STATE.compare_exchange(OPEN, SETTLED, Ordering::Relaxed, Ordering::Relaxed);
+    settled == Err(ASKED)
 }
 
 /// A mapping of zeroes for `size` bytes; null if there is none.
@@ -51,15 +66,13 @@ fn map(size: usize) -> *mut u8 {
         }
         let _ = munmap(start.byte_add(length), HUGE - before);
         // A kernel without huge pages refuses; base pages do as well.
-        if ASKED.load(Ordering::Relaxed) {
-            let _ = madvise(start, length, Advice::LinuxHugepage);
-        }
+        let _ = madvise(start, length, Advice::LinuxHugepage);
         start.cast()
     }
 }
 
-// SAFETY: each allocation is the system allocator's or a mapping of its own, decided by the layout alone,
-// which is the same when it is given back; mappings are at least as long and as aligned as asked for.
+// SAFETY: each allocation is the system allocator's or a mapping of its own, decided by the layout and by
+// a state that large allocations do not change after the first, so the same when it is given back; mappings are at least as long and as aligned as asked for.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_large(layout) {
@@ -111,6 +124,7 @@ mod tests {
 
     #[test]
     fn large_tables_are_aligned_zero_and_keep_what_was_written_when_they_grow() {
+        assert!(HugePages::ask());
         let layout = |bytes| Layout::from_size_align(bytes, 8).unwrap();
         let (small, large) = (layout(LEAST_BYTES - 8), layout(LEAST_BYTES + 8));
         // SAFETY: each pointer is used within its layout and given back once, with the layout that it

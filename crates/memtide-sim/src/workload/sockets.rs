@@ -134,7 +134,10 @@ impl Acts for Sockets {
             };
             let bits = rng.bits();
             let page = ((bits >> 32) * u64::from(pages)) >> 32;
-            let (line, store) = ((bits >> 16 & 63) as u32, bits & 0xffff < u64::from(self.stores));
+            let (line, store) = (
+                (bits >> 16 & 63) as u32,
+                bits & 0xffff < u64::from(self.stores),
+            );
             *access = Access::new(base + page as u32, line, 1, store);
         }
         Filled::of(count)
