@@ -110,6 +110,9 @@ pub struct Rounds {
     faults: u64,
 }
 
+/// Between rounds that provoke nothing.
+const QUIET_MS: u64 = 5_000;
+
 impl Rounds {
     /// Before the first round.
     pub const NEW: Rounds = Rounds {
@@ -122,9 +125,13 @@ impl Rounds {
         self.faults += faults;
     }
 
-    /// Whether a round shall begin at `now_ms`; notes that it does.
+    /// Whether a round shall begin at `now_ms`; notes that it does. Where nobody
+    /// wrote, all pages are protected still, and there is time.
     pub fn is_due(&mut self, now_ms: u64, shortest_ms: u64, faults_per_second: u64) -> bool {
-        let pause = (self.faults * 1000).div_ceil(faults_per_second.max(1));
+        let pause = match self.faults {
+            0 => QUIET_MS,
+            faults => (faults * 1000).div_ceil(faults_per_second.max(1)),
+        };
         let due = self
             .began_ms
             .is_none_or(|began| now_ms >= began + pause.max(shortest_ms));
@@ -154,6 +161,9 @@ mod tests {
         rounds.saw(3);
         assert!(!rounds.is_due(349, 100, 1000));
         assert!(rounds.is_due(350, 100, 1000));
+        // None: everything is protected still.
+        assert!(!rounds.is_due(350 + QUIET_MS - 1, 100, 1000));
+        assert!(rounds.is_due(350 + QUIET_MS, 100, 1000));
     }
 
     #[test]

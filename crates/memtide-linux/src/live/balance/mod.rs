@@ -154,6 +154,8 @@ pub struct Balancing {
     unstuck: Millis,
     expired: Millis,
     acted: Millis,
+    /// When something was heard last.
+    heard_at: Millis,
     told_invalid: Option<Millis>,
     told_starved: bool,
     /// Threads of which people know.
@@ -238,6 +240,7 @@ impl Balancing {
             unstuck: Millis(0),
             expired: Millis(0),
             acted: Millis(0),
+            heard_at: Millis(0),
             told_invalid: None,
             told_starved: false,
             told_tasks: BTreeSet::new(),
@@ -264,6 +267,9 @@ impl Balancing {
         self.ears.wait(self.patience())?;
         self.steer(reporter)?;
         self.listen(reporter)?;
+        if self.counts.turn > 0 {
+            self.heard_at = self.at();
+        }
         if self.at().since(self.acted) >= BATCH_MS {
             self.acted = self.at();
             self.act(reporter)?;

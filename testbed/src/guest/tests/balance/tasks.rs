@@ -37,6 +37,27 @@ fn affinities(pid: u32) -> Result<BTreeMap<u32, String>> {
     Ok(found)
 }
 
+/// The affinities once the second set has pinned itself, which it does as it starts.
+fn with_a_pinned_set(pid: u32) -> Result<BTreeMap<u32, String>> {
+    let began = Instant::now();
+    loop {
+        let found = affinities(pid)?;
+        if found.values().filter(|cpus| *cpus == NODES[1]).count() == 2 {
+            return Ok(found);
+        }
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "the second set is not pinned: {found:?}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Threads that may run anywhere.
+fn free(affinities: &BTreeMap<u32, String>) -> usize {
+    affinities.values().filter(|cpus| *cpus == "0-3").count()
+}
+
 /// Waits until `done` likes the affinities; whether it did.
 fn wait_for(
     pid: u32,
@@ -60,13 +81,11 @@ fn wait_for(
 pub(super) fn set_and_put_back(context: &mut Context) -> Result<Verdict> {
     let victim = sets(SETS)?;
     let pid = victim.truth().pid;
-    let before = affinities(pid)?;
-    let free = |now: &BTreeMap<u32, String>| now.values().filter(|cpus| *cpus == "0-3").count();
+    let before = with_a_pinned_set(pid)?;
     let pinned = |now: &BTreeMap<u32, String>| {
         let was = before.iter().filter(|(_, cpus)| *cpus == NODES[1]);
         was.clone().count() == 2 && was.clone().all(|(tid, cpus)| now.get(tid) == Some(cpus))
     };
-    ensure!(pinned(&before), "the second set is not pinned: {before:?}");
     let words = ["--source", "writes", "--tasks", "--rate", "20000"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
     let lent = |now: &BTreeMap<u32, String>| free(now) < free(&before);
@@ -99,11 +118,10 @@ pub(super) fn set_and_put_back(context: &mut Context) -> Result<Verdict> {
 pub(super) fn killed(_: &mut Context) -> Result<Verdict> {
     let victim = sets(SETS)?;
     let pid = victim.truth().pid;
-    let before = affinities(pid)?;
+    let before = with_a_pinned_set(pid)?;
     let words = ["--source", "writes", "--tasks", "--rate", "20000"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
-    let lent =
-        |now: &BTreeMap<u32, String>| now.values().any(|cpus| NODES.contains(&cpus.as_str()));
+    let lent = |now: &BTreeMap<u32, String>| free(now) < free(&before);
     if !wait_for(pid, &mut memtide, lent)? {
         return Ok(Verdict::Skipped(NO_CAUSE.to_owned()));
     }
