@@ -107,11 +107,15 @@ const SECTIONS: u32 = 16_384;
 /// The longest wait of a turn while samples come.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The longest wait of a turn while none do.
-const IDLE_PATIENCE: Duration = Duration::from_millis(500);
+const IDLE_PATIENCE: Duration = Duration::from_millis(1000);
 /// How long samples come together before something is decided, in ms.
 const BATCH_MS: u64 = 200;
 /// How often the source's period is set anew.
 const STEER_EVERY: Duration = Duration::from_millis(250);
+/// The same while nothing is heard.
+const QUIET_STEER_EVERY: Duration = Duration::from_millis(4000);
+/// Nothing heard for so long is quiet.
+const QUIET_AFTER_MS: u64 = 2000;
 /// Pages that one turn may move, so that signals are heard.
 const TURN_PAGES: u64 = 16_384;
 
@@ -256,7 +260,7 @@ impl Balancing {
         })
     }
 
-    /// One turn, which waits for something to happen, at most half a second.
+    /// One turn, which waits for something to happen, at most a second.
     /// Returns whether any managed process is left.
     pub fn step(&mut self, reporter: &mut dyn Reporter) -> Result<bool, BalancingError> {
         self.refresh(reporter)?;
@@ -349,6 +353,11 @@ impl Balancing {
         }
     }
 
+    /// Whether nothing was heard for a while: then there is time for everything.
+    fn is_quiet(&self) -> bool {
+        self.at().since(self.heard_at) >= QUIET_AFTER_MS
+    }
+
     /// Milliseconds since the start, for people.
     fn at(&self) -> Millis {
         Millis(self.start.elapsed().as_millis() as u64)
@@ -363,7 +372,11 @@ impl Balancing {
     /// threads and CPUs that came or went.
     fn steer(&mut self, reporter: &mut dyn Reporter) -> Result<(), BalancingError> {
         let elapsed = self.steered.elapsed();
-        if elapsed < STEER_EVERY {
+        let pause = match self.is_quiet() {
+            true => QUIET_STEER_EVERY,
+            false => STEER_EVERY,
+        };
+        if elapsed < pause {
             return Ok(());
         }
         self.steered = Instant::now();

@@ -13,8 +13,6 @@ use std::time::Instant;
 const REFRESH_MS: u64 = 1000;
 /// The same while nothing is heard.
 const QUIET_REFRESH_MS: u64 = 4000;
-/// Nothing heard for so long is quiet.
-const QUIET_AFTER_MS: u64 = 2000;
 /// How often mappings and policies of a process that takes faults are read
 /// anew, in ms.
 const REREAD_MS: u64 = 10_000;
@@ -45,9 +43,9 @@ impl Reread {
 impl Balancing {
     pub(super) fn refresh(&mut self, reporter: &mut dyn Reporter) -> Result<(), BalancingError> {
         let at = self.at();
-        let pause = match at.since(self.heard_at) < QUIET_AFTER_MS {
-            true => REFRESH_MS,
-            false => QUIET_REFRESH_MS,
+        let pause = match self.is_quiet() {
+            true => QUIET_REFRESH_MS,
+            false => REFRESH_MS,
         };
         if self.refreshed.is_some_and(|last| at.since(last) < pause) {
             return Ok(());
