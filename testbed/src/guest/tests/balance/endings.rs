@@ -107,11 +107,10 @@ fn refuses(context: &mut Context, command: Command, words: &[&str]) -> Result<()
     Ok(())
 }
 
-/// What it takes while nobody uses memory: under 1 % of a CPU in the better of two windows, on an
-/// emulated processor that takes ten to twenty times as long as a real one.
 /// The default of `--cpu-limit`.
 const CPU_LIMIT_PERCENT: f64 = 5.0;
 
+/// What it takes while nobody uses memory, in the better of two windows.
 pub(super) fn idle(context: &mut Context) -> Result<()> {
     const WINDOW: Duration = Duration::from_secs(4);
     let victim = Victim::start("--size 64 --hot 0 --node 1 --busy 1", 1)?;
