@@ -89,6 +89,24 @@ pub enum Fault {
     Migrating,
 }
 
+impl Fault {
+    /// Why the hardware cannot use `entry` for a load, or for a store if `write`; `None` if it can.
+    #[must_use]
+    pub fn of(entry: Pte, write: bool) -> Option<Fault> {
+        if entry.has(Flags::MIGRATING) {
+            Some(Fault::Migrating)
+        } else if !entry.has(Flags::PRESENT) {
+            Some(Fault::NotPresent)
+        } else if entry.has(Flags::HINT) {
+            Some(Fault::Hint)
+        } else if write && !entry.has(Flags::WRITABLE) {
+            Some(Fault::WriteProtect)
+        } else {
+            None
+        }
+    }
+}
+
 /// The kernel.
 pub struct Kernel {
     /// The page tables of all spaces and the page caches of all files, by slot.

@@ -497,7 +497,7 @@ fn walk(entry: &mut Pte, store: u64) -> Result<Translation, Fault> {
     const BAD: u64 = Flags::HINT.0 | Flags::MIGRATING.0;
     let need = Flags::PRESENT.0 | (Flags::WRITABLE.0 * store);
     if entry.0 & (need | BAD) != need {
-        return Err(why(*entry));
+        return Err(why(*entry, store));
     }
     // Written also where the bits are set already: that too would often be foretold wrongly.
     entry.0 |= Flags::ACCESSED.0 | (Flags::DIRTY.0 * store);
@@ -580,14 +580,6 @@ impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
 
 /// Why an entry cannot be used.
 #[cold]
-fn why(entry: Pte) -> Fault {
-    if entry.has(Flags::MIGRATING) {
-        Fault::Migrating
-    } else if !entry.has(Flags::PRESENT) {
-        Fault::NotPresent
-    } else if entry.has(Flags::HINT) {
-        Fault::Hint
-    } else {
-        Fault::WriteProtect
-    }
+fn why(entry: Pte, store: u64) -> Fault {
+    Fault::of(entry, store != 0).expect("an entry that lacks something or has too much")
 }

@@ -147,15 +147,7 @@ impl Kernel {
                 return Ok(self.accessed(who, slot, entry.frame() + (slot - head), write));
             }
             let pte = &mut self.ptes[head as usize];
-            let why = if pte.has(Flags::MIGRATING) {
-                Fault::Migrating
-            } else if !pte.has(Flags::PRESENT) {
-                Fault::NotPresent
-            } else if pte.has(Flags::HINT) {
-                Fault::Hint
-            } else if write && !pte.has(Flags::WRITABLE) {
-                Fault::WriteProtect
-            } else {
+            let Some(why) = Fault::of(*pte, write) else {
                 pte.set(Flags::ACCESSED);
                 if write {
                     pte.set(Flags::DIRTY);

@@ -219,15 +219,7 @@ impl Bench {
         for _ in 0..8 {
             let head = self.kernel.head(slot);
             let pte = &mut self.kernel.ptes[head as usize];
-            let why = if pte.has(Flags::MIGRATING) {
-                Fault::Migrating
-            } else if !pte.has(Flags::PRESENT) {
-                Fault::NotPresent
-            } else if pte.has(Flags::HINT) {
-                Fault::Hint
-            } else if write && !pte.has(Flags::WRITABLE) {
-                Fault::WriteProtect
-            } else {
+            let Some(why) = Fault::of(*pte, write) else {
                 pte.set(Flags::ACCESSED);
                 if write {
                     pte.set(Flags::DIRTY);

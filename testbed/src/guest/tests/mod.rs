@@ -100,6 +100,24 @@ pub struct Test {
     run: RunTest,
 }
 
+impl Test {
+    /// One that passes if `promise` is kept, and needs nothing in particular.
+    fn promise(
+        name: String,
+        topology: &'static str,
+        class: BootClass,
+        promise: fn(&mut Context) -> Result<()>,
+    ) -> Test {
+        Test {
+            name,
+            topology,
+            class,
+            needs: Needs::default(),
+            run: Box::new(move |context| promise(context).map(|()| Verdict::Passed)),
+        }
+    }
+}
+
 impl std::fmt::Debug for Test {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter

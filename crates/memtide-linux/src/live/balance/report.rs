@@ -1,5 +1,7 @@
 //! What balancing has to tell.
 
+pub use crate::live::report::Range;
+
 use memtide_core::units::{Millis, NodeId};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -74,17 +76,6 @@ pub struct MovedPages {
     /// Where they are now.
     pub to: NodeId,
     /// How many.
-    pub pages: u64,
-}
-
-/// A run of a process's pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Range {
-    /// The process.
-    pub pid: u32,
-    /// Address of the first byte.
-    pub address: u64,
-    /// Its length in base pages.
     pub pages: u64,
 }
 

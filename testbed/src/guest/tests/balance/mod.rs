@@ -64,12 +64,8 @@ const BALANCING: [(&str, &str, Promise); 2] = [
 const FOUR: [(&str, &str, Promise); 1] = [("bound", "four-socket", bound::stays_within)];
 
 pub(super) fn tests() -> Vec<Test> {
-    let test = |class: BootClass, (name, topology, promise): (&str, &'static str, Promise)| Test {
-        name: format!("balance/{name}"),
-        topology,
-        class,
-        needs: Needs::default(),
-        run: Box::new(move |context| promise(context).map(|()| Verdict::Passed)),
+    let test = |class: BootClass, (name, topology, promise): (&str, &'static str, Promise)| {
+        Test::promise(format!("balance/{name}"), topology, class, promise)
     };
     let quiet = QUIET.map(|row| test(BootClass::Quiet, row));
     let balancing = BALANCING.map(|row| test(BootClass::KernelBalancing, row));

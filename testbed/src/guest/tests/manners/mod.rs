@@ -19,11 +19,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{BootClass, Context, Needs, Test};
+use super::{BootClass, Context, Test};
 use crate::guest::measure::GOAL;
 use crate::guest::memtide::{Line, Memtide};
 use crate::guest::subject::{KnownPages, census_hot};
-use crate::report::Verdict;
 
 /// The slow node of the topology `cxl`.
 const SLOW: u32 = 2;
@@ -62,12 +61,8 @@ const KERNEL_TIERING: [(&str, &str, Promise); 1] =
     [("sources/hint-faults", "cxl", sources::hint_faults)];
 
 pub(super) fn tests() -> Vec<Test> {
-    let test = |class: BootClass, (name, topology, promise): (&str, &'static str, Promise)| Test {
-        name: format!("manners/{name}"),
-        topology,
-        class,
-        needs: Needs::default(),
-        run: Box::new(move |context| promise(context).map(|()| Verdict::Passed)),
+    let test = |class: BootClass, (name, topology, promise): (&str, &'static str, Promise)| {
+        Test::promise(format!("manners/{name}"), topology, class, promise)
     };
     let quiet = QUIET.map(|row| test(BootClass::Quiet, row));
     let tiering = KERNEL_TIERING.map(|row| test(BootClass::KernelTiering, row));

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{BootClass, Context, Needs, Test};
+use super::{BootClass, Context, Test};
 use crate::guest::procfs::{NumaLine, numa_line, parse_list};
 use crate::guest::subject::Victim;
-use crate::report::Verdict;
 
 /// What a victim needs to be small, quiet and where the policy wants it.
 const PROGRAM: [&str; 6] = ["/init", "victim", "--anywhere", "--hot", "0", "--size"];
@@ -44,13 +43,10 @@ const PROMISES: [(&str, Promise); 9] = [
 pub(super) fn tests() -> Vec<Test> {
     PROMISES
         .into_iter()
-        .map(|(name, promise)| Test {
-            name: format!("run/{name}"),
+        .map(|(name, promise)| {
             // CPU lists want more CPUs than the default machine has.
-            topology: if name == "cpus" { "two-socket" } else { "cxl" },
-            class: BootClass::Quiet,
-            needs: Needs::default(),
-            run: Box::new(move |context| promise(context).map(|()| Verdict::Passed)),
+            let topology = if name == "cpus" { "two-socket" } else { "cxl" };
+            Test::promise(format!("run/{name}"), topology, BootClass::Quiet, promise)
         })
         .collect()
 }
