@@ -64,7 +64,7 @@ typedef struct {
     uint32_t policy;           /* MEMTIDE_POLICY_ */
     uint32_t unmapping;        /* MEMTIDE_UNMAP_ */
     const char *memory_policy; /* such as "weighted-interleave:0,2" */
-    int32_t nice;              /* of the evictor thread */
+    int32_t nice;              /* of the evictor thread; -10 where that is allowed */
     uint32_t no_read_ahead;    /* 1: read nothing ahead */
 } memtide_pager_options;
 

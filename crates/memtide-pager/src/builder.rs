@@ -10,6 +10,9 @@ pub(crate) const LEAST_GRANULE_BYTES: usize = 4 << 10;
 pub(crate) const LARGEST_GRANULE_BYTES: usize = 2 << 20;
 /// Most ranges that the kernel takes in one `process_madvise(2)`: `IOV_MAX`.
 pub(crate) const MOST_RANGES: usize = 1024;
+/// Nice value that the evictor asks for where none was given: it does little, but
+/// while it waits for a processor the readers fill memory.
+pub(crate) const EVICTOR_NICE: i32 = -10;
 /// Fewest granules that a budget must hold: below, a batch is no batch.
 pub(crate) const LEAST_GRANULES: u64 = 16;
 
@@ -80,7 +83,7 @@ pub struct Builder {
     pub(crate) unmapping: Unmapping,
     pub(crate) memory_policy: Option<MemoryPolicy>,
     pub(crate) read_ahead: ReadAhead,
-    pub(crate) nice: i32,
+    pub(crate) nice: Option<i32>,
     pub(crate) explain_faults: bool,
 }
 
@@ -140,12 +143,14 @@ impl Builder {
         self
     }
 
-    /// Nice value of the evictor thread, -20 to 19. Default 0. A negative one
-    /// needs `CAP_SYS_NICE`; without it the value stays and [`State`] says so.
+    /// Nice value of the evictor thread, -20 to 19. Default -10: with every
+    /// processor busy the budget holds as well as the evictor gets to run. A
+    /// value below the process's own needs `CAP_SYS_NICE`; without it the value
+    /// stays and [`State`] says so.
     ///
     /// [`State`]: crate::State
     pub fn nice(mut self, nice: i32) -> Builder {
-        self.nice = nice;
+        self.nice = Some(nice);
         self
     }
 
@@ -196,8 +201,9 @@ impl Builder {
         if !(1..=MOST_RANGES).contains(&batch) {
             return Err(Error::setting("batch", batch, "give 1 to 1024 granules"));
         }
-        if !(-20..=19).contains(&self.nice) {
-            return Err(Error::setting("nice", self.nice, "give -20 to 19"));
+        let nice = self.nice.unwrap_or(EVICTOR_NICE);
+        if !(-20..=19).contains(&nice) {
+            return Err(Error::setting("nice", nice, "give -20 to 19"));
         }
         if self.read_ahead.bytes > 0 && self.read_ahead.threads == 0 {
             return Err(Error::setting(
@@ -222,7 +228,7 @@ impl Builder {
             unmapping: self.unmapping,
             memory_policy: self.memory_policy,
             read_ahead: self.read_ahead,
-            nice: self.nice,
+            nice,
             explain_faults: self.explain_faults,
         })
     }

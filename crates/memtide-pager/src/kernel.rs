@@ -6,10 +6,17 @@ use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
 use memtide_linux::sys::pagemap::{Pagemap, PagemapEntry};
 use rustix::fs::Advice;
+use rustix::io::ReadWriteFlags;
 use std::fmt::Debug;
+use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Pages that a read brings into the page cache leave it again with the read
+/// (Linux 6.14 and later, by file system). No crate names it yet.
+const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// Addresses of this process; the layout of `struct iovec`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +65,16 @@ pub(crate) trait Kernel: Send + Sync + Debug {
         Ok(None)
     }
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno>;
+    /// Reads what is kept elsewhere then, so that no copy of it stays in the page
+    /// cache: it would be memory beyond the budget.
+    fn read_once(
+        &self,
+        file: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        self.read(file, buffer, offset)
+    }
     /// Starts reading a part of a file into memory.
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
     /// Puts whole pages into a registered range; see [`sys::userfault::fill`].
@@ -69,6 +86,9 @@ pub(crate) trait Kernel: Send + Sync + Debug {
 pub(crate) struct Linux {
     oneself: OwnedFd,
     pagemap: Pagemap,
+    /// Reads that leave nothing behind were refused: an older kernel, or a file
+    /// system that has none.
+    leaves_copies: AtomicBool,
 }
 
 impl Linux {
@@ -88,7 +108,11 @@ impl Linux {
                 },
             }
         })?;
-        Ok(Linux { oneself, pagemap })
+        Ok(Linux {
+            oneself,
+            pagemap,
+            leaves_copies: AtomicBool::new(false),
+        })
     }
 }
 
@@ -164,6 +188,27 @@ impl Kernel for Linux {
 
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
         rustix::io::pread(file, buffer, offset)
+    }
+
+    fn read_once(
+        &self,
+        file: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        if !self.leaves_copies.load(Relaxed) {
+            let whole = &mut [IoSliceMut::new(buffer)];
+            match rustix::io::preadv2(file, whole, offset, RWF_DONTCACHE) {
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                    self.leaves_copies.store(true, Relaxed);
+                }
+                other => return other,
+            }
+        }
+        let read = self.read(file, buffer, offset)?;
+        // Without it the bytes are right all the same.
+        let _ = self.drop_cached(file, offset, read as u64);
+        Ok(read)
     }
 
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {

@@ -5,7 +5,6 @@ use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
 use crate::file_mode::{Explained, FileMode, Opening};
 use crate::kernel::{Kernel, Linux, Range};
-use crate::placement::carry;
 use crate::region::{Adopted, Held, Region};
 use crate::source::Source;
 use crate::state::{Means, State};
@@ -468,7 +467,7 @@ fn evictor(core: &Core) {
 /// A thread that reads ahead, and reads what is no file.
 fn reader(core: &Core) {
     if let Some(policy) = &core.settings.memory_policy
-        && carry(policy).is_err()
+        && policy.apply_to_thread().is_err()
     {
         core.counters.failed_calls.add(1);
     }

@@ -59,6 +59,16 @@ impl MemoryPolicy {
         &self.nodes
     }
 
+    /// Makes it the policy of the calling thread and of those that it starts
+    /// then: for programs whose own page faults read a file in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MemoryPolicy`] if the kernel refuses it.
+    pub fn apply_to_thread(&self) -> Result<(), Error> {
+        mempolicy::set_policy(self.mode.number(), &self.words()).map_err(|e| refused(self, e))
+    }
+
     /// The nodes as the kernel takes them; empty for a mode without.
     pub(crate) fn words(&self) -> Vec<u64> {
         let mut words = Vec::new();
@@ -119,17 +129,12 @@ impl FromStr for MemoryPolicy {
 /// belongs to a thread.
 pub(crate) fn try_out(policy: &MemoryPolicy) -> Result<(), Error> {
     let wanted = policy.clone();
-    let tried = std::thread::Builder::new().spawn(move || carry(&wanted));
+    let tried = std::thread::Builder::new().spawn(move || wanted.apply_to_thread());
     let tried = tried.map_err(|reason| Error::Thread {
         name: "memory-policy",
         reason,
     })?;
     tried.join().unwrap_or(Ok(()))
-}
-
-/// Makes it the policy of the calling thread.
-pub(crate) fn carry(policy: &MemoryPolicy) -> Result<(), Error> {
-    mempolicy::set_policy(policy.mode.number(), &policy.words()).map_err(|e| refused(policy, e))
 }
 
 /// Makes it the policy of a range of addresses.

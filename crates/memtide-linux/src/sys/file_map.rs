@@ -48,7 +48,12 @@ impl FileMap {
     /// Tells the kernel that reads come in no order, so that it reads in what
     /// is asked for and nothing around it.
     pub fn expect_random(&self) {
-        expect_random(self.start as usize, self.bytes);
+        expect_random(self.address(), self.bytes);
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> usize {
+        self.start as usize
     }
 
     /// How many whole words there are.

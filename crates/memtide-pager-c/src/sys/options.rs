@@ -61,8 +61,10 @@ pub unsafe fn builder(options: *const Options) -> Result<Builder, Failure> {
             1 => Unmapping::EagerPages,
             2 => Unmapping::EagerGranules,
             other => return Err(wrong("unmapping", other)),
-        })
-        .nice(options.nice);
+        });
+    if options.nice != 0 {
+        builder = builder.nice(options.nice);
+    }
     if options.granule_bytes > 0 {
         builder = builder.granule(usize::try_from(options.granule_bytes).unwrap_or(usize::MAX));
     }

@@ -39,6 +39,26 @@ fn a_file_that_is_cut_short_is_an_error_and_no_wrong_byte() {
 }
 
 #[test]
+fn strict_reads_leave_no_second_copy_in_the_page_cache() {
+    let file = numbered(PAGES);
+    let kernel = crate::kernel::Linux::new().unwrap();
+    let bytes = (PAGES * PAGE) as u64;
+    let cached = || kernel.count_cached(file.as_file().as_fd(), 0, bytes);
+    kernel.drop_cached(file.as_file().as_fd(), 0, bytes).unwrap();
+    if cached() != Ok(0) {
+        println!("skipped: files here stay in memory, or there is no cachestat: {:?}", cached());
+        return;
+    }
+    let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());
+    let region = pager.open(file.path()).unwrap();
+    for page in 0..PAGES {
+        assert_eq!(page_at(&region, page).unwrap(), Some(value(page)));
+    }
+    // What the kernel read ahead of the last reads may wait for its turn.
+    assert!(cached().unwrap() <= 32, "{:?}", cached());
+}
+
+#[test]
 fn a_file_that_is_replaced_stays_what_was_opened() {
     for mode in MODES {
         let file = numbered(PAGES);

@@ -105,6 +105,19 @@ impl Faulty {
             (false, _) => call(),
         }
     }
+
+    /// A page of it, then the error: a disk that fails half-way.
+    fn or_half(
+        &self,
+        buffer: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<usize, Errno> {
+        match (self.strikes(Op::Read), buffer.len() > PAGE) {
+            (true, true) => read(&mut buffer[..PAGE]),
+            (true, false) => Err(self.errno),
+            (false, _) => read(buffer),
+        }
+    }
 }
 
 impl Kernel for Faulty {
@@ -149,14 +162,16 @@ impl Kernel for Faulty {
     }
 
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        if self.strikes(Op::Read) {
-            // Half of it, then the error: a disk that fails half-way.
-            if buffer.len() > PAGE {
-                return self.inner.read(file, &mut buffer[..PAGE], offset);
-            }
-            return Err(self.errno);
-        }
-        self.inner.read(file, buffer, offset)
+        self.or_half(buffer, |part| self.inner.read(file, part, offset))
+    }
+
+    fn read_once(
+        &self,
+        file: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        offset: u64,
+    ) -> Result<usize, Errno> {
+        self.or_half(buffer, |part| self.inner.read_once(file, part, offset))
     }
 
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno> {

@@ -3,7 +3,7 @@
 //! The kernel reads ahead too, but on the faulting thread's account: what it
 //! reads follows that thread's memory policy. The pager's threads carry the
 //! policy of the pager. A stream is a run of granules that came into memory
-//! where the last such run ended.
+//! where the last such run ended, whole ones: pages here and there are random reads.
 
 use super::{FileMode, Inner};
 use crate::bell::Bell;
@@ -75,7 +75,7 @@ impl Wanted {
 }
 
 impl FileMode {
-    /// Notes granules `from..to` that came into memory.
+    /// Notes granules `from..to` that came into memory as a whole.
     pub(super) fn note_stream(&self, inner: &mut Inner, number: usize, (from, to): (u32, u32)) {
         let ahead = (self.settings.read_ahead.bytes / self.settings.granule_bytes) as u32;
         if ahead == 0 {

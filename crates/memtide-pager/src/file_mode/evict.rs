@@ -45,9 +45,12 @@ impl FileMode {
         if inner.rounds.is_multiple_of(CHECK_FILES) {
             self.check_files(inner);
         }
-        let before = inner.eviction.filled_pages();
+        // What was counted, or seen where nothing counts: the closer look takes its
+        // time to get round.
+        let (left, seen) = (inner.resident_pages, inner.eviction.filled_pages());
         self.look(inner);
-        let filled = inner.eviction.filled_pages() - before;
+        let counted = inner.resident_pages.saturating_sub(left);
+        let filled = counted.max(inner.eviction.filled_pages() - seen);
         let budget = self.budget_pages();
         self.counters
             .resident_bytes

@@ -199,7 +199,9 @@ impl FileMode {
             if again {
                 self.counters.refilled_pages.add(more);
             }
-            if before == 0 {
+            // Readers in order fill granule after granule; random ones a page here and
+            // there, in neighbours too.
+            if now as usize == part.len() {
                 // The last run of neighbours.
                 let next = come.filter(|(_, to)| *to == granule.index);
                 let from = next.map_or(granule.index, |(from, _)| from);

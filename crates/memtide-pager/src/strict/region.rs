@@ -221,7 +221,7 @@ impl StrictRegion {
             let at = offset + done as u64;
             let rest = &mut buffer[done..];
             let read = match self.source.0.file() {
-                Some(file) => self.kernel.read(file, rest, at),
+                Some(file) => self.kernel.read_once(file, rest, at),
                 None => self.source.0.read_at(rest, at).map_err(|error| {
                     Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO))
                 }),

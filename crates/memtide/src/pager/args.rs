@@ -2,6 +2,7 @@
 
 use crate::tier::size;
 use clap::{Args, Subcommand, ValueEnum};
+use memtide_pager::MemoryPolicy;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -46,6 +47,14 @@ pub struct TrialArgs {
     #[arg(long, value_enum, default_value_t = Pattern::Uniform)]
     pub pattern: Pattern,
 
+    /// How the pager holds memory
+    #[arg(long, value_enum, default_value_t = Hold::File)]
+    pub mode: Hold,
+
+    /// Where the data's memory comes from, such as weighted-interleave:0,2; plain mmap's too
+    #[arg(long, value_name = "POLICY")]
+    pub memory_policy: Option<MemoryPolicy>,
+
     /// How long each way is measured, after a warm-up of a quarter of that
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = seconds, allow_negative_numbers = true)]
     pub seconds: f64,
@@ -71,6 +80,16 @@ pub enum Pattern {
     Sweep,
 }
 
+/// How the pager holds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// A mapping of the file; the kernel reads, and the budget may be overrun for moments
+    File,
+    /// Memory of its own, filled fault by fault; the budget holds exactly
+    Strict,
+}
+
 /// How the file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -94,6 +113,10 @@ pub struct WorkerArgs {
     pub threads: usize,
     #[arg(long, value_enum)]
     pub pattern: Pattern,
+    #[arg(long, value_enum)]
+    pub mode: Hold,
+    #[arg(long)]
+    pub memory_policy: Option<MemoryPolicy>,
     #[arg(long)]
     pub seconds: f64,
 }

@@ -3,8 +3,8 @@
 //!
 //! Each way of reading is a worker process ([`worker`]), one after the other:
 //! plain mmap in a cgroup whose limit is the budget, so that the kernel's own
-//! reclaim does what it always does; then the pager, in a cgroup that allows an
-//! eighth more, once with each page unmapped by itself and once as it is. Where
+//! reclaim does what it always does; then the pager, in a cgroup that allows a
+//! seventh more, once with each page unmapped by itself and once as it is. Where
 //! no memory cgroup can be had the first is left out, and the report says why.
 
 mod args;
@@ -21,7 +21,7 @@ pub use args::PagerArgs as Args;
 
 use crate::cli::{BadUsage, Context};
 use anyhow::{Context as _, bail};
-use args::{PagerCommand, TrialArgs, Way};
+use args::{Hold, PagerCommand, TrialArgs, Way};
 use content::PAGE_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limit::Limit;
@@ -98,7 +98,7 @@ fn compare(args: &TrialArgs, context: &Context) -> anyhow::Result<ExitCode> {
             root.display()
         );
     }
-    let bytes = checked(path, budget)?;
+    let bytes = checked(path, budget, args.mode)?;
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -143,7 +143,7 @@ fn compare(args: &TrialArgs, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// The file's size, if it can be read and makes sense with this budget.
-fn checked(path: &Path, budget: u64) -> anyhow::Result<u64> {
+fn checked(path: &Path, budget: u64, mode: Hold) -> anyhow::Result<u64> {
     let file = File::open(path).with_context(|| format!("{}: cannot open it", path.display()))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -224,7 +224,8 @@ impl Trial<'_> {
         let tables = self.bytes / (PAGE_BYTES / 8);
         let allowed = match way {
             Way::Kernel => self.budget + tables,
-            Way::Eager | Way::Lazy => self.budget + self.budget / 8 + tables,
+            // Of a limit the pager takes seven eighths for data.
+            Way::Eager | Way::Lazy => self.budget + self.budget / 7 + tables,
         };
         let limit_bytes = limit
             .as_ref()
@@ -273,8 +274,13 @@ impl Worker {
             .args(["pager", "worker", "--way", &args::word(way)])
             .args(["--pattern", &args::word(trial.args.pattern)])
             .args(["--budget", &trial.budget.to_string()])
+            .args(["--mode", &args::word(trial.args.mode)])
             .args(["--threads", &trial.threads.to_string()])
-            .args(["--seconds", &trial.args.seconds.to_string()])
+            .args(["--seconds", &trial.args.seconds.to_string()]);
+        if let Some(policy) = &trial.args.memory_policy {
+            command.args(["--memory-policy", &policy.to_string()]);
+        }
+        command
             .arg("--")
             .arg(trial.path)
             .stdin(Stdio::piped())

@@ -87,6 +87,7 @@ fn sentences(report: &Report) -> Vec<String> {
     }) {
         lines.push(format!("Unmapped by {unmap}."));
     }
+    lines.extend(by_node(report));
     let left = ways
         .iter()
         .map(|way| way.measured.left_in_memory_bytes)
@@ -118,6 +119,24 @@ fn sentences(report: &Report) -> Vec<String> {
         "Shootdowns are the whole machine's: other programs added up to {others:.0} a second."
     ));
     lines
+}
+
+/// Where the pager's data lay, on a machine with more than one node for it.
+fn by_node(report: &Report) -> Option<String> {
+    let lazy = report.ways.iter().find(|way| way.way == Way::Lazy)?;
+    let nodes = lazy.measured.mapped.as_ref()?;
+    let sum: u64 = nodes.iter().map(|on| on.bytes).sum();
+    if sum == 0 || (nodes.len() == 1 && report.memory_policy.is_none()) {
+        return None;
+    }
+    let parts = nodes.iter().map(|on| {
+        let percent = 100.0 * on.bytes as f64 / sum as f64;
+        format!("{percent:.1} % on node {}", on.node)
+    });
+    let parts: Vec<String> = parts.collect();
+    let policy = report.memory_policy.as_ref();
+    let policy = policy.map_or_else(String::new, |policy| format!(", by {policy}"));
+    Some(format!("Mapped by the pager at the end: {}{policy}.", parts.join(", ")))
 }
 
 fn against(against: &Against) -> String {

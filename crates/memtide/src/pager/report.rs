@@ -1,6 +1,6 @@
 //! What `memtide pager FILE` found; the document of `--json`.
 
-use super::args::{Pattern, TrialArgs, Way};
+use super::args::{Hold, Pattern, TrialArgs, Way};
 use super::worker::Measured;
 use serde::Serialize;
 
@@ -12,6 +12,8 @@ pub struct Report {
     pub budget_bytes: u64,
     pub threads: usize,
     pub pattern: Pattern,
+    pub mode: Hold,
+    pub memory_policy: Option<String>,
     pub seconds: f64,
     /// Why plain mmap could not be limited, and is left out.
     pub no_limit: Option<String>,
@@ -82,6 +84,8 @@ impl Report {
             budget_bytes,
             threads,
             pattern: args.pattern,
+            mode: args.mode,
+            memory_policy: args.memory_policy.as_ref().map(ToString::to_string),
             seconds: args.seconds,
             no_limit,
             lazy_against: lazy_against.unwrap_or_default(),

@@ -10,18 +10,20 @@
 //! read and is not in memory at the end, and shootdowns are the machine's
 //! (`/proc/interrupts`).
 
-use super::args::{Pattern, Way, WorkerArgs};
+use super::args::{Hold, Pattern, Way, WorkerArgs};
 use super::content::{self, PAGE_BYTES, PAGE_WORDS};
 use super::readers::{Count, Walk, Words, check_words, first_word, read, total};
 use crate::cli::Context;
 use anyhow::Context as _;
 use memtide_linux::fs::Root;
+use memtide_linux::fs::proc::Process;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
 use memtide_linux::sys::file_map::{FileMap, expect_random};
-use memtide_pager::{Pager, Region, Statistics, Unmapping};
+use memtide_pager::{Mode, Pager, Region, Statistics, Unmapping};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -52,6 +54,8 @@ pub struct Measured {
     pub others_shootdowns_per_s: Option<f64>,
     /// The most of the file that was seen in memory, from the warm-up on.
     pub peak_resident_bytes: Option<u64>,
+    /// Of what was mapped at the end, by node; `None` where the kernel does not say.
+    pub mapped: Option<Vec<OnNode>>,
     /// Whether the file's every byte is known and was checked.
     pub checked: bool,
     /// How the pager unmaps on this kernel.
@@ -60,6 +64,13 @@ pub struct Measured {
     pub pager: Option<serde_json::Value>,
     /// What was in memory before and could not be dropped.
     pub left_in_memory_bytes: u64,
+}
+
+/// Bytes on a node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OnNode {
+    pub node: u16,
+    pub bytes: u64,
 }
 
 /// What is read.
@@ -79,6 +90,10 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     drop_from_memory(&file);
     let left = map.resident_pages().unwrap_or(0) * PAGE_BYTES;
     let others = others_shootdowns(&context.root);
+    if let Some(policy) = &args.memory_policy {
+        // Threads inherit it: a page-cache page follows the thread that reads it in.
+        policy.apply_to_thread()?;
+    }
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
     let data = open(args, &map)?;
@@ -112,12 +127,16 @@ fn open(args: &WorkerArgs, map: &FileMap) -> anyhow::Result<Data> {
         Way::Eager => Unmapping::EagerPages,
         Way::Lazy => Unmapping::Lazy,
     };
-    let pager = Pager::builder()
-        .budget(args.budget)
-        .unmapping(unmapping)
-        .start()?;
+    let mut builder = Pager::builder().budget(args.budget).unmapping(unmapping);
+    if args.mode == Hold::Strict {
+        builder = builder.mode(Mode::Strict);
+    }
+    if let Some(policy) = &args.memory_policy {
+        builder = builder.memory_policy(policy.clone());
+    }
+    let pager = builder.start()?;
     let region = pager.open(&args.file)?;
-    if random {
+    if random && args.mode == Hold::File {
         expect_random(region.address(), region.len());
     }
     Ok(Data::Pager(pager, region))
@@ -161,6 +180,13 @@ fn measure(
     let pages = (map.words() / PAGE_WORDS) as u64;
     let counts: Vec<Count> = (0..args.threads).map(|_| Count::default()).collect();
     let stop = AtomicBool::new(false);
+    // In strict mode the data does not lie in the page cache.
+    let resident_pages = || match data {
+        Data::Pager(pager, _) if args.mode == Hold::Strict => {
+            Some(pager.statistics().resident_bytes / PAGE_BYTES)
+        }
+        _ => map.resident_pages(),
+    };
     let mut peak = None;
     let (before, after) = std::thread::scope(|scope| {
         for (thread, count) in counts.iter().enumerate() {
@@ -182,7 +208,7 @@ fn measure(
             reads: total(&counts).0,
             read_bytes: read_bytes(root),
             shootdowns: tlb_shootdowns(root).ok().flatten(),
-            resident_pages: map.resident_pages(),
+            resident_pages: resident_pages(),
             pager: match data {
                 Data::Plain => None,
                 Data::Pager(pager, _) => Some(pager.statistics()),
@@ -191,7 +217,7 @@ fn measure(
         let mut watch = |seconds: f64| {
             let end = Instant::now() + Duration::from_secs_f64(seconds);
             while Instant::now() < end {
-                peak = peak.max(map.resident_pages());
+                peak = peak.max(resident_pages());
                 std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
             }
         };
@@ -217,6 +243,7 @@ fn measure(
         shootdowns: difference(|moment| moment.shootdowns),
         others_shootdowns_per_s: None,
         peak_resident_bytes: peak.map(|pages| pages * PAGE_BYTES),
+        mapped: mapped_by_node(root, map, data),
         checked: known,
         unmap: match data {
             Data::Plain => None,
@@ -241,6 +268,27 @@ fn since(after: &Statistics, before: &Statistics) -> anyhow::Result<serde_json::
         }
     }
     Ok(after)
+}
+
+/// Where the kernel has what is mapped of the data.
+fn mapped_by_node(root: &Root, map: &FileMap, data: &Data) -> Option<Vec<OnNode>> {
+    let data = match data {
+        Data::Plain => map.address()..map.address() + map.words() * 8,
+        Data::Pager(_, region) => region.address()..region.address() + region.len(),
+    };
+    let oneself = Process::find(root, std::process::id()).ok()?;
+    let mappings = oneself.numa_maps(root).ok()??;
+    let mut nodes: BTreeMap<u16, u64> = BTreeMap::new();
+    for mapping in mappings {
+        if !data.contains(&usize::try_from(mapping.start).ok()?) {
+            continue;
+        }
+        for (node, _) in &mapping.pages {
+            *nodes.entry(node.0).or_default() += mapping.bytes_on(*node)?;
+        }
+    }
+    let nodes = nodes.into_iter().map(|(node, bytes)| OnNode { node, bytes });
+    Some(nodes.collect())
 }
 
 /// Shootdowns a second while this process does nothing.

@@ -8,6 +8,7 @@
 mod agreement;
 mod balance;
 mod manners;
+mod pager;
 mod placement;
 mod respread;
 mod run;
@@ -136,6 +137,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(run::tests());
     tests.extend(respread::tests());
     tests.extend(weights::tests());
+    tests.extend(pager::tests());
     tests.extend(balance::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());

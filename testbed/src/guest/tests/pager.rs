@@ -1,0 +1,148 @@
+//! `memtide pager` on running kernels: with the batched call and before it, and with its memory spread
+//! by weight.
+//!
+//! The file lies on a disk and every byte that is read is checked. Emulated processors are slow and
+//! their interrupts dear, so the figures tell the ways of one run from each other and nothing else.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::run::Weights;
+use super::{BootClass, Context, Needs, Test};
+use crate::report::Verdict;
+
+const TABLE: &str = "pager";
+const FILE: &str = "/mnt/weights.bin";
+/// MiB of the file, and of the budget.
+const MIB: (u32, u32) = (32, 8);
+/// Where eviction makes room for one page after another, shares wander by so many points.
+const POINTS: f64 = 3.0;
+
+type Promise = fn(&mut Context) -> Result<()>;
+
+const PROMISES: [(&str, Promise); 3] = [
+    ("ways", ways),
+    ("weighted/strict", weighted_strict),
+    ("weighted/file", weighted_file),
+];
+
+pub(super) fn tests() -> Vec<Test> {
+    let test = |(name, promise): (&str, Promise)| Test {
+        needs: Needs {
+            disk: true,
+            redis: false,
+        },
+        ..Test::promise(format!("pager/{name}"), "cxl", BootClass::Quiet, promise)
+    };
+    PROMISES.into_iter().map(test).collect()
+}
+
+/// Runs `memtide pager` and returns its document.
+fn pager(words: &[&str]) -> Result<Value> {
+    let mut command = Command::new("memtide");
+    command.arg("pager").args(words).arg("--json");
+    let output = command.stdin(Stdio::null()).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{words:?}: {errors}");
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The comparison of all ways to read the file, every byte of it right.
+fn compared(words: &[&str]) -> Result<Value> {
+    let (size, budget) = (format!("{}MiB", MIB.0), format!("{}MiB", MIB.1));
+    if !std::path::Path::new(FILE).exists() {
+        pager(&["--make", FILE, "--size", &size])?;
+    }
+    let mut all = vec![FILE, "--budget", &budget, "--seconds", "2"];
+    all.extend(words);
+    let report = pager(&all)?;
+    for way in report["ways"].as_array().context("no ways")? {
+        ensure!(way["checked"] == true && way["wrong_pages"] == 0, "{way}");
+        ensure!(way["reads"].as_u64() > Some(0), "{way}");
+    }
+    Ok(report)
+}
+
+fn way<'a>(report: &'a Value, name: &str) -> Result<&'a Value> {
+    let ways = report["ways"].as_array().context("no ways")?;
+    let found = ways.iter().find(|way| way["way"] == name);
+    found.with_context(|| format!("no way {name}: {report}"))
+}
+
+/// The pager says how it unmaps here, and flushes less than page by page.
+fn ways(context: &mut Context) -> Result<()> {
+    let report = compared(&[])?;
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let release = release.trim();
+    for name in ["kernel", "eager", "lazy"] {
+        let Ok(way) = way(&report, name) else {
+            context.note(format!("no {name}: {}", report["no_limit"]))?;
+            continue;
+        };
+        let cell = |key: &str, digits: usize| {
+            let value = way[key].as_f64().unwrap_or(f64::NAN);
+            (key.to_owned(), format!("{value:.digits$}"))
+        };
+        let cells = vec![
+            ("way".to_owned(), name.to_owned()),
+            cell("reads_per_s", 0),
+            cell("shootdowns_per_evicted_page", 4),
+        ];
+        context.row(TABLE, cells)?;
+    }
+    let unmap = way(&report, "lazy")?["unmap"].as_str().unwrap_or_default();
+    context.note(format!("{release}: unmapped by {unmap}"))?;
+    let batched = !release.starts_with("6.12");
+    ensure!(
+        unmap.starts_with("process_madvise") == batched,
+        "{release}: {unmap}"
+    );
+    let each = |name| -> Result<f64> {
+        let way = way(&report, name)?;
+        let figure = way["shootdowns_per_evicted_page"].as_f64();
+        figure.with_context(|| format!("no shootdowns: {way}"))
+    };
+    let (eager, lazy) = (each("eager")?, each("lazy")?);
+    ensure!(lazy < eager / 2.0, "{lazy} a page, {eager} page by page");
+    Ok(())
+}
+
+/// Three of four pages on node 0, whoever evicts.
+fn is_spread(context: &mut Context, report: &Value) -> Result<()> {
+    let lazy = way(report, "lazy")?;
+    let nodes = lazy["mapped"].as_array().context("no nodes")?;
+    let on = |node: u32| {
+        let there = nodes.iter().find(|on| on["node"] == node);
+        there.and_then(|on| on["bytes"].as_f64()).unwrap_or(0.0)
+    };
+    let sum: f64 = nodes.iter().filter_map(|on| on["bytes"].as_f64()).sum();
+    let percent = 100.0 * on(0) / sum;
+    context.note(format!(
+        "3:1 gives {percent:.1} % on node 0, {:.1} % on node 2",
+        100.0 * on(2) / sum
+    ))?;
+    ensure!(
+        (percent - 75.0).abs() <= POINTS && on(0) + on(2) == sum,
+        "{percent} % on node 0: {nodes:?}"
+    );
+    Ok(())
+}
+
+const BY_WEIGHT: [&str; 2] = ["--memory-policy", "weighted-interleave:0,2"];
+
+fn weighted_strict(context: &mut Context) -> Result<()> {
+    let _weights = Weights::write(&[(0, 3), (2, 1)])?;
+    let report = compared(&[&BY_WEIGHT[..], &["--mode", "strict"]].concat())?;
+    let peak = way(&report, "lazy")?["peak_resident_bytes"].as_u64();
+    let budget = report["budget_bytes"].as_u64();
+    ensure!(peak <= budget, "{peak:?} bytes at most, of {budget:?}");
+    is_spread(context, &report)
+}
+
+fn weighted_file(context: &mut Context) -> Result<()> {
+    let _weights = Weights::write(&[(0, 3), (2, 1)])?;
+    let report = compared(&BY_WEIGHT)?;
+    is_spread(context, &report)
+}
