@@ -453,12 +453,13 @@ fn evictor(core: &Core) {
         let mut within = lock(&core.within);
         *within = (within.0 + 1, round.within);
         drop(within);
-        // Looking must not cost more than a quarter of a processor while there is
-        // nothing to evict.
+        // Looking must not cost more than half a processor while memory is within the
+        // budget, and no more than a tenth while nothing comes.
         let cost = Duration::from_micros(end - start);
-        wait = match round.within {
-            true => round.wait.max(cost * 3),
-            false => round.wait,
+        wait = match (round.within, round.idle) {
+            (true, true) => round.wait.max(cost * 9),
+            (true, false) => round.wait.max(cost),
+            (false, _) => round.wait,
         };
         core.bell.wait(heard, wait);
     }

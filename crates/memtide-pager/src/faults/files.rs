@@ -4,6 +4,7 @@
 use super::{Faulty, Op, PAGE, builder, number_of, numbered, start, value};
 use crate::builder::Mode;
 use crate::error::Error;
+use crate::kernel::Kernel;
 use crate::source::Source;
 use crate::sys::{Errno, child};
 use std::io;
@@ -44,9 +45,14 @@ fn strict_reads_leave_no_second_copy_in_the_page_cache() {
     let kernel = crate::kernel::Linux::new().unwrap();
     let bytes = (PAGES * PAGE) as u64;
     let cached = || kernel.count_cached(file.as_file().as_fd(), 0, bytes);
-    kernel.drop_cached(file.as_file().as_fd(), 0, bytes).unwrap();
+    kernel
+        .drop_cached(file.as_file().as_fd(), 0, bytes)
+        .unwrap();
     if cached() != Ok(0) {
-        println!("skipped: files here stay in memory, or there is no cachestat: {:?}", cached());
+        println!(
+            "skipped: files here stay in memory, or there is no cachestat: {:?}",
+            cached()
+        );
         return;
     }
     let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());

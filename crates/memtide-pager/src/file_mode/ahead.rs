@@ -2,8 +2,10 @@
 //!
 //! The kernel reads ahead too, but on the faulting thread's account: what it
 //! reads follows that thread's memory policy. The pager's threads carry the
-//! policy of the pager. A stream is a run of granules that came into memory
-//! where the last such run ended, whole ones: pages here and there are random reads.
+//! policy of the pager. A *stream* is a run of granules that came into memory
+//! where the last such run ended, whole ones: pages here and there are random
+//! reads. What the pager itself read in says nothing about the reader, so a
+//! stream goes on only when the reader was seen in the second half of it.
 
 use super::{FileMode, Inner};
 use crate::bell::Bell;
@@ -11,6 +13,7 @@ use crate::sys::known_file::KnownFile;
 use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 
@@ -23,18 +26,73 @@ const WAITING: usize = 64;
 /// Bytes of one call.
 const PIECE: u64 = 1 << 20;
 
-/// Where streams of a region ended, latest last.
+/// Streams of a region, the one that went on last at the end.
 #[derive(Debug, Default)]
 pub(super) struct Streams(VecDeque<Stream>);
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// Granule after the last that came.
+    /// Granule after the last that the reader brought in.
     end: u32,
     /// Granule after the last that was asked for.
     asked: u32,
     /// How often it went on where it had ended. Random reads do so once by chance.
     times: u32,
+}
+
+impl Streams {
+    /// Granules `from..to` came. What is to be read in.
+    fn arrived(&mut self, (from, to): (u32, u32), ahead: u32) -> Option<Range<u32>> {
+        let found = self
+            .0
+            .iter()
+            .position(|s| (s.end..=s.asked).contains(&from));
+        let Some(at) = found else {
+            if self.0.len() == STREAMS {
+                self.0.pop_front();
+            }
+            self.0.push_back(Stream {
+                end: to,
+                asked: to,
+                times: 0,
+            });
+            return None;
+        };
+        if from < self.0[at].asked {
+            return None;
+        }
+        let mut stream = self.0.remove(at)?;
+        stream.end = to;
+        stream.asked = to;
+        stream.times += 1;
+        let sequential = stream.times >= SEQUENTIAL;
+        if sequential {
+            stream.asked = to + ahead;
+        }
+        self.0.push_back(stream);
+        sequential.then_some(to..to + ahead)
+    }
+
+    /// Of the streams whose readers came to the second half of what was asked
+    /// for, what comes next. `used` says whether a granule is being read.
+    fn go_on(
+        &mut self,
+        granules: u32,
+        ahead: u32,
+        mut used: impl FnMut(u32) -> bool,
+    ) -> Vec<Range<u32>> {
+        self.0.retain(|s| s.end < granules);
+        let mut wanted = Vec::new();
+        for stream in &mut self.0 {
+            let half = stream.asked.saturating_sub(ahead / 2 + 1);
+            if stream.asked > stream.end && half < granules && used(half) {
+                wanted.push(stream.asked..stream.asked + ahead);
+                stream.end = half;
+                stream.asked += ahead;
+            }
+        }
+        wanted
+    }
 }
 
 /// What is to be read in.
@@ -76,57 +134,63 @@ impl Wanted {
 
 impl FileMode {
     /// Notes granules `from..to` that came into memory as a whole.
-    pub(super) fn note_stream(&self, inner: &mut Inner, number: usize, (from, to): (u32, u32)) {
-        let ahead = (self.settings.read_ahead.bytes / self.settings.granule_bytes) as u32;
+    pub(super) fn note_stream(&self, inner: &mut Inner, number: usize, come: (u32, u32)) {
+        let ahead = self.ahead_granules();
+        let Some(region) = inner.regions[number].as_mut().filter(|_| ahead > 0) else {
+            return;
+        };
+        if let Some(wanted) = region.streams.arrived(come, ahead) {
+            self.want(inner, number, wanted);
+        }
+    }
+
+    /// Reads on where readers use what was read ahead of them.
+    pub(super) fn follow_streams(&self, inner: &mut Inner) {
+        let ahead = self.ahead_granules();
         if ahead == 0 {
             return;
         }
-        let Inner {
-            regions, eviction, ..
-        } = inner;
-        let Some(region) = regions[number].as_mut() else {
-            return;
-        };
-        let granules = region.excluded.len() as u32;
-        let streams = &mut region.streams.0;
-        let found = streams
-            .iter()
-            .position(|s| (s.end..=s.asked).contains(&from));
-        let Some(at) = found else {
-            if streams.len() == STREAMS {
-                streams.pop_front();
-            }
-            streams.push_back(Stream {
-                end: to,
-                asked: to,
-                times: 0,
+        for number in 0..inner.regions.len() {
+            let Some(region) = inner.regions[number].as_mut() else {
+                continue;
+            };
+            let granules = region.excluded.len() as u32;
+            let mut streams = std::mem::take(&mut region.streams);
+            let regions = &inner.regions;
+            let wanted = streams.go_on(granules, ahead, |index| {
+                let region = number as u32;
+                self.is_mapped(regions, Granule { region, index })
             });
-            return;
-        };
-        let Some(mut stream) = streams.remove(at) else {
-            return;
-        };
-        stream.end = to;
-        stream.times += 1;
-        if stream.times < SEQUENTIAL {
-            stream.asked = to;
-            streams.push_back(stream);
-            return;
+            if let Some(region) = inner.regions[number].as_mut() {
+                region.streams = streams;
+            }
+            for range in wanted {
+                self.want(inner, number, range);
+            }
         }
-        let until = (to + ahead).min(granules);
-        let mut start = stream.asked.max(to);
-        let holds = |index| {
-            eviction.holds(Granule {
-                region: number as u32,
-                index,
-            })
+    }
+
+    /// How far ahead; never so far that it would be evicted before its turn.
+    fn ahead_granules(&self) -> u32 {
+        let most = self.settings.budget_bytes / 64;
+        let bytes = (self.settings.read_ahead.bytes as u64).min(most);
+        (bytes / self.settings.granule_bytes as u64) as u32
+    }
+
+    /// Has granules read in, but for those at the begin that are in memory.
+    fn want(&self, inner: &Inner, number: usize, mut wanted: Range<u32>) {
+        let Some(region) = inner.regions[number].as_ref() else {
+            return;
         };
-        while start < until && holds(start) {
-            start += 1;
+        wanted.end = wanted.end.min(region.excluded.len() as u32);
+        let holds = |index: u32| {
+            let region = number as u32;
+            inner.eviction.holds(Granule { region, index })
+        };
+        while !wanted.is_empty() && holds(wanted.start) {
+            wanted.start += 1;
         }
-        stream.asked = stream.asked.max(until);
-        streams.push_back(stream);
-        if start >= until {
+        if wanted.is_empty() {
             return;
         }
         let Ok(file) = region.file.try_clone() else {
@@ -137,8 +201,8 @@ impl FileMode {
         self.wanted.push(Request {
             region: number as u32,
             file,
-            offset: region.offset + u64::from(start) * granule_bytes,
-            bytes: u64::from(until - start) * granule_bytes,
+            offset: region.offset + u64::from(wanted.start) * granule_bytes,
+            bytes: wanted.len() as u64 * granule_bytes,
         });
     }
 
@@ -184,5 +248,47 @@ impl FileMode {
             }
             offset += bytes;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_in_order_is_read_ahead_of_as_it_goes() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.arrived((10, 12), 32), None);
+        assert_eq!(streams.arrived((12, 14), 32), None);
+        // The second time that it went on.
+        assert_eq!(streams.arrived((14, 16), 32), Some(16..48));
+        // What was asked for comes, and moves nothing by itself.
+        assert_eq!(streams.arrived((16, 48), 32), None);
+        assert!(streams.go_on(1000, 32, |_| false).is_empty());
+        // The reader is in its second half.
+        assert_eq!(streams.go_on(1000, 32, |index| index < 40), [48..80]);
+        assert!(streams.go_on(1000, 32, |index| index < 40).is_empty());
+        // A reader that was faster brings in what comes behind it.
+        assert_eq!(streams.arrived((80, 82), 32), Some(82..114));
+    }
+
+    #[test]
+    fn reads_here_and_there_are_no_stream() {
+        let mut streams = Streams::default();
+        for turn in 0..10_000u32 {
+            // A step that meets each of 4,096 granules once.
+            let from = turn.wrapping_mul(1_237) % 4_096;
+            assert_eq!(streams.arrived((from, from + 1), 32), None);
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_with_its_region() {
+        let mut streams = Streams::default();
+        for from in [90, 92, 94] {
+            let _ = streams.arrived((from, from + 2), 32);
+        }
+        // 96..128 was asked for; there are 100 granules.
+        assert!(streams.go_on(100, 32, |_| true).is_empty());
     }
 }

@@ -23,6 +23,8 @@ const CHECK_FILES: u64 = 64;
 const VICTIMS_A_PROBE: usize = 8;
 /// A batch above the budget: dropping it takes about a millisecond.
 const URGENT_GRANULES: usize = 128;
+/// Of the pace at which memory filled, what a round keeps of the one before.
+const PACE_KEPT: f64 = 0.9;
 const SHORTEST: Duration = Duration::from_micros(300);
 const LONGEST: Duration = Duration::from_millis(100);
 /// Where nothing would leave, it is of no use to try again at once.
@@ -35,6 +37,8 @@ pub(crate) struct Round {
     pub wait: Duration,
     /// Memory is within the budget.
     pub within: bool,
+    /// Nothing came into memory since the last round.
+    pub idle: bool,
 }
 
 impl FileMode {
@@ -49,6 +53,7 @@ impl FileMode {
         // time to get round.
         let (left, seen) = (inner.resident_pages, inner.eviction.filled_pages());
         self.look(inner);
+        self.follow_streams(inner);
         let counted = inner.resident_pages.saturating_sub(left);
         let filled = counted.max(inner.eviction.filled_pages() - seen);
         let budget = self.budget_pages();
@@ -82,17 +87,20 @@ impl FileMode {
             .resident_bytes
             .set(inner.resident_pages * self.page_bytes as u64);
         let within = inner.resident_pages <= budget;
-        // Half of the way to the next threshold, at the pace of the last round.
-        let room = (self.batch_pages() / 2).max(1);
-        let wait = match (stuck, filled) {
-            (true, _) => STUCK,
-            _ if !within => SHORTEST,
-            (false, 0) => last_wait * 2,
-            (false, filled) => last_wait.mul_f64((room as f64 / filled as f64).min(2.0)),
+        // Pages come in bursts: what came fast a moment ago will again.
+        let pace = filled as f64 / last_wait.as_secs_f64().max(SHORTEST.as_secs_f64());
+        inner.pace = pace.max(inner.pace * PACE_KEPT);
+        // Half of the way to the next threshold.
+        let room = (self.batch_pages() / 2).max(1) as f64;
+        let wait = match stuck {
+            true => STUCK,
+            false if !within => SHORTEST,
+            false => Duration::from_secs_f64(room / inner.pace.max(1.0)),
         };
         Round {
             wait: wait.clamp(SHORTEST, LONGEST),
             within,
+            idle: filled == 0 && wait >= LONGEST,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Seeing what came into memory.
 //!
-//! Blocks of 2 MiB (or of one granule, if that is more) are looked at in turn.
-//! Counting a block's cached pages costs next to nothing where none are, so it
+//! Blocks of 2 MiB (or of one granule, if that is more) are looked at. Counting a
+//! block's cached pages costs little and next to nothing where none are, so it
 //! comes first, and only blocks whose count changed are looked at page by page.
-//! A round has a limit of blocks and goes on where the last one ended.
+//! Blocks that changed when they were last counted, and those behind them, are
+//! *warm*: all of them are counted in every round, as far as its limit goes, and
+//! some of the others in turn.
 
 use super::{FileMode, FileRegion, Inner, Sight};
 use crate::kernel::Range;
@@ -18,6 +20,8 @@ const BLOCKS_A_ROUND: usize = 1024;
 const CLOSELY_A_ROUND: usize = 48;
 /// Every so many rounds, blocks with an unchanged count are looked at too.
 const CLOSER_LOOK: u64 = 256;
+/// Of the blocks that are not warm, one in so many is counted in a round.
+const COLD_IN_TURN: usize = 8;
 
 impl FileMode {
     /// How a file's pages can be seen.
@@ -44,15 +48,45 @@ impl FileMode {
         let closer = inner.rounds.is_multiple_of(CLOSER_LOOK);
         let blocks: usize = inner.regions.iter().flatten().map(|r| r.blocks.len()).sum();
         let mut closely = 0;
-        for _ in 0..blocks.min(BLOCKS_A_ROUND) {
+        for _ in 0..inner.warm.len().min(BLOCKS_A_ROUND) {
+            let Some((number, block)) = inner.warm.pop_front() else {
+                break;
+            };
+            if let Some(region) = &mut inner.regions[number] {
+                region.is_warm[block] = false;
+                self.visit(inner, number, block, closer, &mut closely);
+            }
+        }
+        let in_turn = blocks.div_ceil(COLD_IN_TURN).max(BLOCKS_A_ROUND / 16);
+        for _ in 0..in_turn.min(blocks).min(BLOCKS_A_ROUND) {
             let Some((number, block)) = next_block(inner) else {
                 return;
             };
-            let changed = self.count(inner, number, block);
-            if (changed && closely < CLOSELY_A_ROUND) || closer {
-                self.look_at(inner, number, block);
-                closely += 1;
+            let warm = inner.regions[number].as_ref();
+            if closer || warm.is_some_and(|region| !region.is_warm[block]) {
+                self.visit(inner, number, block, closer, &mut closely);
             }
+        }
+    }
+
+    /// Counts a block and looks closer if it changed or `closer` asks for it.
+    fn visit(
+        &self,
+        inner: &mut Inner,
+        number: usize,
+        block: usize,
+        closer: bool,
+        closely: &mut usize,
+    ) {
+        let before = inner.resident_pages;
+        let unclear = self.count(inner, number, block);
+        if inner.resident_pages != before || unclear {
+            warm_up(inner, number, block);
+            warm_up(inner, number, block + 1);
+        }
+        if (unclear && *closely < CLOSELY_A_ROUND) || closer {
+            self.look_at(inner, number, block);
+            *closely += 1;
         }
     }
 
@@ -116,8 +150,16 @@ impl FileMode {
         let bytes = self.block_bytes().min(region.range.bytes - start);
         let mut pages = vec![0u8; bytes / self.page_bytes];
         let address = region.range.start + start;
+        let counted = (region.sight == Sight::CountedThenSeen && !region.partly_excluded)
+            .then(|| region.counted[block] as usize);
         let seen = match region.sight {
             Sight::Mapped => self.see_mapped(inner, number, block, address, &mut pages),
+            // The count says it all.
+            _ if counted == Some(0) => true,
+            _ if counted == Some(pages.len()) => {
+                pages.fill(1);
+                true
+            }
             _ => self.kernel.in_core(address, &mut pages).is_ok(),
         };
         if !seen {
@@ -231,6 +273,17 @@ impl FileMode {
                 true
             }
         }
+    }
+}
+
+/// Has a block counted in the next round.
+fn warm_up(inner: &mut Inner, number: usize, block: usize) {
+    let Some(region) = &mut inner.regions[number] else {
+        return;
+    };
+    if region.is_warm.get(block) == Some(&false) {
+        region.is_warm[block] = true;
+        inner.warm.push_back((number, block));
     }
 }
 

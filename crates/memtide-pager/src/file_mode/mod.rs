@@ -78,10 +78,14 @@ struct Inner {
     /// Chosen, unmapped, in order.
     unmapped: VecDeque<(Granule, Stamp)>,
     resident_pages: u64,
-    /// Where the next look begins: region and block.
+    /// Blocks to count in the next round: region and block.
+    warm: VecDeque<(usize, usize)>,
+    /// Where the look at the others goes on: region and block.
     hand: (usize, usize),
     sight: Option<Means>,
     rounds: u64,
+    /// Pages a second that came into memory, of late.
+    pace: f64,
 }
 
 #[derive(Debug)]
@@ -97,6 +101,8 @@ struct FileRegion {
     blocks: Vec<u32>,
     /// Pages in memory by block, as last counted.
     counted: Vec<u32>,
+    /// Blocks that are in [`Inner::warm`].
+    is_warm: Vec<bool>,
     partly_excluded: bool,
     /// Blocks in which a granule could not be dropped alone: it is part of a
     /// larger folio.
@@ -136,8 +142,10 @@ impl FileMode {
     pub fn new(settings: Settings, kernel: Arc<dyn Kernel>, counters: Arc<Counters>) -> FileMode {
         let page_bytes = rustix::param::page_size();
         let eager = settings.unmapping != Unmapping::Lazy;
+        // Batches that are kept free or on their way out are no room to keep data in.
+        let batches = (3 * settings.batch * settings.granule_bytes) as u64;
         let config = Config {
-            capacity_pages: settings.budget_bytes / page_bytes as u64,
+            capacity_pages: (settings.budget_bytes - batches) / page_bytes as u64,
             keep_main: settings.policy == Policy::ScanResistant,
             second_chance: !eager,
         };
@@ -153,9 +161,11 @@ impl FileMode {
                 pending: Vec::new(),
                 unmapped: VecDeque::new(),
                 resident_pages: 0,
+                warm: VecDeque::new(),
                 hand: (0, 0),
                 sight: None,
                 rounds: 0,
+                pace: 0.0,
             }),
             wanted: ahead::Wanted::default(),
             settings,
@@ -189,6 +199,7 @@ impl FileMode {
         let region = FileRegion {
             blocks: vec![0; range.bytes.div_ceil(self.block_bytes())],
             counted: vec![0; range.bytes.div_ceil(self.block_bytes())],
+            is_warm: vec![false; range.bytes.div_ceil(self.block_bytes())],
             partly_excluded: false,
             large: vec![false; range.bytes.div_ceil(self.block_bytes())],
             excluded: vec![false; granules],
@@ -232,6 +243,7 @@ impl FileMode {
             return;
         };
         inner.resident_pages -= region.resident_pages();
+        inner.warm.retain(|(of, _)| *of != number as usize);
         inner.eviction.remove_region(number);
         inner
             .pending

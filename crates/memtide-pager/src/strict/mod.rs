@@ -310,7 +310,11 @@ impl StrictMode {
             true => Duration::from_millis(1),
             false => IDLE,
         };
-        Round { wait, within }
+        Round {
+            wait,
+            within,
+            idle: false,
+        }
     }
 
     fn note_arrivals(&self, inner: &mut Inner) {

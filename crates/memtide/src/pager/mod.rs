@@ -21,7 +21,7 @@ pub use args::PagerArgs as Args;
 
 use crate::cli::{BadUsage, Context};
 use anyhow::{Context as _, bail};
-use args::{Hold, PagerCommand, TrialArgs, Way};
+use args::{PagerCommand, TrialArgs, Way};
 use content::PAGE_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limit::Limit;
@@ -98,7 +98,7 @@ fn compare(args: &TrialArgs, context: &Context) -> anyhow::Result<ExitCode> {
             root.display()
         );
     }
-    let bytes = checked(path, budget, args.mode)?;
+    let bytes = checked(path, budget)?;
     let threads = args
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
@@ -143,7 +143,7 @@ fn compare(args: &TrialArgs, context: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// The file's size, if it can be read and makes sense with this budget.
-fn checked(path: &Path, budget: u64, mode: Hold) -> anyhow::Result<u64> {
+fn checked(path: &Path, budget: u64) -> anyhow::Result<u64> {
     let file = File::open(path).with_context(|| format!("{}: cannot open it", path.display()))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {

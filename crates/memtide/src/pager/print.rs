@@ -136,7 +136,10 @@ fn by_node(report: &Report) -> Option<String> {
     let parts: Vec<String> = parts.collect();
     let policy = report.memory_policy.as_ref();
     let policy = policy.map_or_else(String::new, |policy| format!(", by {policy}"));
-    Some(format!("Mapped by the pager at the end: {}{policy}.", parts.join(", ")))
+    Some(format!(
+        "Mapped by the pager at the end: {}{policy}.",
+        parts.join(", ")
+    ))
 }
 
 fn against(against: &Against) -> String {

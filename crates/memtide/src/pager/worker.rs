@@ -16,8 +16,8 @@ use super::readers::{Count, Walk, Words, check_words, first_word, read, total};
 use crate::cli::Context;
 use anyhow::Context as _;
 use memtide_linux::fs::Root;
-use memtide_linux::fs::proc::Process;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
+use memtide_linux::fs::proc::Process;
 use memtide_linux::sys::file_map::{FileMap, expect_random};
 use memtide_pager::{Mode, Pager, Region, Statistics, Unmapping};
 use rustix::fs::{Advice, fadvise};
@@ -287,7 +287,9 @@ fn mapped_by_node(root: &Root, map: &FileMap, data: &Data) -> Option<Vec<OnNode>
             *nodes.entry(node.0).or_default() += mapping.bytes_on(*node)?;
         }
     }
-    let nodes = nodes.into_iter().map(|(node, bytes)| OnNode { node, bytes });
+    let nodes = nodes
+        .into_iter()
+        .map(|(node, bytes)| OnNode { node, bytes });
     Some(nodes.collect())
 }
 

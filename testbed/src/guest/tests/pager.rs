@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::run::Weights;
 use super::{BootClass, Context, Needs, Test};
-use crate::report::Verdict;
 
 const TABLE: &str = "pager";
 const FILE: &str = "/mnt/weights.bin";
