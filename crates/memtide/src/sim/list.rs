@@ -50,22 +50,22 @@ pub fn run(args: &ListArgs, context: &Context) -> anyhow::Result<ExitCode> {
 
 /// About how long a run of each takes on two processors, in seconds; measured by hand.
 const SECONDS: &[(&str, u32)] = &[
-    ("zipf-drift", 7),
-    ("phases", 6),
-    ("scan-over-hot", 5),
+    ("zipf-drift", 5),
+    ("phases", 4),
+    ("scan-over-hot", 4),
     ("pointer-chase", 1),
     ("page-count", 1),
-    ("stream-interleave", 10),
-    ("mlc-interleave", 1),
-    ("xsbench-interleave", 6),
-    ("pghot-mode1", 50),
-    ("pghot-mode2", 50),
-    ("pghot-mode3", 50),
-    ("pghot-overcommit", 2),
-    ("numab-bind-pmbench", 75),
-    ("ibs-two-node", 12),
-    ("sockets", 20),
-    ("luf-llama", 15),
+    ("stream-interleave", 9),
+    ("mlc-interleave", 6),
+    ("xsbench-interleave", 3),
+    ("pghot-mode1", 12),
+    ("pghot-mode2", 9),
+    ("pghot-mode3", 16),
+    ("pghot-overcommit", 3),
+    ("numab-bind-pmbench", 13),
+    ("ibs-two-node", 6),
+    ("sockets", 7),
+    ("luf-llama", 19),
 ];
 
 fn scenario_line(shipped: &Shipped) -> anyhow::Result<ScenarioLine> {
