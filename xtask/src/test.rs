@@ -7,6 +7,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use testbed::lab::Workspace;
@@ -74,7 +75,9 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let mut summary = Summary::default();
     for step in &STEPS {
         eprintln!("test: {}", step.name);
+        let began = Instant::now();
         let result = run_step(step, &workspace)?;
+        eprintln!("test: took {:.0} s", began.elapsed().as_secs_f64());
         if result.tally.failed > 0 {
             eprintln!("test: {} FAILED", step.name);
         }

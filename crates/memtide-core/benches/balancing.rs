@@ -1,6 +1,8 @@
 //! What a sample costs where it is counted.
 //!
 //! - `sample/private`: a sample of a task's own page, one of 500,000 pages that it has, 64 tasks.
+//! - `batch/private`: the same in batches of 256, as a drained ring has them: what live balancing
+//!   does. Promised is less than 100 ns a sample, decoded and counted.
 //! - `sample/shared`: of a page that another task touched last, so that tasks group.
 //! - `sample/unknown-node`: the page's node is not known, and the queue is full.
 //! - `act`: a batch of 10,000 pages, by page, with the two samples that each of them takes.
@@ -81,7 +83,7 @@ fn clock(ms: u64) -> Clock {
 }
 
 /// Samples of all tasks, each on its own CPU, half of them on node 1.
-fn sample(sampled: &mut Sampled, random: &mut Random, n: u64, shared: bool, known: bool) {
+fn access(random: &mut Random, n: u64, shared: bool, known: bool) -> (SampledAccess, Clock) {
     let task = (n % u64::from(TASKS)) as u32;
     let own = PAGES / u64::from(TASKS);
     let page = match shared {
@@ -97,7 +99,36 @@ fn sample(sampled: &mut Sampled, random: &mut Random, n: u64, shared: bool, know
         writable: true,
         shared: false,
     };
-    black_box(sampled.sample(&access, &clock(2000 + n / 1000)));
+    (access, clock(2000 + n / 1000))
+}
+
+fn sample(sampled: &mut Sampled, random: &mut Random, n: u64, shared: bool, known: bool) {
+    let (access, clock) = access(random, n, shared, known);
+    black_box(sampled.sample(&access, &clock));
+}
+
+fn drained(criterion: &mut Criterion) {
+    const TOGETHER: u64 = 256;
+    let mut group = criterion.benchmark_group("batch");
+    group.throughput(Throughput::Elements(TOGETHER));
+    for (name, shared) in [("private", false), ("shared", true)] {
+        let mut sampled = sampled(PAGES);
+        let mut random = Random(7);
+        for n in 0..2_000_000 {
+            sample(&mut sampled, &mut random, n, shared, true);
+        }
+        let mut n = 2_000_000;
+        let mut together = Vec::new();
+        group.bench_function(name, |bench| {
+            bench.iter(|| {
+                together.clear();
+                together.extend((n..n + TOGETHER).map(|n| access(&mut random, n, shared, true)));
+                n += TOGETHER;
+                sampled.sample_batch(&together);
+            });
+        });
+    }
+    group.finish();
 }
 
 fn samples(criterion: &mut Criterion) {
@@ -161,5 +192,5 @@ fn batches(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, samples, batches);
+criterion_group!(benches, drained, samples, batches);
 criterion_main!(benches);

@@ -168,6 +168,13 @@ impl Store {
         each!(self, t => t.record_run(first, count, node, now))
     }
 
+    /// Loads the pages' records and does nothing with them: who counts for them
+    /// next finds them in this core's cache, and the misses overlapped.
+    #[inline]
+    pub fn glance(&self, pages: impl Iterator<Item = PageNumber>) {
+        each!(self, t => t.glance(pages));
+    }
+
     /// What is known of the page; `None` if nobody reported it.
     pub fn peek(&self, page: PageNumber, now: Millis) -> Option<Hotness> {
         each!(self, t => t.peek(page, now))

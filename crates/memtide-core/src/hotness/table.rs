@@ -71,12 +71,7 @@ impl<F: Format> Table<F> {
     ) -> RunRecorded {
         let mut report = RunRecorded::default();
         for chunk in accesses.chunks(LOOK_AHEAD) {
-            // These loads wait for nothing, so their cache misses overlap; the
-            // exchanges that follow find their lines here.
-            let warm = chunk
-                .iter()
-                .fold(0, |sum, (page, _)| sum ^ self.word(*page));
-            std::hint::black_box(warm);
+            self.glance(chunk.iter().map(|(page, _)| *page));
             for &(page, node) in chunk {
                 match self.record(page, node, now) {
                     Recorded::Outside => report.outside += 1,
@@ -89,6 +84,13 @@ impl<F: Format> Table<F> {
             }
         }
         report
+    }
+
+    /// See [`super::Store::glance`].
+    #[inline]
+    pub(super) fn glance(&self, pages: impl Iterator<Item = PageNumber>) {
+        // These loads wait for nothing, so their cache misses overlap.
+        std::hint::black_box(pages.fold(0, |sum, page| sum ^ self.word(page)));
     }
 
     #[inline]

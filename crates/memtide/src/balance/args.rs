@@ -26,7 +26,7 @@ pub struct BalanceArgs {
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = size, allow_negative_numbers = true)]
     pub headroom: u64,
 
-    /// Long-run share of one CPU that memtide itself may take, in percent, moves included
+    /// Share of one CPU that memtide itself may take in the long run, in percent, moves included; what 20 s of quiet leave may be spent at once
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = permille, allow_negative_numbers = true)]
     pub cpu_limit: u32,
 

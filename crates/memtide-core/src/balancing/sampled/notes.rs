@@ -81,7 +81,14 @@ impl Notes {
         (Cpupid(before & !QUEUED), before & QUEUED != 0)
     }
 
+    /// Loads the pages' notes: see [`Store::glance`](crate::hotness::Store::glance).
+    #[inline]
+    pub(super) fn glance(&self, pages: impl Iterator<Item = PageNumber>) {
+        std::hint::black_box(pages.fold(0, |sum, page| sum ^ self.last(page).0));
+    }
+
     /// The last toucher.
+    #[inline]
     pub(super) fn last(&self, page: PageNumber) -> Cpupid {
         let (section, slot) = place(page);
         let section = self.sections.get(section).and_then(Option::as_ref);

@@ -35,8 +35,14 @@ impl Balancing {
         self.locate()?;
         let began = Instant::now();
         let heard = std::mem::take(&mut self.heard);
-        let counted = heard.iter().try_for_each(|access| self.count(access));
-        self.heard = heard;
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let counted = heard.iter().try_for_each(|access| {
+            found.extend(self.find(access)?);
+            Ok(())
+        });
+        self.sampled.sample_batch(&found);
+        (self.heard, self.found) = (heard, found);
         for task in self.threads.ended() {
             self.sampled.remove_task(task);
         }
@@ -87,21 +93,25 @@ impl Balancing {
         Ok(())
     }
 
-    fn count(&mut self, access: &super::Heard) -> Result<(), BalancingError> {
+    /// Who used which page; `None` for what is not ours to move.
+    fn find(
+        &mut self,
+        access: &super::Heard,
+    ) -> Result<Option<(SampledAccess, Clock)>, BalancingError> {
         let Some(owner) = self.owner(access.pid) else {
-            return Ok(());
+            return Ok(None);
         };
         let page = VirtualPage(access.address >> self.page.shift());
         // What is nowhere is no memory that could move: the page of zeros, a
         // device's, or it is gone already.
         let Some(dense) = self.space.find(owner, page) else {
-            return Ok(());
+            return Ok(None);
         };
         let Some(place) = self.placement.get(dense) else {
-            return Ok(());
+            return Ok(None);
         };
         let Some((task, runtime_ns)) = self.task(owner, access)? else {
-            return Ok(());
+            return Ok(None);
         };
         self.counts.samples += 1;
         let near = self
@@ -127,8 +137,7 @@ impl Balancing {
             writable: true,
             shared: false,
         };
-        self.sampled.sample(&access, &clock);
-        Ok(())
+        Ok(Some((access, clock)))
     }
 
     /// The balancer's name for a thread, and how long it has run.

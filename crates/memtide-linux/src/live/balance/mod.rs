@@ -37,9 +37,12 @@ use crate::mover::{self, Mover, SharedPages};
 use affinity::Affinities;
 use carry::Books;
 use ears::{Ears, EarsError, Heard};
-use memtide_core::balancing::sampled::{Plan, Sampled, SampledConfig, SampledError, Stays};
+use memtide_core::balancing::sampled::{
+    Plan, Sampled, SampledAccess, SampledConfig, SampledError, Stays,
+};
 use memtide_core::balancing::{
-    self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings, SpaceId, TaskId,
+    self, BalancerConfig, Clock, CpupidFormat, Modes, Pacing, SampleSettings, Settings, SpaceId,
+    TaskId,
 };
 use memtide_core::hotness::{self, SECTION_PAGES};
 use memtide_core::tiering::placement::Placement;
@@ -146,6 +149,8 @@ pub struct Balancing {
     surveyor: Surveyor<RunningKernel>,
     mover: Mover<RunningKernel>,
     heard: Vec<Heard>,
+    /// Of what was heard, what counts.
+    found: Vec<(SampledAccess, Clock)>,
     unknown: Unknown,
     /// When the source's period was set.
     steered: Instant,
@@ -234,6 +239,7 @@ impl Balancing {
             surveyor: Surveyor::new(kernel.clone(), page),
             mover: Mover::new(kernel, mover),
             heard: Vec::with_capacity(1 << 16),
+            found: Vec::with_capacity(1 << 16),
             unknown: Unknown::default(),
             steered: Instant::now(),
             ration,
