@@ -62,6 +62,36 @@ pub fn advised(advice: c_int) -> Advised {
     }
 }
 
+/// Advice that the kernel remembers of a mapping, and that is lost when another
+/// is put in its place: of each kind the last that was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lasting([Option<c_int>; KINDS.len()]);
+
+/// The kinds: the order of reads, core dumps, merging of equal pages, huge pages.
+const KINDS: [&[c_int]; 4] = [
+    &[libc::MADV_NORMAL, libc::MADV_RANDOM, libc::MADV_SEQUENTIAL],
+    &[libc::MADV_DODUMP, libc::MADV_DONTDUMP],
+    &[libc::MADV_UNMERGEABLE, libc::MADV_MERGEABLE],
+    &[libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE],
+];
+
+impl Lasting {
+    /// With one more. Advice that does not last changes nothing.
+    #[must_use]
+    pub fn and(mut self, advice: c_int) -> Lasting {
+        let kind = KINDS.iter().position(|kind| kind.contains(&advice));
+        if let Some(kind) = kind {
+            self.0[kind] = Some(advice);
+        }
+        self
+    }
+
+    /// What to give a mapping that takes the place of one with all of it.
+    pub fn given(self) -> impl Iterator<Item = c_int> {
+        self.0.into_iter().flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +128,15 @@ mod tests {
             kept_flags(MAP_SHARED_VALIDATE | MAP_NORESERVE),
             MAP_SHARED | MAP_NORESERVE
         );
+    }
+
+    #[test]
+    fn the_last_advice_of_a_kind_lasts() {
+        let advice = Lasting::default().and(MADV_RANDOM).and(MADV_DONTDUMP);
+        let advice = advice.and(MADV_WILLNEED).and(MADV_SEQUENTIAL);
+        let given: Vec<c_int> = advice.given().collect();
+        assert_eq!(given, [MADV_SEQUENTIAL, MADV_DONTDUMP]);
+        assert_eq!(advice.and(MADV_DONTNEED), advice);
     }
 
     #[test]

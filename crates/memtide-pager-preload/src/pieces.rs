@@ -6,6 +6,7 @@
 //! cut lies inside of it. A piece knows where in its file it begins, and that
 //! is carried along.
 
+use crate::decide::Lasting;
 use std::ops::Range;
 
 /// A stretch of addresses that shows a stretch of a file. `F` is what knows the
@@ -18,6 +19,8 @@ pub struct Piece<F> {
     pub offset: u64,
     /// Whether the program asked for `MAP_PRIVATE`.
     pub private: bool,
+    /// What it was advised of.
+    pub advice: Lasting,
     /// The file.
     pub file: F,
 }
@@ -29,7 +32,19 @@ impl<F: Clone> Piece<F> {
             offset: self.offset + (range.start - self.range.start) as u64,
             range,
             private: self.private,
+            advice: self.advice,
             file: self.file.clone(),
+        }
+    }
+
+    /// The same with something else that knows the file.
+    pub fn with<G>(&self, file: G) -> Piece<G> {
+        Piece {
+            range: self.range.clone(),
+            offset: self.offset,
+            private: self.private,
+            advice: self.advice,
+            file,
         }
     }
 
@@ -66,6 +81,26 @@ impl<F: Clone> Pieces<F> {
                     || piece.range.end <= other.range.start)
         );
         self.0.push(piece);
+    }
+
+    /// Notes advice for what lies within `range`. Neighbours that then differ in
+    /// nothing, their files the same by `same`, become one.
+    pub fn advise(&mut self, range: &Range<usize>, advice: i32, same: impl Fn(&F, &F) -> bool) {
+        for mut piece in self.cut(range) {
+            piece.advice = piece.advice.and(advice);
+            self.0.push(piece);
+        }
+        self.0.sort_unstable_by_key(|piece| piece.range.start);
+        self.0.dedup_by(|next, piece| {
+            let joins = piece.range.end == next.range.start
+                && piece.offset + piece.range.len() as u64 == next.offset
+                && (piece.private, piece.advice) == (next.private, next.advice)
+                && same(&piece.file, &next.file);
+            if joins {
+                piece.range.end = next.range.end;
+            }
+            joins
+        });
     }
 
     /// What of `range` lies in no piece, ascending.
@@ -122,8 +157,27 @@ mod tests {
             range,
             offset,
             private: false,
+            advice: Lasting::default(),
             file: 'a',
         }
+    }
+
+    #[test]
+    fn advice_parts_and_joins() {
+        let mut pieces = Pieces::new();
+        pieces.add(piece(100..200, 1000));
+        let advise = |pieces: &mut Pieces<char>, range, advice| {
+            pieces.advise(&range, advice, |a, b| a == b);
+            pieces.all().len()
+        };
+        assert_eq!(advise(&mut pieces, 120..150, libc::MADV_RANDOM), 3);
+        assert_eq!(advise(&mut pieces, 150..160, libc::MADV_RANDOM), 3);
+        assert_eq!(pieces.all()[1].range, 120..160);
+        assert_eq!(advise(&mut pieces, 0..500, libc::MADV_NORMAL), 1);
+        assert_eq!(
+            (pieces.all()[0].offset, pieces.all()[0].range.clone()),
+            (1000, 100..200)
+        );
     }
 
     #[test]

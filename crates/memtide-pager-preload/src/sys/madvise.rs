@@ -32,7 +32,13 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
         }
     }
     // SAFETY: the caller's promise, passed on.
-    unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int }
+    let result = unsafe { libc::syscall(libc::SYS_madvise, address, length, advice) as c_int };
+    // A hole is an error, and what lies around it is advised all the same.
+    let kept = pages(address as usize, length).filter(state::is_kept);
+    if let Some(range) = kept.filter(|_| result == 0 || errno() == libc::ENOMEM) {
+        state::advise(&range, advice);
+    }
+    result
 }
 
 /// Gives the advice for what is not kept, so that a hole is the error that it

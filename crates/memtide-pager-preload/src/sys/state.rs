@@ -19,6 +19,7 @@ use super::file::{Held, path};
 use super::mmap::raw_mmap;
 use super::section::section;
 use super::{exit, fork};
+use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
 use crate::settings::Settings;
@@ -111,13 +112,21 @@ pub fn keep_again(pieces: Vec<KeptPiece>) {
     section(|| {
         let mut inner = lock()?;
         for piece in &pieces {
-            inner.adopt(
-                piece.range.clone(),
-                piece.offset,
-                piece.private,
-                &piece.file.held,
-            );
+            inner.adopt(piece.with(piece.file.held.clone()));
         }
+        Some(())
+    });
+}
+
+/// Notes advice that the kernel took for kept pages.
+pub fn advise(range: &Range<usize>, advice: i32) {
+    if Lasting::default().and(advice) == Lasting::default() {
+        return;
+    }
+    section(|| {
+        let mut inner = lock()?;
+        inner.pieces.advise(range, advice, Arc::ptr_eq);
+        inner.publish();
         Some(())
     });
 }
@@ -156,12 +165,19 @@ pub fn wanted(fd: RawFd, private: bool) -> Option<Arc<Held>> {
 
 /// Keeps a shared mapping that was just made. `false` if it cannot be.
 pub fn keep(range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) -> bool {
-    let kept =
-        lock().is_some_and(|mut inner| inner.adopt_only(range.clone(), offset, private, held));
+    let bytes = range.len() as u64;
+    let piece = Piece {
+        range,
+        offset,
+        private,
+        advice: Lasting::default(),
+        file: held.clone(),
+    };
+    let kept = lock().is_some_and(|mut inner| inner.adopt_only(piece));
     match kept {
         true => {
             count(&TALLY.kept);
-            add(&TALLY.kept_bytes, range.len() as u64);
+            add(&TALLY.kept_bytes, bytes);
         }
         false => count(&TALLY.left_out),
     }
@@ -200,42 +216,34 @@ impl Inner {
     }
 
     /// Keeps, or makes it what the program asked for.
-    fn adopt(&mut self, range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) {
-        if !self.adopt_only(range.clone(), offset, private, held) && private {
+    fn adopt(&mut self, piece: Piece<Arc<Held>>) {
+        if !self.adopt_only(piece.clone()) && piece.private {
             count(&TALLY.handed_over);
-            remap_private(range, offset, held);
+            remap_private(&piece);
         }
     }
 
-    fn adopt_only(
-        &mut self,
-        range: Range<usize>,
-        offset: u64,
-        private: bool,
-        held: &Arc<Held>,
-    ) -> bool {
+    fn adopt_only(&mut self, piece: Piece<Arc<Held>>) -> bool {
         if self.pieces.all().len() >= MOST || !is_on() {
             return false;
         }
+        let held = piece.file.clone();
         let (Some(pager), Some(fd)) = (self.pager(), held.fd()) else {
             return false;
         };
-        let care = match pager.adopt(range.start, range.len(), fd, offset) {
+        let (start, bytes) = (piece.range.start, piece.range.len());
+        let care = match pager.adopt(start, bytes, fd, piece.offset) {
             Ok(care) => care,
             Err(why) => {
                 exit::say_once(&why.to_string());
                 return false;
             }
         };
-        self.pieces.add(Piece {
-            range,
-            offset,
-            private,
-            file: Arc::new(Kept {
-                held: held.clone(),
-                _care: care,
-            }),
-        });
+        let kept = Kept {
+            held: held.clone(),
+            _care: care,
+        };
+        self.pieces.add(piece.with(Arc::new(kept)));
         self.publish()
     }
 
@@ -299,8 +307,7 @@ impl Inner {
         OWNER.store(std::process::id(), Ordering::Relaxed);
         let everything = self.everything();
         for piece in self.pieces.cut(&everything) {
-            let held = piece.file.held.clone();
-            self.adopt(piece.range.clone(), piece.offset, piece.private, &held);
+            self.adopt(piece.with(piece.file.held.clone()));
             count(&TALLY.kept);
             add(&TALLY.kept_bytes, piece.range.len() as u64);
             std::mem::forget(piece);
@@ -311,12 +318,12 @@ impl Inner {
 
 /// Makes a piece what the program asked for.
 fn make_private(piece: &KeptPiece) -> bool {
-    !piece.private || remap_private(piece.range.clone(), piece.offset, &piece.file.held)
+    !piece.private || remap_private(&piece.with(piece.file.held.clone()))
 }
 
 /// Puts a private mapping in the place of a shared one of the same bytes.
-fn remap_private(range: Range<usize>, offset: u64, held: &Held) -> bool {
-    let Some(fd) = held.fd() else {
+fn remap_private(piece: &Piece<Arc<Held>>) -> bool {
+    let Some(fd) = piece.file.fd() else {
         return false;
     };
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
@@ -325,13 +332,21 @@ fn remap_private(range: Range<usize>, offset: u64, held: &Held) -> bool {
     // that in one step, so that a reader sees the old or the new one.
     let at = unsafe {
         raw_mmap(
-            range.start as *mut libc::c_void,
-            range.len(),
+            piece.range.start as *mut libc::c_void,
+            piece.range.len(),
             libc::PROT_READ,
             flags,
             fd.as_raw_fd(),
-            offset as libc::off_t,
+            piece.offset as libc::off_t,
         )
     };
-    at != libc::MAP_FAILED
+    if at == libc::MAP_FAILED {
+        return false;
+    }
+    for advice in piece.advice.given() {
+        // SAFETY: advice that changes no content, on the mapping just made. One that
+        // is refused was refused before.
+        unsafe { libc::syscall(libc::SYS_madvise, at, piece.range.len(), advice) };
+    }
+    true
 }
