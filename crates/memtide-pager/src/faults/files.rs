@@ -60,8 +60,10 @@ fn strict_reads_leave_no_second_copy_in_the_page_cache() {
     for page in 0..PAGES {
         assert_eq!(page_at(&region, page).unwrap(), Some(value(page)));
     }
-    // What the kernel read ahead of the last reads may wait for its turn.
-    assert!(cached().unwrap() <= 32, "{:?}", cached());
+    // Not one of each: what was read ahead, or was in somebody's hands when it was to
+    // go, may be left.
+    let left = cached().unwrap();
+    assert!(left < PAGES as u64 / 8, "{left} of {PAGES} pages");
 }
 
 #[test]
