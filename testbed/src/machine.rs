@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 
 use self::ending::{judge, last_lines, oops_line, read_lossy};
 use crate::fetch::Program;
-use crate::host_sys::die_with_parent;
+use crate::host_sys::{die_with_parent, run_before_others};
 use crate::kernel::Kernel;
 use crate::lock::{Lock, guest_lock_path};
 use crate::report::{PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report};
@@ -238,6 +238,7 @@ fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
         command.args(["-drive", &drive]);
     }
     die_with_parent(&mut command);
+    run_before_others(&mut command);
     command
 }
 

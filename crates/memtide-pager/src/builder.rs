@@ -56,7 +56,8 @@ pub enum Policy {
 /// Reading ahead of what a program asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAhead {
-    /// How far ahead of a sequential reader, in bytes; 0 reads nothing ahead.
+    /// How far ahead of a sequential reader, in bytes; 0 reads nothing ahead. In
+    /// [`Mode::File`] never more than a sixty-fourth part of the budget.
     pub bytes: usize,
     /// Threads that read. They carry the [`MemoryPolicy`].
     pub threads: usize,
