@@ -65,8 +65,8 @@ pub(crate) trait Kernel: Send + Sync + Debug {
         Ok(None)
     }
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno>;
-    /// Reads what is kept elsewhere then, so that no copy of it stays in the page
-    /// cache: it would be memory beyond the budget.
+    /// Reads what is kept elsewhere then, so that next to no copy of it stays in the
+    /// page cache: it would be memory beyond the budget.
     fn read_once(
         &self,
         file: BorrowedFd<'_>,

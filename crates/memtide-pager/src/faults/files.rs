@@ -60,10 +60,10 @@ fn strict_reads_leave_no_second_copy_in_the_page_cache() {
     for page in 0..PAGES {
         assert_eq!(page_at(&region, page).unwrap(), Some(value(page)));
     }
-    // Not one of each: what was read ahead, or was in somebody's hands when it was to
-    // go, may be left.
+    // What was in somebody's hands when it was to go may be left, for as long as its
+    // granule is in memory: a quarter of all.
     let left = cached().unwrap();
-    assert!(left < PAGES as u64 / 8, "{left} of {PAGES} pages");
+    assert!(left <= PAGES as u64 / 4, "{left} of {PAGES} pages");
 }
 
 #[test]

@@ -138,10 +138,13 @@ impl FileMode {
         blocks.sort_unstable();
         blocks.dedup();
         for (number, block) in blocks {
+            // What was counted before is what was dropped since.
+            self.count(inner, number, block);
             self.look_at(inner, number, block);
         }
     }
 
+    /// Looks at a block that was counted just now.
     fn look_at(&self, inner: &mut Inner, number: usize, block: usize) {
         let Some(region) = &inner.regions[number] else {
             return;

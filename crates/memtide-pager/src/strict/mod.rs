@@ -405,6 +405,7 @@ impl StrictMode {
                 continue;
             }
             inner.eviction.dropped(granule);
+            region.drop_copy(index);
             region.settle(index, Stage::Absent);
             counters.zapped_pages.add(pages);
             counters.dropped_pages.add(pages);

@@ -214,6 +214,18 @@ impl StrictRegion {
         }
     }
 
+    /// Drops what a read of the granule left in the page cache: pages that were in
+    /// somebody's hands when they were to go. So there are never more such copies
+    /// than granules in memory.
+    pub fn drop_copy(&self, index: usize) {
+        let span = self.span_of(index);
+        let offset = (index * self.granule_bytes) as u64;
+        if let Some(file) = self.source.0.file() {
+            // Only memory is lost if it fails.
+            let _ = self.kernel.drop_cached(file, offset, span.bytes as u64);
+        }
+    }
+
     /// Fills the buffer from the source; the data ends where it was said to.
     fn read_whole(&self, buffer: &mut [u8], offset: u64) -> Result<(), Errno> {
         let mut done = 0;
