@@ -105,7 +105,7 @@ fn ways(context: &mut Context) -> Result<()> {
     };
     let (eager, lazy) = (each("eager")?, each("lazy")?);
     // Without the batched call neighbours are unmapped along, and come back.
-    let promised = if batched { 0.05 } else { 0.1 };
+    let promised = if batched { 0.05 } else { 0.2 };
     ensure!(
         lazy <= eager * promised,
         "{lazy} a page, {eager} page by page"
