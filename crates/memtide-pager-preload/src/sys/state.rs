@@ -239,10 +239,7 @@ impl Inner {
                 return false;
             }
         };
-        let kept = Kept {
-            held: held.clone(),
-            _care: care,
-        };
+        let kept = Kept { held, _care: care };
         self.pieces.add(piece.with(Arc::new(kept)));
         self.publish()
     }

@@ -10,10 +10,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use super::run::{Weights, belongs, table};
-use super::{BootClass, Context, Needs, Test};
+use super::{BootClass, Context, Test};
 use crate::guest::procfs::{anon_huge_kib, numa_line};
 use crate::guest::subject::Victim;
-use crate::report::Verdict;
 
 /// The user without any rights.
 const NOBODY: u32 = 65534;
@@ -34,12 +33,13 @@ const PROMISES: [(&str, Promise); 10] = [
 ];
 
 pub(super) fn tests() -> Vec<Test> {
-    let test = |topology, name: &str, promise: Promise| Test {
-        name: format!("respread/{name}"),
-        topology,
-        class: BootClass::Quiet,
-        needs: Needs::default(),
-        run: Box::new(move |context: &mut Context| promise(context).map(|()| Verdict::Passed)),
+    let test = |topology, name: &str, promise: Promise| {
+        Test::promise(
+            format!("respread/{name}"),
+            topology,
+            BootClass::Quiet,
+            promise,
+        )
     };
     let on_cxl = PROMISES.map(|(name, promise)| test("cxl", name, promise));
     let on_small = test("small-dram", "full", full);

@@ -12,8 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use serde_json::Value;
 
-use super::{BootClass, Context, Needs, Test};
-use crate::report::Verdict;
+use super::{BootClass, Context, Test};
 
 const TABLE: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 /// The expander's node, and its kernel-computed share beside two nodes of 200 GiB/s.
@@ -36,12 +35,8 @@ const CASES: [(&str, &str, Check); 7] = [
 pub(super) fn tests() -> Vec<Test> {
     CASES
         .into_iter()
-        .map(|(name, topology, check)| Test {
-            name: format!("weights/{name}"),
-            topology,
-            class: BootClass::Quiet,
-            needs: Needs::default(),
-            run: Box::new(move |context| check(context).map(|()| Verdict::Passed)),
+        .map(|(name, topology, check)| {
+            Test::promise(format!("weights/{name}"), topology, BootClass::Quiet, check)
         })
         .collect()
 }
