@@ -12,9 +12,13 @@ const COMMAND: &str = "memtide";
 /// A crate and what it may depend on. [`None`] is anything but the command.
 const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("memtide-core", Some(&[])),
-    ("memtide-linux", Some(&["memtide-core"])),
+    ("memtide-loop", Some(&["memtide-core"])),
+    ("memtide-linux", Some(&["memtide-core", "memtide-loop"])),
     ("memtide-trace", Some(&["memtide-core"])),
-    ("memtide-sim", Some(&["memtide-core", "memtide-trace"])),
+    (
+        "memtide-sim",
+        Some(&["memtide-core", "memtide-loop", "memtide-trace"]),
+    ),
     ("memtide-pager", Some(&["memtide-core", "memtide-linux"])),
     ("memtide-pager-c", Some(&["memtide-pager"])),
     (

@@ -1,0 +1,1 @@
+//! Where to look for hot pages, and how closely.
