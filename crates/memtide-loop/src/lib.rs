@@ -8,3 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod search;
+pub mod world;
+
+pub use world::World;
