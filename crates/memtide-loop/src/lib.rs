@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod options;
 pub mod search;
 pub mod world;
 
