@@ -10,10 +10,12 @@
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 
-use crate::{balance, doctor, pager, policy, rebalance, run, sim, tier, topology, trace, weights};
+use crate::{
+    balance, doctor, generate, pager, policy, rebalance, run, sim, tier, topology, trace, weights,
+};
 use anyhow::Context as _;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use memtide_linux::fs::Root;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -45,6 +47,7 @@ enum Command {
     Balance(Printing<balance::Args>),
     Topology(Printing<topology::Args>),
     Doctor(Printing<doctor::Args>),
+    Generate(generate::Args),
     Pager(Box<Printing<pager::Args>>),
     Policy(Box<Printing<policy::Args>>),
     Rebalance(Printing<rebalance::Args>),
@@ -151,6 +154,7 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Balance(args) => args.with(context, balance::run),
         Command::Topology(args) => args.with(context, topology::run),
         Command::Doctor(args) => args.with(context, doctor::run),
+        Command::Generate(args) => generate::run(args, &context),
         Command::Pager(args) => args.with(context, pager::run),
         Command::Policy(args) => args.with(context, policy::run),
         Command::Rebalance(args) => args.with(context, rebalance::run),
@@ -160,6 +164,11 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => args.with(context, trace::run),
         Command::Weights(args) => args.with(context, weights::run),
     }
+}
+
+/// The command line as clap describes it, for man pages and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// An environment variable that is set and not empty.
@@ -201,7 +210,6 @@ pub fn complain(message: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

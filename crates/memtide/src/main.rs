@@ -4,6 +4,7 @@
 mod balance;
 mod cli;
 mod doctor;
+mod generate;
 mod lent_weights;
 mod lines;
 mod nodes;

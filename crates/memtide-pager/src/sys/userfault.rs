@@ -10,13 +10,14 @@ const USER_MODE_ONLY: libc::c_int = 1;
 const API: u64 = 0xaa;
 const FEATURE_SIGBUS: u64 = 1 << 7;
 const REGISTER_MODE_MISSING: u64 = 1;
-const IOCTL_API: libc::c_ulong = number(0x3f, size_of::<Api>());
-const IOCTL_REGISTER: libc::c_ulong = number(0, size_of::<Register>());
-const IOCTL_COPY: libc::c_ulong = number(3, size_of::<Copy>());
+const IOCTL_API: libc::Ioctl = number(0x3f, size_of::<Api>());
+const IOCTL_REGISTER: libc::Ioctl = number(0, size_of::<Register>());
+const IOCTL_COPY: libc::Ioctl = number(3, size_of::<Copy>());
 
-/// An ioctl of type 0xAA that reads and writes `bytes` bytes.
-const fn number(which: u32, bytes: usize) -> libc::c_ulong {
-    (3 << 30 | (bytes as libc::c_ulong) << 16 | 0xaa << 8) | which as libc::c_ulong
+/// An ioctl of type 0xAA that reads and writes `bytes` bytes. The C libraries
+/// do not agree on its type; the kernel looks at 32 bits.
+const fn number(which: u32, bytes: usize) -> libc::Ioctl {
+    (3 << 30 | (bytes as u32) << 16 | 0xaa << 8 | which) as libc::Ioctl
 }
 
 #[repr(C)]
@@ -104,8 +105,8 @@ mod tests {
 
     #[test]
     fn numbers_are_the_kernels() {
-        assert_eq!(IOCTL_API, 0xc018_aa3f);
-        assert_eq!(IOCTL_REGISTER, 0xc020_aa00);
-        assert_eq!(IOCTL_COPY, 0xc028_aa03);
+        assert_eq!(IOCTL_API as u32, 0xc018_aa3f);
+        assert_eq!(IOCTL_REGISTER as u32, 0xc020_aa00);
+        assert_eq!(IOCTL_COPY as u32, 0xc028_aa03);
     }
 }
