@@ -4,8 +4,9 @@
 //! target folder of their own, so that neither the guest needs libraries nor the host's other builds
 //! are thrown away by the different flags.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
@@ -26,6 +27,20 @@ pub struct GuestPrograms {
     pub init: PathBuf,
     /// The project's own binary.
     pub memtide: PathBuf,
+}
+
+/// The cargo that runs this, or the one on PATH.
+#[must_use]
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// `program`, run when nobody else needs the processors.
+#[must_use]
+pub fn when_idle(program: OsString) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program);
+    command
 }
 
 impl Workspace {
@@ -51,8 +66,28 @@ impl Workspace {
     /// # Errors
     /// When cargo fails; its words have been shown.
     pub fn build_guest_programs(&self) -> Result<GuestPrograms> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
+        let status = self
+            .guest_build(&mut Command::new(cargo()))
+            .status()
+            .context("cannot run cargo")?;
+        ensure!(status.success(), "the guest's programs do not build");
+        self.built_guest_programs()
+    }
+
+    /// The same build in the background, when nobody else needs the processors. Whoever builds next
+    /// finds what it did, or its mistakes again.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_guest_build(&self) -> Result<Child> {
+        let mut command = when_idle(cargo());
+        self.guest_build(&mut command);
+        command.stderr(Stdio::null());
+        command.spawn().context("cannot run nice")
+    }
+
+    fn guest_build<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
             .current_dir(&self.root)
             .args([
                 "build",
@@ -68,10 +103,6 @@ impl Workspace {
             ])
             .env("RUSTFLAGS", "-C target-feature=+crt-static")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .status()
-            .context("cannot run cargo")?;
-        ensure!(status.success(), "the guest's programs do not build");
-        self.built_guest_programs()
     }
 
     /// The programs of the last build.

@@ -238,7 +238,7 @@ fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
         command.args(["-drive", &drive]);
     }
     die_with_parent(&mut command);
-    run_before_others(&mut command);
+    run_before_others(&mut command, !boot.interactive);
     command
 }
 

@@ -30,16 +30,24 @@ pub struct PlannedBoot {
     pub tests: Vec<String>,
 }
 
-/// Groups the tests whose names contain `filter` by boot, in the list's order.
+/// Groups the tests whose names contain `filter` by boot, in the list's order. Tests that run on request
+/// only are there if `filter` begins with their group's name.
 #[must_use]
 pub fn plan(tests: &[Test], filter: &str) -> Vec<PlannedBoot> {
+    plan_of(tests.iter().filter(|test| test.is_asked_for(filter)))
+}
+
+/// Groups these tests by boot, in their order.
+#[must_use]
+pub fn plan_of<'a>(tests: impl IntoIterator<Item = &'a Test>) -> Vec<PlannedBoot> {
     let mut boots: Vec<PlannedBoot> = Vec::new();
-    for test in tests.iter().filter(|test| test.name.contains(filter)) {
+    for test in tests {
         let same =
             |boot: &&mut PlannedBoot| boot.topology == test.topology && boot.class == test.class;
         if let Some(boot) = boots.iter_mut().find(same) {
             boot.needs.disk |= test.needs.disk;
             boot.needs.redis |= test.needs.redis;
+            boot.needs.gigabytes |= test.needs.gigabytes;
             boot.tests.push(test.name.clone());
         } else {
             boots.push(PlannedBoot {
@@ -261,8 +269,22 @@ mod tests {
     fn a_boot_is_shared_by_topology_and_class() {
         let tests = crate::guest::tests::all();
         let boots = plan(&tests, "");
-        let planned: usize = boots.iter().map(|boot| boot.tests.len()).sum();
-        assert_eq!(planned, tests.len());
+        let planned =
+            |boots: &[PlannedBoot]| -> usize { boots.iter().map(|boot| boot.tests.len()).sum() };
+        let on_request = tests.iter().filter(|test| test.on_request).count();
+        assert!(on_request > 0);
+        assert_eq!(planned(&boots) + on_request, tests.len());
+        assert_eq!(planned(&plan_of(&tests)), tests.len());
+        let kernels = |filter| {
+            let boots = plan(&tests, filter);
+            let names = boots.iter().flat_map(|boot| &boot.tests);
+            names
+                .filter(|name| name.starts_with("tiering/") && name.ends_with("/kernel"))
+                .count()
+        };
+        assert_eq!((kernels(""), kernels("redis")), (0, 0));
+        assert!(kernels("tiering/") > kernels("tiering/redis/kernel"));
+        assert_eq!(kernels("tiering/redis/kernel"), 1);
         for (number, boot) in boots.iter().enumerate() {
             let same =
                 |other: &PlannedBoot| other.topology == boot.topology && other.class == boot.class;

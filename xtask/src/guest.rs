@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testbed::fetch::{Cache, KernelLine, Program};
-use testbed::guest::tests::all;
+use testbed::guest::tests::{Test, all};
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::{GuestPrograms, Workspace};
 use testbed::machine::{Boot, Ending, Event, Limits, Outcome, make_disk, run as boot};
 use testbed::report::{Job, Report, Verdict, Work};
 use testbed::suite::series::{Death, Series};
-use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan};
+use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan, plan_of};
 use testbed::topology::Topology;
 
 /// Modules for a disk with ext4, which asks for its checksum by name and not as a dependency.
@@ -27,6 +27,8 @@ const DISK_MIB: u64 = 400;
 const SILENCE: Duration = Duration::from_secs(240);
 /// What a boot may take in all, beside one [`SILENCE`]: each test's share.
 const PER_TEST: Duration = Duration::from_secs(90);
+/// The same of tests that fill gigabytes.
+const PER_LONG_TEST: Duration = Duration::from_secs(240);
 /// How much of a dead guest's console is printed.
 const CONSOLE_LINES: usize = 40;
 
@@ -62,16 +64,22 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<i32> {
     let tests = all();
-    let boots = plan(&tests, &arguments.test);
     if arguments.list {
-        for boot in &boots {
+        let named = |test: &&Test| test.name.contains(&arguments.test);
+        for boot in plan_of(tests.iter().filter(named)) {
             println!("boot {} {}", boot.topology, boot.class.name());
-            for test in &boot.tests {
-                println!("  {test}");
+            for name in &boot.tests {
+                let asked = |test: &Test| test.name == *name && test.is_asked_for(&arguments.test);
+                let when = match tests.iter().any(asked) {
+                    true => "",
+                    false => " (only if its group is asked for)",
+                };
+                println!("  {name}{when}");
             }
         }
         return Ok(0);
     }
+    let boots = plan(&tests, &arguments.test);
     ensure!(
         !boots.is_empty(),
         "no test's name contains {:?}; see guest --list",
@@ -198,8 +206,12 @@ impl Bench {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
         let topology = Topology::named(&self.workspace.root, planned.topology)?;
+        let per_test = match planned.needs.gigabytes {
+            true => PER_LONG_TEST,
+            false => PER_TEST,
+        };
         let limits = Limits {
-            boot: SILENCE + PER_TEST * tests.len() as u32,
+            boot: SILENCE + per_test * tests.len() as u32,
             silence: SILENCE,
         };
         let disk = folder.join("disk.img");

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use testbed::guest::agreement::{agree, eat, execute};
-use testbed::guest::{demo, init, sets, victim};
+use testbed::guest::{demo, init, pace, sets, victim};
 
 /// Plays a part in the test guest.
 #[derive(Debug, Parser)]
@@ -21,6 +21,8 @@ enum Part {
     Sets(sets::Options),
     /// Show hot pages coming home
     Demo(demo::Options),
+    /// Tell how long known work takes here
+    Pace(pace::Options),
     Execute(execute::Options),
     Agree(agree::Options),
     Eat(eat::Options),
@@ -35,6 +37,7 @@ fn main() -> anyhow::Result<()> {
         Part::Victim(options) => victim::main(&options),
         Part::Sets(options) => sets::main(&options),
         Part::Demo(options) => demo::main(options),
+        Part::Pace(options) => pace::main(options),
         Part::Execute(options) => execute::main(&options),
         Part::Agree(options) => agree::main(&options),
         Part::Eat(options) => eat::main(&options),

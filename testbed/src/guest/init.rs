@@ -18,7 +18,7 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, wait};
 
 use super::patches::Patches;
-use super::{pins, tests};
+use super::{pace, pins, tests};
 use crate::machine::{DEBUG_EXIT_PORT, DEBUG_EXIT_VALUE};
 use crate::report::{JOB_PATH, Job, PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report, Work};
 
@@ -186,6 +186,7 @@ pub fn work() -> Result<()> {
                 mount("/dev/vda", "/mnt", "ext4", MountFlags::empty(), None)
                     .context("cannot mount the disk on /mnt")?;
             }
+            pace::start()?;
             let patches = job.trace_patches.then(Patches::trace).transpose()?;
             reporter = tests::run_all(&names, reporter, patches.as_ref())?;
             0

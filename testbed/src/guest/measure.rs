@@ -5,11 +5,12 @@
 //! watch goes on for [`SETTLE`], because a mechanism that then drags cold pages along, or drops hot
 //! ones, must not look better than it is. The cold pages are asked for at both ends only.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 
 use super::mechanism::Running;
+use super::pace::Stretch;
 use super::procfs::{vmstat, zoneinfo};
 use super::subject::{KnownPages, census_cold, census_hot};
 
@@ -17,6 +18,8 @@ use super::subject::{KnownPages, census_cold, census_hot};
 const SAMPLE: Duration = Duration::from_millis(100);
 /// How long the watch goes on after the goal.
 pub const SETTLE: Duration = Duration::from_secs(2);
+/// However slow the machine is, nothing is watched for longer: a silent guest counts as dead.
+const LONGEST: Duration = Duration::from_secs(150);
 /// The share of hot pages that counts as home.
 pub const GOAL: f64 = 0.99;
 
@@ -25,6 +28,8 @@ pub const GOAL: f64 = 0.99;
 pub struct Figures {
     /// Seconds until [`GOAL`] of the hot pages were on DRAM; none if never.
     pub seconds: Option<f64>,
+    /// How many times as slow as a quiet machine it was until then; see [`super::pace`].
+    pub slowness: f64,
     /// Share of the hot pages on DRAM at the end.
     pub hot_share: f64,
     /// Share of the cold pages that came to DRAM.
@@ -57,6 +62,7 @@ impl Figures {
         );
         [
             ("s to 99 %", seconds),
+            ("slowness", format!("{:.1}", self.slowness)),
             ("hot on DRAM %", format!("{:.1}", self.hot_share * 100.0)),
             ("cold moved %", format!("{:.1}", self.cold_share * 100.0)),
             ("hot lost %", format!("{:.1}", self.hot_lost * 100.0)),
@@ -76,7 +82,7 @@ impl Figures {
     }
 }
 
-/// Watches until the goal and [`SETTLE`], at least for `at_least`, at most for `limit`.
+/// Watches until the goal and [`SETTLE`], at least for `at_least`, at most for `limit` of quiet time.
 ///
 /// # Errors
 /// When a process or the mechanism ended.
@@ -89,7 +95,7 @@ pub fn watch(
 ) -> Result<Figures> {
     let counters = vmstat()?;
     let cold_before = census_cold(known, dram)?.there;
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     let mut most_hot = 0.0f64;
     let mut figures = Figures {
         least_room: i64::MAX,
@@ -97,7 +103,7 @@ pub fn watch(
     };
     loop {
         let hot = census_hot(known, dram)?;
-        let elapsed = began.elapsed();
+        let elapsed = stretch.elapsed();
         figures.hot_share = hot.share();
         most_hot = most_hot.max(hot.share());
         figures.hot_lost = figures.hot_lost.max(most_hot - hot.share());
@@ -105,6 +111,7 @@ pub fn watch(
         if figures.seconds.is_none() {
             figures.cpu_seconds = running.cpu_seconds();
             figures.own_cpu_seconds = running.own_cpu_seconds();
+            figures.slowness = stretch.slowness();
             if hot.share() >= GOAL {
                 figures.seconds = Some(elapsed.as_secs_f64());
             }
@@ -113,12 +120,12 @@ pub fn watch(
         let settled = figures
             .seconds
             .is_some_and(|seconds| elapsed > Duration::from_secs_f64(seconds) + SETTLE);
-        if elapsed > limit || (settled && elapsed > at_least) {
+        if stretch.is_over(limit) || elapsed > LONGEST || (settled && elapsed > at_least) {
             break;
         }
         // The grid of samples stands still even when a look takes long.
         let next = SAMPLE * (elapsed.as_millis() / SAMPLE.as_millis() + 1) as u32;
-        std::thread::sleep(next.saturating_sub(began.elapsed()));
+        std::thread::sleep(next.saturating_sub(stretch.elapsed()));
     }
     let cold = census_cold(known, dram)?;
     let came = cold.there.saturating_sub(cold_before);

@@ -15,6 +15,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::damon_regions::DamonRegions;
 use super::memtide::Memtide;
 use super::procfs::{cpu_time, threads_named};
 
@@ -26,6 +27,8 @@ const KERNEL_WORKERS: [&str; 4] = ["kswapd", "kdamond", "kmigrated", "kcompactd"
 pub enum Mechanism {
     /// NUMA balancing in tiering mode and demotion, set at boot.
     Kernel,
+    /// DAMON's scheme that migrates hot regions, to node 0, the kernel's own tiering off.
+    DamonRegions,
     /// `memtide tier` with these words, the kernel's own tiering off.
     Memtide(&'static [&'static str]),
 }
@@ -36,6 +39,7 @@ impl Mechanism {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
+            Self::DamonRegions => "damon",
             Self::Memtide(_) => "memtide",
         }
     }
@@ -45,6 +49,7 @@ impl Mechanism {
     pub fn missing(self) -> Option<String> {
         match self {
             Self::Kernel => None,
+            Self::DamonRegions => DamonRegions::missing(),
             Self::Memtide(_) => {
                 let help = Command::new("memtide").args(["tier", "--help"]).output();
                 match help {
@@ -59,7 +64,7 @@ impl Mechanism {
     /// Sets it to work on these processes; the clock of its CPU time starts.
     ///
     /// # Errors
-    /// When memtide does not start.
+    /// When memtide does not start, or the kernel refuses the scheme.
     pub fn start(self, pids: &[u32]) -> Result<Running> {
         let mut watched = pids.to_vec();
         watched.extend(threads_named(&KERNEL_WORKERS));
@@ -67,11 +72,17 @@ impl Mechanism {
             .iter()
             .map(|&pid| (pid, system_seconds(pid)))
             .collect();
-        let memtide = match self {
-            Self::Kernel => None,
-            Self::Memtide(words) => Some(Memtide::start(words, pids)?),
+        let mut running = Running {
+            before,
+            memtide: None,
+            regions: None,
         };
-        Ok(Running { before, memtide })
+        match self {
+            Self::Kernel => {}
+            Self::DamonRegions => running.regions = Some(DamonRegions::start(pids, 0)?),
+            Self::Memtide(words) => running.memtide = Some(Memtide::start(words, pids)?),
+        }
+        Ok(running)
     }
 }
 
@@ -84,6 +95,7 @@ fn system_seconds(pid: u32) -> f64 {
 pub struct Running {
     before: Vec<(u32, f64)>,
     memtide: Option<Memtide>,
+    regions: Option<DamonRegions>,
 }
 
 impl Running {
@@ -123,6 +135,7 @@ impl Running {
     /// # Errors
     /// When it does not end within five seconds or ends with a failure.
     pub fn stop(mut self) -> Result<Vec<String>> {
+        drop(self.regions.take());
         self.memtide.take().map_or(Ok(Vec::new()), Memtide::stop)
     }
 }

@@ -8,15 +8,17 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
+use super::late::within;
+use super::pace::Stretch;
 use super::procfs::cpu_time;
 
-/// How long an end that was asked for may take.
+/// How long an end that was asked for may take, in quiet time as all limits here.
 const END: Duration = Duration::from_secs(5);
 
 /// `memtide tier` with these words for these processes, not started yet.
@@ -241,7 +243,7 @@ impl Memtide {
         limit: Duration,
         wanted: impl Fn(&Line) -> bool,
     ) -> Result<()> {
-        let began = Instant::now();
+        let stretch = Stretch::begin();
         let mut seen = 0;
         loop {
             let fresh = self.lines.since(seen);
@@ -251,12 +253,9 @@ impl Memtide {
                 }
             }
             seen += fresh.len();
-            ensure!(
-                began.elapsed() < limit,
-                "memtide did not say {what} within {} s; last: {}",
-                limit.as_secs(),
-                self.last_words()
-            );
+            within(&stretch, limit, || {
+                format!("memtide did not say {what} (last: {})", self.last_words())
+            })?;
             self.check()?;
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -275,17 +274,14 @@ impl Memtide {
     /// # Errors
     /// When it does not come in time.
     pub fn wait(mut self, limit: Duration) -> Result<Ended> {
-        let began = Instant::now();
+        let stretch = Stretch::begin();
         let status = loop {
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            ensure!(
-                began.elapsed() < limit,
-                "memtide did not end within {} s; last: {}",
-                limit.as_secs(),
-                self.last_words()
-            );
+            within(&stretch, limit, || {
+                format!("memtide did not end (last: {})", self.last_words())
+            })?;
             std::thread::sleep(Duration::from_millis(10));
         };
         Ok(Ended {

@@ -4,13 +4,16 @@
 //! without any. See `src/bin/guest.rs`.
 
 pub mod agreement;
+pub mod damon_regions;
 pub mod demo;
 pub mod demo_sets;
 mod hot_set;
 pub mod init;
+pub mod late;
 pub mod measure;
 pub mod mechanism;
 pub mod memtide;
+pub mod pace;
 pub mod patches;
 pub mod pins;
 pub mod procfs;

@@ -38,6 +38,14 @@ pub fn dram_nodes() -> Result<Vec<u32>> {
     parse_list(&read("/sys/devices/system/node/has_cpu")?)
 }
 
+/// The CPUs that are online.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn online_cpus() -> Result<Vec<u32>> {
+    parse_list(&read("/sys/devices/system/cpu/online")?)
+}
+
 /// The CPUs of a node.
 ///
 /// # Errors

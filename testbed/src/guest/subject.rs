@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::sys::query_nodes;
 use super::victim::Truth;
 
+/// How long a victim may take to place its memory: no promise of anybody's, but the end of a hang.
+const READY: Duration = Duration::from_secs(180);
+
 /// Pages of one process, told apart by what the test knows about them.
 #[derive(Debug, Clone)]
 pub struct KnownPages {
@@ -128,7 +131,7 @@ impl Victim {
     /// Starts `guest victim` with these words, separated by blanks, and waits until all its `processes` are ready.
     ///
     /// # Errors
-    /// When it ends early or is not ready within a minute.
+    /// When it ends early or is not ready within three minutes.
     pub fn start(words: &str, processes: usize) -> Result<Self> {
         let mut command = Command::new("/init");
         command.arg("victim").args(words.split_whitespace());
@@ -170,10 +173,12 @@ impl Victim {
     }
 
     fn next_line(&mut self, event: &str) -> Result<Truth> {
-        match self.lines.recv_timeout(Duration::from_secs(60)) {
+        match self.lines.recv_timeout(READY) {
             Ok(truth) if truth.event == event => Ok(truth),
             Ok(truth) => bail!("the victim said {:?} instead of {event:?}", truth.event),
-            Err(RecvTimeoutError::Timeout) => bail!("the victim was not {event} within 60 s"),
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the victim was not {event} within {} s", READY.as_secs())
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 bail!("the victim ended: {}", self.child.wait()?)
             }

@@ -56,6 +56,9 @@ pub struct Options {
     /// Hot pages drawn one by one instead of in one run
     #[arg(long)]
     pub scattered: bool,
+    /// Hot pages drawn in pieces of 2 MiB, of small pages
+    #[arg(long, conflicts_with_all = ["scattered", "huge"])]
+    pub pieces: bool,
     /// Seed of the draw
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -265,13 +268,14 @@ fn place(options: &Options, seed: u64) -> Result<Subject> {
             .set_policy(Policy::Default)
             .context("cannot free the memory of its policy")?;
     }
-    let unit = if options.huge { HUGE_PAGES } else { 1 };
+    let whole = options.huge || options.pieces;
+    let unit = if whole { HUGE_PAGES } else { 1 };
     let (total, hot) = (
         mapping.pages() / unit,
         (options.hot << 20) / PAGE_SIZE / unit,
     );
     let hot_sets = [0, 1].map(|turn| {
-        draw(total, hot, options.scattered, seed, turn)
+        draw(total, hot, options.scattered || options.pieces, seed, turn)
             .into_iter()
             .flat_map(|first| first * unit..(first + 1) * unit)
             .collect()

@@ -27,6 +27,7 @@ pub(super) fn tests() -> Vec<Test> {
         topology,
         class: BootClass::Quiet,
         needs: Needs::default(),
+        on_request: false,
         run: Box::new(run),
     };
     vec![

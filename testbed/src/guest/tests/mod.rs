@@ -3,10 +3,12 @@
 //! The same list is compiled into the host's side, which needs to know how to boot for each test,
 //! and into the guest, which runs them. A test belongs to a *boot*: a topology and a [`BootClass`];
 //! all tests of one boot run one after another in one guest. A test says how it ended, with a reason
-//! whenever it did not pass; an error or a panic is a failure.
+//! whenever it did not pass; an error or a panic is a failure. Only a promise of time is tried again
+//! ([`super::late`]).
 
 mod agreement;
 mod balance;
+mod large;
 mod manners;
 mod pager;
 mod placement;
@@ -16,11 +18,15 @@ mod terminal;
 mod tiering;
 mod weights;
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Result;
 
 use super::init::Reporter;
+use super::late::is_late;
+use super::measure::Figures;
+use super::pace::Stretch;
 use super::patches::Patches;
 use super::procfs::dram_nodes;
 use crate::report::{Report, Verdict};
@@ -78,13 +84,13 @@ pub struct Needs {
     pub disk: bool,
     /// redis-server.
     pub redis: bool,
+    /// Gigabytes of memory, and the time to fill them.
+    pub gigabytes: bool,
 }
 
-/// How often a test is tried. Promises of seconds are kept on an emulated machine only while nobody
-/// else needs the host's processors; a failed try is told of, never hidden.
+/// How often a test is tried whose promise of time was not kept, and nothing else; a failed try is told
+/// of, never hidden.
 const TRIES: u32 = 3;
-/// Tests that promise no times, so that one failure is one too many.
-const ONE_TRY: &str = "agreement/";
 
 type RunTest = Box<dyn Fn(&mut Context) -> Result<Verdict> + Send + Sync>;
 
@@ -98,6 +104,8 @@ pub struct Test {
     pub class: BootClass,
     /// What else must be there.
     pub needs: Needs,
+    /// Not part of a run of everything: only if its group, the first part of its name, is asked for.
+    pub on_request: bool,
     run: RunTest,
 }
 
@@ -114,8 +122,16 @@ impl Test {
             topology,
             class,
             needs: Needs::default(),
+            on_request: false,
             run: Box::new(move |context| promise(context).map(|()| Verdict::Passed)),
         }
+    }
+
+    /// Whether a run of the tests whose names contain `filter` has it.
+    #[must_use]
+    pub fn is_asked_for(&self, filter: &str) -> bool {
+        let group = self.name.split('/').next().unwrap_or_default();
+        self.name.contains(filter) && (!self.on_request || filter.starts_with(group))
     }
 }
 
@@ -141,6 +157,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(balance::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());
+    tests.extend(large::tests());
     tests
 }
 
@@ -151,6 +168,8 @@ pub struct Context {
     pub name: String,
     /// Nodes with CPUs.
     pub dram: Vec<u32>,
+    /// What tests of this boot measured for later ones, by name.
+    measured: BTreeMap<String, Figures>,
     reporter: Reporter,
 }
 
@@ -188,9 +207,11 @@ pub fn run_all(
     patches: Option<&Patches>,
 ) -> Result<Reporter> {
     let tests = all();
+    let boot = Stretch::begin();
     let mut context = Context {
         name: String::new(),
         dram: dram_nodes()?,
+        measured: BTreeMap::new(),
         reporter,
     };
     for name in names {
@@ -202,17 +223,16 @@ pub fn run_all(
             .reporter
             .send(&Report::Started { test: name.clone() })?;
         let began = Instant::now();
-        let mut verdict = run_once(test, &mut context);
-        let tries = match name.starts_with(ONE_TRY) {
-            true => 1,
-            false => TRIES,
-        };
-        for turn in 1..tries {
+        let (mut verdict, mut late) = run_once(test, &mut context);
+        for turn in 1..TRIES {
             let Verdict::Failed(why) = &verdict else {
                 break;
             };
-            context.note(format!("try {turn} of {TRIES}: {why}"))?;
-            verdict = run_once(test, &mut context);
+            if !late {
+                break;
+            }
+            context.note(format!("late, try {turn} of {TRIES}: {why}"))?;
+            (verdict, late) = run_once(test, &mut context);
         }
         for line in patches.map_or(Ok(Vec::new()), Patches::since)? {
             context.note(line)?;
@@ -223,15 +243,21 @@ pub fn run_all(
             seconds: began.elapsed().as_secs_f64(),
         })?;
     }
+    context.name = "slowness".to_owned();
+    context.note(format!("{:.2} over this boot's tests", boot.slowness()))?;
     Ok(context.reporter)
 }
 
-fn run_once(test: &Test, context: &mut Context) -> Verdict {
+/// The verdict, and whether what failed is a promise of time.
+fn run_once(test: &Test, context: &mut Context) -> (Verdict, bool) {
     let run = std::panic::AssertUnwindSafe(|| (test.run)(context));
     match std::panic::catch_unwind(run) {
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(error)) => Verdict::Failed(format!("{error:#}")),
-        Err(panic) => Verdict::Failed(format!("panic: {}", panic_text(&*panic))),
+        Ok(Ok(verdict)) => (verdict, false),
+        Ok(Err(error)) => (Verdict::Failed(format!("{error:#}")), is_late(&error)),
+        Err(panic) => {
+            let text = format!("panic: {}", panic_text(&*panic));
+            (Verdict::Failed(text), false)
+        }
     }
 }
 

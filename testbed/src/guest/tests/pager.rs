@@ -31,7 +31,7 @@ pub(super) fn tests() -> Vec<Test> {
     let test = |(name, promise): (&str, Promise)| Test {
         needs: Needs {
             disk: true,
-            redis: false,
+            ..Needs::default()
         },
         ..Test::promise(format!("pager/{name}"), "cxl", BootClass::Quiet, promise)
     };

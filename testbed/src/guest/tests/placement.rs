@@ -29,7 +29,11 @@ pub(super) fn tests() -> Vec<Test> {
             name: format!("victim/{name}"),
             topology: "cxl",
             class: BootClass::Quiet,
-            needs: Needs { disk, redis: false },
+            needs: Needs {
+                disk,
+                ..Needs::default()
+            },
+            on_request: false,
             run: Box::new(move |context| check(context, words, processes)),
         })
         .collect()

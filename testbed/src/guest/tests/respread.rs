@@ -11,6 +11,8 @@ use serde::Deserialize;
 
 use super::run::{Weights, belongs, table};
 use super::{BootClass, Context, Test};
+use crate::guest::late::within;
+use crate::guest::pace::Stretch;
 use crate::guest::procfs::{anon_huge_kib, numa_line};
 use crate::guest::subject::Victim;
 
@@ -382,7 +384,9 @@ fn interrupted(context: &mut Context) -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    std::thread::sleep(Duration::from_millis(1500));
+    // More than half of what the first second may move.
+    until_moved(&victim, 2049)?;
+    std::thread::sleep(Duration::from_millis(500));
     kill_process(Pid::from_child(&running), Signal::INT)?;
     let output = running.wait_with_output()?;
     let seconds = began.elapsed().as_secs_f64();
@@ -418,9 +422,17 @@ fn own(_: &mut Context) -> Result<()> {
 }
 
 fn until_some_moved(victim: &Victim) -> Result<()> {
-    let began = Instant::now();
-    while on(victim, &[2])?[0] == 0 {
-        ensure!(began.elapsed() < Duration::from_secs(10), "nothing moved");
+    until_moved(victim, 1)
+}
+
+/// Until more pages than these are on node 2.
+fn until_moved(victim: &Victim, pages: u64) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let stretch = Stretch::begin();
+    while on(victim, &[2])?[0] < pages {
+        within(&stretch, PATIENCE, || {
+            format!("fewer than {pages} pages moved")
+        })?;
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

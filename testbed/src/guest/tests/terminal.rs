@@ -30,6 +30,7 @@ pub(super) fn tests() -> Vec<Test> {
         topology: "cxl",
         class: BootClass::Quiet,
         needs: Needs::default(),
+        on_request: false,
         run: Box::new(|context| rebalance(context).map(|()| Verdict::Passed)),
     }]
 }

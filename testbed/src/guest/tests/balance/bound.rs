@@ -2,12 +2,14 @@
 //! ever seen elsewhere, although threads on node 0 use some.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use super::{GOAL, PROMISED, TABLE, balance, cells, end, number, shares, summary};
+use crate::guest::late::within;
 use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
 use crate::guest::subject::{Victim, census_hot};
 use crate::guest::tests::Context;
 
@@ -35,21 +37,21 @@ pub(super) fn stays_within(context: &mut Context) -> Result<()> {
     };
     allowed("before")?;
     let mut memtide = Memtide::spawn(balance(&["--source", "writes", "--explain"], &victim))?;
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     let seconds = loop {
         allowed("meanwhile")?;
         let least = shares(&known[..2], &[1, 3])?
             .into_iter()
             .fold(1.0, f64::min);
         if least >= GOAL {
-            break began.elapsed().as_secs_f64();
+            break stretch.elapsed().as_secs_f64();
         }
-        ensure!(
-            began.elapsed() < PROMISED,
-            "{:.1} % of a set's pages on its node after {} s",
-            least * 100.0,
-            PROMISED.as_secs()
-        );
+        within(&stretch, PROMISED, || {
+            format!(
+                "{:.1} % of a set's pages on its node and no more",
+                least * 100.0
+            )
+        })?;
         memtide.check()?;
         std::thread::sleep(Duration::from_millis(50));
     };

@@ -14,20 +14,22 @@ mod tasks;
 mod two_sets;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{BootClass, Context, Needs, Test};
+use crate::guest::late::in_time;
 use crate::guest::memtide::{Ended, Memtide};
+use crate::guest::pace::Stretch;
 use crate::guest::subject::{KnownPages, Victim, census_hot};
 use crate::report::Verdict;
 
 /// The share of each set's pages that has to be on its node.
 const GOAL: f64 = 0.95;
-/// Within so long.
+/// Within so long, in quiet time as all limits here.
 const PROMISED: Duration = Duration::from_secs(60);
 /// How long anything else may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -75,6 +77,7 @@ pub(super) fn tests() -> Vec<Test> {
         topology: "two-socket",
         class: BootClass::Quiet,
         needs: Needs::default(),
+        on_request: false,
         run: Box::new(occasion),
     });
     let all = tasks.into_iter().chain(quiet);
@@ -112,19 +115,29 @@ fn until_home(
     limit: Duration,
     mut check: impl FnMut() -> Result<()>,
 ) -> Result<(Option<f64>, f64)> {
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     loop {
         let least = shares(known, nodes)?.into_iter().fold(1.0, f64::min);
-        let elapsed = began.elapsed();
         if least >= GOAL {
-            return Ok((Some(elapsed.as_secs_f64()), least));
+            return Ok((Some(stretch.elapsed().as_secs_f64()), least));
         }
-        if elapsed > limit {
+        if stretch.is_over(limit) {
             return Ok((None, least));
         }
         check()?;
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// That [`until_home`] found them home.
+fn are_home((seconds, least): (Option<f64>, f64)) -> Result<()> {
+    in_time(seconds.is_some(), || {
+        format!(
+            "{:.1} % of a set's pages on its node after {} quiet s",
+            least * 100.0,
+            PROMISED.as_secs()
+        )
+    })
 }
 
 /// Ends it as a person would; its lines.

@@ -1,13 +1,15 @@
 //! `--tasks`: threads go to their memory, and may run anywhere again at the end.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
 use super::{PATIENCE, balance, end, events, number, sets, summary};
+use crate::guest::late::within;
 use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
 use crate::guest::tests::Context;
 use crate::report::Verdict;
 
@@ -39,16 +41,15 @@ fn affinities(pid: u32) -> Result<BTreeMap<u32, String>> {
 
 /// The affinities once the second set has pinned itself, which it does as it starts.
 fn with_a_pinned_set(pid: u32) -> Result<BTreeMap<u32, String>> {
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     loop {
         let found = affinities(pid)?;
         if found.values().filter(|cpus| *cpus == NODES[1]).count() == 2 {
             return Ok(found);
         }
-        ensure!(
-            began.elapsed() < PATIENCE,
-            "the second set is not pinned: {found:?}"
-        );
+        within(&stretch, PATIENCE, || {
+            format!("the second set is not pinned: {found:?}")
+        })?;
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -64,8 +65,8 @@ fn wait_for(
     memtide: &mut Memtide,
     done: impl Fn(&BTreeMap<u32, String>) -> bool,
 ) -> Result<bool> {
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    let stretch = Stretch::begin();
+    while !stretch.is_over(PATIENCE) {
         if done(&affinities(pid)?) {
             return Ok(true);
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::{
-    PATIENCE, PROMISED, TABLE, balance, cells, end, number, sets, shares, summary, until_home,
+    PATIENCE, PROMISED, TABLE, are_home, balance, cells, end, number, sets, shares, summary,
+    until_home,
 };
 use crate::guest::memtide::Memtide;
 use crate::guest::procfs::{cpu_time, vmstat};
@@ -100,12 +101,7 @@ fn measure(context: &mut Context, who: &str, mechanism: &Who) -> Result<()> {
     context.row(TABLE, cells(who, &row))?;
     let stays = shares(&known, &nodes)?.into_iter().fold(1.0, f64::min);
     if let Who::Memtide(_) = mechanism {
-        ensure!(
-            seconds.is_some(),
-            "{:.1} % of a set's pages on its node after {} s",
-            least * 100.0,
-            PROMISED.as_secs()
-        );
+        are_home((seconds, least))?;
         ensure!(
             stays >= 0.95,
             "{:.1} % of a set's pages on its node in the end",

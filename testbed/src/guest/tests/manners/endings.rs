@@ -9,7 +9,9 @@ use super::group::Group;
 use super::reports::Told;
 use super::settings::Settings;
 use super::{PATIENCE, SMALL, is_promotion, until_home};
+use crate::guest::late::within;
 use crate::guest::memtide::{Ended, Line, Memtide, tier};
+use crate::guest::pace::Stretch;
 use crate::guest::subject::{KnownPages, Victim, census_cold, census_hot};
 use crate::guest::tests::Context;
 
@@ -112,13 +114,13 @@ pub(super) fn crash(context: &mut Context) -> Result<()> {
 /// Waits until one of memtide's kernel threads is at work.
 fn until_observing() -> Result<()> {
     let folder = NR_KDAMONDS.trim_end_matches("/nr_kdamonds");
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     let on = |n: u32| {
         let state = std::fs::read_to_string(format!("{folder}/{n}/state"));
         state.is_ok_and(|state| state.trim() == "on")
     };
     while !on(0) && !on(1) {
-        ensure!(began.elapsed() < PATIENCE, "memtide never observed");
+        within(&stretch, PATIENCE, || "memtide did not observe".to_owned())?;
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())

@@ -9,7 +9,9 @@ use anyhow::{Result, ensure};
 use rustix::process::Signal;
 
 use super::{SLOW, TABLE, cells};
+use crate::guest::late::in_time;
 use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
 use crate::guest::procfs::{cpu_time, node_free_mib, threads_named};
 use crate::guest::subject::{Victim, census_hot};
 use crate::guest::sys::move_pages_to;
@@ -17,12 +19,14 @@ use crate::guest::tests::Context;
 
 /// Until memtide has seen that there is nothing to do.
 const SETTLE: Duration = Duration::from_secs(5);
-/// For how long its time is taken, and how often: an emulated processor's time passes while the
-/// shared host does other things, so the least is the nearest to the truth.
+/// For how long its time is taken, and how often: shorter in all than from one periodic look to the
+/// next (30 s), so that one window at most holds one.
 const WATCH: Duration = Duration::from_secs(9);
 const WATCHES: usize = 3;
-/// The most of one processor that it may take, in percent.
+/// The most of one processor that it may take, in percent of quiet time, in every window but one.
 const MOST: f64 = 0.5;
+/// The most in the one that may hold a periodic look.
+const MOST_WITH_A_LOOK: f64 = 1.0;
 
 /// 256 MiB of slow memory whose owner sleeps.
 pub(super) fn sleeping(context: &mut Context) -> Result<()> {
@@ -56,32 +60,53 @@ fn costs_nothing(context: &mut Context, case: &str, victim: &Victim) -> Result<(
     let percent = |seconds: f64| 100.0 * seconds / WATCH.as_secs_f64();
     let mut own = Vec::new();
     let observed = observers();
+    let all = Stretch::begin();
     for _ in 0..WATCHES {
-        let before = memtide.cpu_seconds();
+        let (before, stretch) = (memtide.cpu_seconds(), Stretch::begin());
         std::thread::sleep(WATCH);
         memtide.check()?;
-        own.push(percent(memtide.cpu_seconds() - before));
+        own.push(percent(memtide.cpu_seconds() - before) / stretch.slowness());
     }
     // A look's kernel thread is gone after it and its time with it.
     let kernel = percent((observers() - observed).max(0.0)) / WATCHES as f64;
-    own.sort_by(f64::total_cmp);
-    let (own, most) = (own[0], own[WATCHES - 1]);
+    let slowness = all.slowness();
     memtide.end(Signal::TERM)?.clean()?;
     let share = |percent: f64| format!("{percent:.2}");
+    let shown: Vec<String> = own.iter().copied().map(share).collect();
     context.row(
         TABLE,
         cells(
             case,
             &[
-                ("memtide CPU %", share(own)),
-                ("at most", share(most)),
+                ("memtide CPU % of quiet time", shown.join(", ")),
                 ("kdamond CPU %", share(kernel)),
+                ("slowness", format!("{slowness:.1}")),
             ],
         ),
     )?;
-    ensure!(
-        own < MOST,
-        "memtide takes {own:.2} % of a processor with nothing to do, promised are {MOST} %"
-    );
-    Ok(())
+    in_time(is_idle(&own), || {
+        format!(
+            "memtide takes {} % of a processor with nothing to do, promised are {MOST} %, and \
+             {MOST_WITH_A_LOOK} % where it looks",
+            shown.join(", ")
+        )
+    })
+}
+
+/// All windows are judged.
+fn is_idle(own: &[f64]) -> bool {
+    own.iter().all(|&own| own < MOST_WITH_A_LOOK)
+        && own.iter().filter(|&&own| own >= MOST).count() <= 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_window_may_hold_a_look() {
+        assert!(is_idle(&[0.4, 0.9, 0.3]));
+        assert!(!is_idle(&[0.4, 0.6, 0.6]));
+        assert!(!is_idle(&[0.4, 1.1, 0.3]));
+    }
 }

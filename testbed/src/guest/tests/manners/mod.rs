@@ -15,20 +15,22 @@ mod reports;
 mod settings;
 mod sources;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{BootClass, Context, Test};
+use crate::guest::late::within;
 use crate::guest::measure::GOAL;
 use crate::guest::memtide::{Line, Memtide};
+use crate::guest::pace::Stretch;
 use crate::guest::subject::{KnownPages, census_hot};
 
 /// The slow node of the topology `cxl`.
 const SLOW: u32 = 2;
 /// A victim that is quick to start; its hot pages lie apart.
 const SMALL: &str = "--size 64 --hot 8 --scattered";
-/// How long anything that memtide is expected to do may take.
+/// How long anything that memtide is expected to do may take, in quiet time as all limits here.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The table that these tests fill.
 const TABLE: &str = "manners";
@@ -83,19 +85,18 @@ fn until_home(
     dram: &[u32],
     limit: Duration,
 ) -> Result<f64> {
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     loop {
         let share = census_hot(known, dram)?.share();
-        let elapsed = began.elapsed();
         if share >= GOAL {
-            return Ok(elapsed.as_secs_f64());
+            return Ok(stretch.elapsed().as_secs_f64());
         }
-        ensure!(
-            elapsed < limit,
-            "{:.1} % of the hot pages on DRAM after {} s",
-            share * 100.0,
-            limit.as_secs()
-        );
+        within(&stretch, limit, || {
+            format!(
+                "{:.1} % of the hot pages on DRAM and no more",
+                share * 100.0
+            )
+        })?;
         memtide.check()?;
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -8,12 +8,14 @@ mod older;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{BootClass, Context, Test};
+use crate::guest::late::within;
+use crate::guest::pace::Stretch;
 use crate::guest::procfs::{NumaLine, numa_line, parse_list};
 use crate::guest::subject::Victim;
 
@@ -23,7 +25,7 @@ const PROGRAM: [&str; 6] = ["/init", "victim", "--anywhere", "--hot", "0", "--si
 const MIB: &str = "32";
 const PAGES: u64 = 32 << 8;
 const TABLE: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
-/// How long anything may take.
+/// How long anything may take, in quiet time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Promise = fn(&mut Context) -> Result<()>;
@@ -319,7 +321,7 @@ fn ends(context: &mut Context) -> Result<()> {
 fn weights_moved(context: &mut Context) -> Result<()> {
     let weights = [(0, 9), (2, 1)];
     let before = table()?;
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     let words = [
         "-w",
         "0,2",
@@ -338,12 +340,14 @@ fn weights_moved(context: &mut Context) -> Result<()> {
         if [line.on(0), line.on(2)] == wanted[..] {
             break;
         }
-        ensure!(began.elapsed() < PATIENCE, "{line:?} instead of {wanted:?}");
+        within(&stretch, PATIENCE, || {
+            format!("{line:?} instead of {wanted:?}")
+        })?;
         std::thread::sleep(Duration::from_millis(50));
     }
     context.note(format!(
         "{wanted:?} pages after {:.1} s",
-        began.elapsed().as_secs_f64()
+        stretch.elapsed().as_secs_f64()
     ))?;
     ensure!(table()? == before, "the kernel's table changed");
     ensure!(
@@ -477,12 +481,12 @@ fn weights_killed(context: &mut Context) -> Result<()> {
 /// Signals what started the victim, and waits for its end.
 fn end(victim: &mut Victim, signal: Signal) -> Result<Option<i32>> {
     kill_process(Pid::from_child(victim.child()), signal)?;
-    let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    let stretch = Stretch::begin();
+    loop {
         if let Some(status) = victim.child().try_wait()? {
             return Ok(status.code());
         }
+        within(&stretch, PATIENCE, || format!("no end on {signal:?}"))?;
         std::thread::sleep(Duration::from_millis(10));
     }
-    bail!("no end on {signal:?}")
 }

@@ -6,13 +6,14 @@
 
 use std::fs::File;
 use std::process::{Command, Output};
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::process::Signal;
 
 use super::{MIB, PAGES, PATIENCE, PROGRAM, belongs, end, memtide_run};
+use crate::guest::late::within;
+use crate::guest::pace::Stretch;
 use crate::guest::procfs::numa_line;
 use crate::guest::subject::Victim;
 use crate::guest::sys::without_weighted_interleave;
@@ -47,7 +48,7 @@ pub(super) fn before_6_9(context: &mut Context) -> Result<()> {
     let mut command = memtide_run(&["--weighted-interleave", "0,2", "--weights", "0=9,2=1"]);
     command.args(PROGRAM).arg(MIB).stderr(File::create(SAID)?);
     without_weighted_interleave(&mut command);
-    let began = Instant::now();
+    let stretch = Stretch::begin();
     let mut victim = Victim::spawn(command, 1)?;
     let wanted = belongs(victim.truth().start, PAGES, &[(0, 9), (2, 1)]);
     let line = loop {
@@ -56,7 +57,9 @@ pub(super) fn before_6_9(context: &mut Context) -> Result<()> {
         if near(0, wanted[0]) && near(2, wanted[1]) {
             break line;
         }
-        ensure!(began.elapsed() < PATIENCE, "{line:?} instead of {wanted:?}");
+        within(&stretch, PATIENCE, || {
+            format!("{line:?} instead of {wanted:?}")
+        })?;
         std::thread::sleep(std::time::Duration::from_millis(50));
     };
     ensure!(line.policy == "interleave:0,2", "policy {:?}", line.policy);
@@ -64,7 +67,7 @@ pub(super) fn before_6_9(context: &mut Context) -> Result<()> {
         "{} and {} pages after {:.1} s",
         line.on(0),
         line.on(2),
-        began.elapsed().as_secs_f64()
+        stretch.elapsed().as_secs_f64()
     ))?;
     let code = end(&mut victim, Signal::TERM)?;
     ensure!(code == Some(128 + 15), "exit status {code:?}");
