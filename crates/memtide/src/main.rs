@@ -7,6 +7,7 @@ mod doctor;
 mod lent_weights;
 mod lines;
 mod nodes;
+mod outside;
 mod pager;
 mod policy;
 mod rebalance;
