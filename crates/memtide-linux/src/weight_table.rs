@@ -6,11 +6,13 @@
 //! all nodes; on those before, `0` means the default. A change that stops
 //! half-way leaves weights that nobody chose.
 //!
-//! Approach. What stood there is noted in a state file before the first write
-//! of a boot, with what we wrote: while the table still reads as we left it,
-//! the note stays as it is, so that several changes are undone at once. If the
-//! n-th write fails, what was written before is put back, and the error says
-//! how the table stands then.
+//! Approach. What stood there is noted in the journal ([`crate::lent`]) before
+//! the first write of a boot, with what we mean to write. The note is an
+//! intention: it holds while every node reads as before or as we wanted it, so
+//! that a change that was killed half-way can be undone, and several changes
+//! are undone at once. If the n-th write fails, what was written before is put
+//! back, and the error says how the table stands then. Whoever writes holds the
+//! journal's turn.
 //!
 //! Generations (facts of Linux 6.12 and 7.2):
 //!
@@ -23,12 +25,11 @@
 use crate::fs::node::{self, AUTO_NAMES, WEIGHTS, Weights};
 use crate::fs::numa::{self, Release};
 use crate::fs::{FsError, Root, list};
-use crate::source::damon::knobs::{self, KnobError, Knobs, Sysfs};
+use crate::lent::{Journal, Kind, LentError, Turn};
+use crate::source::damon::knobs::{KnobError, Knobs, Sysfs};
 use memtide_core::units::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::PathBuf;
 
 /// Why the table could not be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +68,13 @@ pub enum WeightError {
     /// A file of the kernel makes no sense.
     #[error(transparent)]
     Fs(#[from] FsError),
-    /// A file could not be read, or the state file could not be written.
+    /// A file could not be read.
     #[error("{}{}; nothing was changed", not_root(.0), .0)]
     Before(KnobError),
+    /// What stood there could not be noted, so nothing was changed; or the note
+    /// could not be read or removed.
+    #[error(transparent)]
+    Lent(#[from] LentError),
     /// A write failed on the way.
     #[error("{}{cause}; {undone}", not_root(cause))]
     Write {
@@ -94,6 +99,19 @@ pub enum Undone {
     Failed(Box<KnobError>),
 }
 
+impl WeightError {
+    /// Whether it takes more rights.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            WeightError::Lent(error) => error.is_denied(),
+            WeightError::Before(cause) | WeightError::Write { cause, .. } => {
+                !not_root(cause).is_empty()
+            }
+            _ => false,
+        }
+    }
+}
+
 impl std::fmt::Display for Undone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -103,7 +121,10 @@ impl std::fmt::Display for Undone {
                 f.write_str("the weights were put back, but auto stays off without bandwidths")
             }
             Undone::Failed(error) => {
-                write!(f, "and what was written before it is still there: {error}")
+                write!(
+                    f,
+                    "and what was written before it is still there, and noted: {error}"
+                )
             }
         }
     }
@@ -157,16 +178,16 @@ pub enum ResetWay {
 
 /// What stood in the table before memtide changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Remembered {
-    /// `/proc/sys/kernel/random/boot_id`: a boot begins with the defaults.
-    boot_id: String,
     /// The weights before.
     pub weights: BTreeMap<NodeId, u8>,
     /// The switch before.
     pub auto: Option<bool>,
-    /// What memtide left there. If the table reads otherwise, somebody else
-    /// has written it since.
-    applied: BTreeMap<NodeId, u8>,
+    /// What each node may read by our doing, besides its weight before: what it
+    /// read when we last began to write, and what we meant to write. If it reads
+    /// otherwise, somebody else has written it since.
+    ours: BTreeMap<NodeId, BTreeSet<u8>>,
 }
 
 /// The table of the kernel under a root.
@@ -180,13 +201,12 @@ pub struct WeightTable<K = Sysfs> {
     /// Those of them with memory.
     with_memory: BTreeSet<NodeId>,
     auto_name: Option<&'static str>,
-    state_file: PathBuf,
-    boot_id: String,
+    journal: Journal,
 }
 
 impl WeightTable {
-    /// The table under `root`; what stood there is noted in
-    /// `run/memtide/weights.json` under the same root.
+    /// The table under `root`; what stood there is noted for good
+    /// ([`Kind::Weights`]) in the journal under the same root.
     ///
     /// # Errors
     ///
@@ -197,7 +217,6 @@ impl WeightTable {
             return Err(WeightError::NoTable { release });
         };
         let sets = node::sets(root)?;
-        let boot_id = root.read("proc/sys/kernel/random/boot_id")?;
         Ok(WeightTable {
             files: Sysfs::new(&root.path("")),
             nodes: weights.weights.keys().copied().collect(),
@@ -206,20 +225,22 @@ impl WeightTable {
             auto_name: AUTO_NAMES
                 .into_iter()
                 .find(|name| root.path(WEIGHTS).join(name).exists()),
-            state_file: root.path("run/memtide/weights.json"),
-            boot_id: String::from_utf8_lossy(&boot_id.unwrap_or_default())
-                .trim()
-                .to_owned(),
+            journal: Journal::new(root, Kind::Weights),
         })
     }
 }
 
 impl<K: Knobs> WeightTable<K> {
-    /// The same table, with what stood there noted in another file: a change
-    /// for a while is undone by itself and leaves the lasting note alone.
+    /// The same table, with what stood there noted in `journal`: a change for a
+    /// while is undone by itself and leaves the lasting note alone.
     #[must_use]
-    pub fn noting_in(self, state_file: PathBuf) -> Self {
-        WeightTable { state_file, ..self }
+    pub fn noting_in(self, journal: Journal) -> Self {
+        WeightTable { journal, ..self }
+    }
+
+    /// Where what stood there is noted, and who may write the table.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Nodes that pages can go to and that have a weight.
@@ -277,9 +298,13 @@ impl<K: Knobs> WeightTable<K> {
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check); [`WeightError::Before`] if reading or noting
-    /// failed; [`WeightError::Write`].
-    pub fn write(&mut self, wanted: &BTreeMap<NodeId, u8>) -> Result<Change, WeightError> {
+    /// As [`check`](Self::check); [`WeightError::Before`] if reading failed,
+    /// [`WeightError::Lent`] if noting did; [`WeightError::Write`].
+    pub fn write(
+        &mut self,
+        _turn: &Turn,
+        wanted: &BTreeMap<NodeId, u8>,
+    ) -> Result<Change, WeightError> {
         self.check(wanted)?;
         let before = self.read()?;
         if wanted
@@ -297,8 +322,10 @@ impl<K: Knobs> WeightTable<K> {
         for (&node, weight) in wanted {
             if let Err(cause) = self.put(node, &weight.to_string()) {
                 let undone = self.undo(&before, &written);
-                // The write's error is the one to tell of.
-                let _ = self.note(earlier.as_ref());
+                if !matches!(undone, Undone::Failed(_)) {
+                    // The write's error is the one to tell of.
+                    let _ = self.note(earlier.as_ref());
+                }
                 return Err(WeightError::Write { cause, undone });
             }
             written.push(node);
@@ -316,9 +343,12 @@ impl<K: Knobs> WeightTable<K> {
     /// # Errors
     ///
     /// [`WeightError::Before`], [`WeightError::Write`].
-    pub fn reset(&mut self) -> Result<(Change, ResetWay), WeightError> {
+    pub fn reset(&mut self, _turn: &Turn) -> Result<(Change, ResetWay), WeightError> {
         let before = self.read()?;
         let nodes: Vec<NodeId> = self.nodes.iter().copied().collect();
+        // Killed half-way, it can be undone as any other change.
+        let ones = nodes.iter().map(|node| (*node, 1)).collect();
+        let earlier = self.remember(&before, &ones)?;
         let mut way = ResetWay::EachNode;
         if let Some(name) = self.auto_name {
             match self.files.write(&path(name), "true") {
@@ -328,6 +358,7 @@ impl<K: Knobs> WeightTable<K> {
                 }
                 Err(cause) => {
                     let undone = Undone::NothingWritten;
+                    let _ = self.note(earlier.as_ref());
                     return Err(WeightError::Write { cause, undone });
                 }
             }
@@ -341,6 +372,9 @@ impl<K: Knobs> WeightTable<K> {
         for &node in value.iter().flat_map(|_| &nodes) {
             if let Err(cause) = self.put(node, value.unwrap_or_default()) {
                 let undone = self.undo(&before, &written);
+                if !matches!(undone, Undone::Failed(_)) {
+                    let _ = self.note(earlier.as_ref());
+                }
                 return Err(WeightError::Write { cause, undone });
             }
             written.push(node);
@@ -360,7 +394,8 @@ impl<K: Knobs> WeightTable<K> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::Before`] if the state file or the table cannot be read.
+    /// [`WeightError::Before`], [`WeightError::Lent`] if the table or the note
+    /// cannot be read.
     pub fn remembered(&self) -> Result<Option<Remembered>, WeightError> {
         self.remembered_at(&self.read()?)
     }
@@ -369,7 +404,7 @@ impl<K: Knobs> WeightTable<K> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::Before`] if the state file cannot be read.
+    /// [`WeightError::Lent`] if the note cannot be read.
     pub fn remembered_at(&self, now: &Weights) -> Result<Option<Remembered>, WeightError> {
         Ok(self.noted()?.filter(|noted| noted.still_holds(now)))
     }
@@ -379,20 +414,17 @@ impl<K: Knobs> WeightTable<K> {
     /// # Errors
     ///
     /// [`WeightError::NothingRemembered`], [`WeightError::Before`],
-    /// [`WeightError::Write`].
-    pub fn restore(&mut self) -> Result<Change, WeightError> {
+    /// [`WeightError::Lent`], [`WeightError::Write`].
+    pub fn restore(&mut self, _turn: &Turn) -> Result<Change, WeightError> {
         let noted = self.remembered()?.ok_or(WeightError::NothingRemembered)?;
         let change = self.put_back(&noted.before())?;
         self.note(None)?;
         Ok(change)
     }
 
-    /// Makes the table read as `wanted` again, which it read before.
-    ///
-    /// # Errors
-    ///
-    /// [`WeightError::Before`], [`WeightError::Write`].
-    pub fn put_back(&mut self, wanted: &Weights) -> Result<Change, WeightError> {
+    /// Makes the table read as `wanted` again, which it read before. What was
+    /// put back stays if the rest cannot be: the note is there for another try.
+    fn put_back(&mut self, wanted: &Weights) -> Result<Change, WeightError> {
         let before = self.read()?;
         let there = wanted.weights.iter().filter(|w| self.nodes.contains(w.0));
         let nodes: Vec<NodeId> = there.map(|(node, _)| *node).collect();
@@ -470,22 +502,24 @@ impl<K: Knobs> WeightTable<K> {
         }
     }
 
-    /// Notes what stands there, unless it is our own doing. The note before.
+    /// Notes what stands there, unless it is our own doing, and what is wanted.
+    /// The note before.
     fn remember(
         &self,
         now: &Weights,
         wanted: &BTreeMap<NodeId, u8>,
     ) -> Result<Option<Remembered>, WeightError> {
-        let mut applied = now.weights.clone();
-        applied.extend(wanted);
+        let mut ours: BTreeMap<NodeId, BTreeSet<u8>> = BTreeMap::new();
+        for (node, weight) in now.weights.iter().chain(wanted) {
+            ours.entry(*node).or_default().insert(*weight);
+        }
         let earlier = self.noted()?.filter(|noted| noted.still_holds(now));
         let note = match earlier.clone() {
-            Some(earlier) => Remembered { applied, ..earlier },
+            Some(earlier) => Remembered { ours, ..earlier },
             None => Remembered {
-                boot_id: self.boot_id.clone(),
                 weights: now.weights.clone(),
                 auto: now.auto,
-                applied,
+                ours,
             },
         };
         self.note(Some(&note))?;
@@ -494,36 +528,20 @@ impl<K: Knobs> WeightTable<K> {
 
     fn note(&self, note: Option<&Remembered>) -> Result<(), WeightError> {
         match note {
-            Some(note) => knobs::write_note(&self.state_file, note).map_err(WeightError::Before),
-            None => self.forget(),
+            Some(note) => self.journal.note(note)?,
+            None => self.journal.forget()?,
         }
+        Ok(())
     }
 
     fn noted(&self) -> Result<Option<Remembered>, WeightError> {
-        match std::fs::read_to_string(&self.state_file) {
-            // A file that does not parse vouches for nothing.
-            Ok(text) => Ok(serde_json::from_str(&text)
-                .ok()
-                .filter(|noted: &Remembered| noted.boot_id == self.boot_id)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(WeightError::Before(KnobError::Read {
-                path: self.state_file.clone(),
-                source,
-            })),
+        let noted: Option<Remembered> = self.journal.noted()?;
+        if let Some(noted) = &noted
+            && noted.weights.values().any(|weight| *weight == 0)
+        {
+            return Err(self.journal.malformed("0 is no weight").into());
         }
-    }
-
-    fn forget(&self) -> Result<(), WeightError> {
-        match std::fs::remove_file(&self.state_file) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(WeightError::Before(KnobError::Write {
-                    path: self.state_file.clone(),
-                    value: String::new(),
-                    source,
-                }))
-            }
-            _ => Ok(()),
-        }
+        Ok(noted)
     }
 }
 
@@ -536,8 +554,19 @@ impl Remembered {
         }
     }
 
+    /// Whether the table reads by our doing and not as before. Once the kernel
+    /// computes the weights again, nothing of ours is left.
     fn still_holds(&self, now: &Weights) -> bool {
-        self.applied == now.weights && now.auto != Some(true)
+        let ours = |(node, weight): (&NodeId, &u8)| {
+            self.weights.get(node) == Some(weight)
+                || self
+                    .ours
+                    .get(node)
+                    .is_some_and(|ours| ours.contains(weight))
+        };
+        let as_before = self.weights == now.weights && self.auto == now.auto;
+        let same_nodes = self.weights.keys().eq(now.weights.keys());
+        !as_before && now.auto != Some(true) && same_nodes && now.weights.iter().all(ours)
     }
 }
 

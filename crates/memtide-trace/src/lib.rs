@@ -100,6 +100,11 @@ impl Rows {
         };
         let format = Format::of(path)
             .ok_or_else(|| wrong("a trace's name ends with .parquet or .csv".to_owned()))?;
+        // A pipe that nobody writes to would be waited for, a device has no end.
+        let about = path.metadata().map_err(|error| wrong(error.to_string()))?;
+        if !about.is_file() {
+            return Err(wrong("not a regular file; give one".to_owned()));
+        }
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
         let source = match format {
             Format::Csv => Source::Csv(csv_rows::CsvRows::new(Box::new(file)).map_err(wrong)?),

@@ -82,18 +82,23 @@ impl<W: Write + Send> Writer<W> {
         }
     }
 
-    /// Writes what is left and the file's end.
+    /// Writes what is left and the file's end. Gives back what was written to.
     ///
     /// # Errors
     /// What writing gives.
-    pub fn finish(self) -> std::io::Result<()> {
+    pub fn finish(self) -> std::io::Result<W> {
         match self.0 {
-            Sink::Csv(mut out) => out.flush(),
+            Sink::Csv(mut out) => {
+                out.flush()?;
+                Ok(out)
+            }
             Sink::Parquet { mut file, mut rows } => {
                 if !rows.is_empty() {
                     write_group(&mut file, &mut rows).map_err(Error::other)?;
                 }
-                file.close().map(drop).map_err(Error::other)
+                let mut out = file.into_inner().map_err(Error::other)?;
+                out.flush()?;
+                Ok(out)
             }
         }
     }

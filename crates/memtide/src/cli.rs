@@ -10,6 +10,7 @@
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 
+use crate::outside;
 use crate::{
     balance, doctor, generate, pager, policy, rebalance, run, sim, tier, topology, trace, weights,
 };
@@ -28,7 +29,12 @@ const BAD_USAGE: u8 = 2;
 
 /// Puts every page of a Linux machine's memory on the tier where it belongs.
 #[derive(Debug, Parser)]
-#[command(name = "memtide", version, propagate_version = true)]
+#[command(
+    name = "memtide",
+    version,
+    propagate_version = true,
+    after_help = "Environment:\n  MEMTIDE_ROOT  Read /proc, /sys and /run under this directory instead of /\n  NO_COLOR      Print without styles, if set"
+)]
 struct Cli {
     /// Print one JSON document instead of text.
     #[arg(long)]
@@ -109,19 +115,30 @@ pub struct Context {
 impl Context {
     /// Writes `text` to standard output as it is.
     pub fn print(&self, text: &str) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // The reader has seen enough, as `head` does.
-            Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(()),
-            other => other.context("cannot write to standard output"),
-        }
+        let text = outside::screen(text, self.styled);
+        unless_gone(out(text.as_bytes()))
     }
 
     /// Writes `document` as JSON, indented, with a line end.
     pub fn print_json(&self, document: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_string_pretty(document)?;
         text.push('\n');
-        self.print(&text)
+        unless_gone(out(outside::json(&text).as_bytes()))
+    }
+}
+
+fn out(bytes: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+/// What writing to standard output gave. A reader that has seen enough, as
+/// `head` does, is no error.
+pub fn unless_gone(written: std::io::Result<()>) -> anyhow::Result<()> {
+    match written {
+        Err(error) if error.kind() == IoErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
     }
 }
 
@@ -140,7 +157,7 @@ pub fn main() -> ExitCode {
     match run(cli.command, context) {
         Ok(code) => code,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            complain(&outside::causes(&error));
             match error.is::<BadUsage>() {
                 true => ExitCode::from(BAD_USAGE),
                 false => ExitCode::FAILURE,
@@ -180,8 +197,14 @@ fn set(name: &str) -> Option<OsString> {
 fn report_usage(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            ExitCode::SUCCESS
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            match unless_gone(printed) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(&outside::causes(&error));
+                    ExitCode::FAILURE
+                }
+            }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
@@ -203,8 +226,13 @@ fn usage_line(rendered: &str) -> String {
 
 /// Says what was wrong on standard error: one line, whatever the message holds.
 pub fn complain(message: &str) {
-    let words: Vec<&str> = message.split_whitespace().collect();
-    eprintln!("memtide: {}", words.join(" "));
+    say(&format!("memtide: {}", outside::message(message)));
+}
+
+/// A line on standard error. If that takes nothing there is nobody to tell.
+pub fn say(line: &str) {
+    let mut err = std::io::stderr().lock();
+    let _ = writeln!(err, "{line}");
 }
 
 #[cfg(test)]

@@ -1,26 +1,24 @@
 //! The kernel's table of interleave weights, lent to one run.
 //!
-//! The table is the whole machine's. A run that writes it holds a lock file, so
-//! that there is one at a time, and notes what stood there in a file of its
-//! own. When the value is dropped, on whatever way out, the table is put back.
-//! The lock ends with its process, the note does not: a note without a lock is
-//! of a run that was killed. The next run puts it back, as does whoever else is
+//! The table is the whole machine's. A run that writes it holds the journal's
+//! turn, so that there is one at a time, and notes what stood there in a note of
+//! its own. When the value is dropped, on whatever way out, the table is put
+//! back. What a killed run left, the next run puts back, as does whoever else is
 //! about to write the table or is asked to tidy up.
 
+use crate::outside::causes;
 use anyhow::{Context as _, bail};
 use memtide_core::units::NodeId;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::node::Weights;
-use memtide_linux::sys::Errno;
+use memtide_linux::lent::{Journal, Kind, LentError, Turn};
 use memtide_linux::weight_table::{Change, Remembered, WeightError, WeightTable};
-use rustix::fs::{FlockOperation, flock};
 use std::collections::BTreeMap;
-use std::fs::File;
 
-/// Where the note is, under the root.
-const NOTE: &str = "run/memtide/run-weights.json";
-/// Where the lock is.
-const LOCK: &str = "run/memtide/run-weights.lock";
+/// Where a run notes what stood there, and who may write the table.
+pub fn journal(root: &Root) -> Journal {
+    Journal::new(root, Kind::RunWeights)
+}
 
 /// Whom the table belongs to at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +29,8 @@ pub enum Standing {
     Lent,
     /// A run that was killed.
     Left(Left),
+    /// Only root can tell.
+    Hidden,
 }
 
 /// What a killed run left.
@@ -65,10 +65,12 @@ fn pairs(weights: &Weights) -> String {
 
 /// Whom the table under `root` belongs to. Reads only.
 pub fn standing(root: &Root) -> Result<Standing, WeightError> {
-    if is_lent(root) {
-        return Ok(Standing::Lent);
-    }
-    let Some((table, noted)) = noted(root)? else {
+    let told = match is_lent(root)? {
+        Some(true) => return Ok(Standing::Lent),
+        Some(false) => noted(root)?,
+        None => return Ok(Standing::Hidden),
+    };
+    let Some((table, noted)) = told else {
         return Ok(Standing::Free);
     };
     Ok(Standing::Left(Left {
@@ -79,57 +81,28 @@ pub fn standing(root: &Root) -> Result<Standing, WeightError> {
 
 /// The table, if there is a note of what stood there that holds.
 fn noted(root: &Root) -> Result<Option<(WeightTable, Remembered)>, WeightError> {
-    if !root.path(NOTE).exists() {
-        return Ok(None);
-    }
     let table = match open(root) {
-        // The note is another kernel's.
+        // The note, if there is one, is another kernel's.
         Err(WeightError::NoTable { .. }) => return Ok(None),
         table => table?,
     };
     Ok(table.remembered()?.map(|noted| (table, noted)))
 }
 
-/// Whether a living run holds the table.
-pub fn is_lent(root: &Root) -> bool {
-    File::open(root.path(LOCK)).is_ok_and(|file| {
-        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-    })
-}
-
-/// The right to write the table, until dropped.
-#[derive(Debug)]
-pub struct Turn {
-    _lock: File,
-}
-
-impl Turn {
-    /// Takes it, unless a living run has it.
-    pub fn take(root: &Root) -> anyhow::Result<Option<Turn>> {
-        let path = root.path(LOCK);
-        let create = || {
-            std::fs::create_dir_all(root.path("run/memtide"))?;
-            File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path)
-        };
-        let file =
-            create().with_context(|| format!("{}: cannot open; run as root", path.display()))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Turn { _lock: file })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(errno).with_context(|| format!("{}: cannot lock", path.display())),
-        }
+/// Whether a living run holds the table; `None` if only root can tell.
+pub fn is_lent(root: &Root) -> Result<Option<bool>, LentError> {
+    match journal(root).is_held() {
+        Err(error) if error.is_denied() => Ok(None),
+        held => held.map(Some),
     }
+}
 
-    /// Puts back what a killed run left, if anything.
-    pub fn put_back_left(&self, root: &Root) -> Result<Option<Change>, WeightError> {
-        match noted(root)? {
-            Some((mut table, _)) => table.restore().map(Some),
-            None => Ok(None),
-        }
+/// Puts back what a killed run left, if anything. The turn is that of
+/// [`journal`].
+pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightError> {
+    match noted(root)? {
+        Some((mut table, _)) => table.restore(turn).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -139,15 +112,16 @@ pub fn put_back_left(root: &Root) -> Option<String> {
         if !matches!(standing(root)?, Standing::Left(_)) {
             return Ok(None);
         }
-        let put_back = match Turn::take(root)? {
-            Some(turn) => turn.put_back_left(root)?,
+        let put_back = match journal(root).turn()? {
+            Some(turn) => put_back_by(root, &turn)?,
             None => None,
         };
         Ok(put_back.map(|_| PUT_BACK.to_owned()))
     };
     attempt().unwrap_or_else(|why| {
         Some(format!(
-            "a killed memtide run has left its interleave weights: {why:#}"
+            "a killed memtide run has left its interleave weights: {}",
+            causes(&why)
         ))
     })
 }
@@ -158,7 +132,7 @@ const PUT_BACK: &str = "put back the interleave weights that a killed memtide ru
 #[derive(Debug)]
 pub struct Lent {
     table: WeightTable,
-    _turn: Turn,
+    turn: Turn,
     held: bool,
 }
 
@@ -170,20 +144,20 @@ impl Lent {
     ) -> anyhow::Result<(Lent, Vec<String>)> {
         let table = open(root)?;
         table.check(weights)?;
-        let Some(turn) = Turn::take(root)? else {
+        let Some(turn) = journal(root).turn()? else {
             bail!(
                 "--apply-weights: another memtide run has written the interleave weights and holds \
                  them until its program ends"
             );
         };
-        let left = turn.put_back_left(root)?;
+        let left = put_back_by(root, &turn)?;
         let mut notices: Vec<String> = left.iter().map(|_| PUT_BACK.to_owned()).collect();
         let mut lent = Lent {
             table,
-            _turn: turn,
+            turn,
             held: false,
         };
-        let change = lent.table.write(weights)?;
+        let change = lent.table.write(&lent.turn, weights)?;
         // If it read so already, there is nothing to put back.
         lent.held = !change.written.is_empty();
         if change.auto_went_off() {
@@ -197,7 +171,7 @@ impl Lent {
         if !std::mem::take(&mut self.held) {
             return Ok(());
         }
-        match self.table.restore() {
+        match self.table.restore(&self.turn) {
             Ok(_) => Ok(()),
             Err(WeightError::NothingRemembered) => bail!(
                 "the interleave weights were changed by somebody else meanwhile, and are left so"
@@ -210,11 +184,11 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if self.held {
-            let _ = self.table.restore();
+            let _ = self.table.restore(&self.turn);
         }
     }
 }
 
 fn open(root: &Root) -> Result<WeightTable, WeightError> {
-    Ok(WeightTable::open(root)?.noting_in(root.path(NOTE)))
+    Ok(WeightTable::open(root)?.noting_in(journal(root)))
 }

@@ -1,6 +1,7 @@
 //! Output that goes on while a command runs: a line for each event, as text
 //! with a status line below on a terminal, or as one JSON object a line.
 
+use crate::outside;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memtide_core::units::Millis;
 use serde::Serialize;
@@ -51,11 +52,13 @@ impl Lines {
 
     /// One JSON object.
     pub fn json_line(&self, content: &impl Serialize) {
-        self.write(&serde_json::to_string(content).expect("plain data"));
+        let line = serde_json::to_string(content).expect("plain data");
+        self.write(&outside::json(&line));
     }
 
     /// A sentence with its time.
     pub fn text_line(&self, at: Millis, text: &str) {
+        let text = outside::screen(text, false);
         self.write(&format!("{:8.3} s  {text}", at.0 as f64 / 1000.0));
     }
 

@@ -8,6 +8,7 @@ mod generate;
 mod lent_weights;
 mod lines;
 mod nodes;
+mod outside;
 mod pager;
 mod policy;
 mod rebalance;

@@ -44,7 +44,7 @@ pub fn open(wanted: SourceArg, root: &Root, page: PageSize) -> anyhow::Result<Op
                 opened.notices.extend(reasons);
                 return Ok(opened);
             }
-            Err(reason) => reasons.push(format!("{reason:#}")),
+            Err(reason) => reasons.push(crate::outside::causes(&reason)),
         }
     }
     bail!(
@@ -53,12 +53,10 @@ pub fn open(wanted: SourceArg, root: &Root, page: PageSize) -> anyhow::Result<Op
     )
 }
 
-/// Where this machine's holder of DAMON is noted. In a folder that a reboot
-/// empties, as the settings themselves are gone with a reboot.
+/// How this machine's DAMON is taken.
 pub fn damon_options(root: &Root) -> damon::Options {
     damon::Options {
         root: root.path("/"),
-        state_file: root.path("/run/memtide/damon.json"),
         pause_damon_stat: true,
         // Beyond some thousand, naming single pages takes longer than a look is
         // worth; what is left over has its turn later.

@@ -207,7 +207,7 @@ fn weights_of_a_killed_run_are_put_back() {
     machine.write(TABLE, "9\n");
     machine.write(
         "run/memtide/run-weights.json",
-        r#"{"boot_id":"","weights":{"0":1,"1":1},"auto":null,"applied":{"0":9,"1":1}}"#,
+        r#"{"boot_id":"","weights":{"0":1,"1":1},"auto":null,"ours":{"0":[1,9],"1":[1]}}"#,
     );
     let before = machine.files();
     let (status, document) = document(machine.root(), &[]);

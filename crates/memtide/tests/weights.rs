@@ -110,7 +110,7 @@ impl Machine {
         let root = machine.root();
         std::fs::create_dir_all(root.join("run/memtide")).unwrap();
         let note = r#"{"boot_id":"","weights":{"0":4,"2":4,"5":1},"auto":null,
-            "applied":{"0":5,"2":4,"5":2}}"#;
+            "ours":{"0":[4,5],"2":[4],"5":[1,2]}}"#;
         std::fs::write(root.join(NOTE), note).unwrap();
         std::fs::write(root.join(TABLE).join("node0"), "5\n").unwrap();
         std::fs::write(root.join(TABLE).join("node5"), "2\n").unwrap();

@@ -201,26 +201,24 @@ impl MachineInput {
 }
 
 /// Every possible node's fallback order. The order of one depends on those
-/// made before it, since being first at a distance is a load.
+/// made before it, since being first at a distance is a load. Loads that an
+/// order adds fall on nodes that it has taken already, so it is one sort.
 fn fallback_orders(machine: &MachineInput) -> Vec<Vec<NodeId>> {
     let mut load = vec![0u32; usize::from(machine.possible_nodes)];
     let mut orders = Vec::new();
     for node in (0..machine.possible_nodes).map(NodeId) {
-        let mut left: Vec<NodeId> = machine.memory_nodes.iter().collect();
-        let mut order = Vec::new();
+        let cost = |&n: &NodeId| {
+            let headful = machine.kernel.fallback_knows_cpus && machine.cpu_nodes.contains(n);
+            let far = machine.distance(node, n) + u32::from(n < node) + u32::from(headful);
+            (n != node, far, load[n.index()], n)
+        };
+        let mut order: Vec<NodeId> = machine.memory_nodes.iter().collect();
+        order.sort_unstable_by_key(cost);
         let mut previous = node;
-        while !left.is_empty() {
-            let cost = |&n: &NodeId| {
-                let headful = machine.kernel.fallback_knows_cpus && machine.cpu_nodes.contains(n);
-                let far = machine.distance(node, n) + u32::from(n < node) + u32::from(headful);
-                (n != node, far, load[n.index()], n)
-            };
-            let best = left.iter().copied().min_by_key(cost).expect("not empty");
-            left.retain(|&n| n != best);
+        for &best in &order {
             if machine.distance(node, best) != machine.distance(node, previous) {
                 load[best.index()] += 1;
             }
-            order.push(best);
             previous = best;
         }
         orders.push(order);
@@ -268,6 +266,61 @@ mod tests {
         assert_eq!(order(&m, 2), [2, 3, 0, 1]);
         // From 3 all cost 21: node 0 has load 0, the others 1 each.
         assert_eq!(order(&m, 3), [3, 0, 1, 2]);
+    }
+
+    /// One node after the other, as the kernel takes them.
+    fn one_by_one(machine: &MachineInput) -> Vec<Vec<NodeId>> {
+        let mut load = vec![0u32; usize::from(machine.possible_nodes)];
+        let one = |node: NodeId| {
+            let mut left: Vec<NodeId> = machine.memory_nodes.iter().collect();
+            let (mut order, mut previous) = (Vec::new(), node);
+            while !left.is_empty() {
+                let cost = |&n: &NodeId| {
+                    let headful = machine.kernel.fallback_knows_cpus;
+                    let headful = headful && machine.cpu_nodes.contains(n);
+                    let far = machine.distance(node, n) + u32::from(n < node);
+                    (n != node, far + u32::from(headful), load[n.index()], n)
+                };
+                let best = left.iter().copied().min_by_key(cost).unwrap();
+                left.retain(|&n| n != best);
+                if machine.distance(node, best) != machine.distance(node, previous) {
+                    load[best.index()] += 1;
+                }
+                order.push(best);
+                previous = best;
+            }
+            order
+        };
+        (0..machine.possible_nodes).map(NodeId).map(one).collect()
+    }
+
+    #[test]
+    fn one_sort_gives_what_taking_one_by_one_gives() {
+        // Any numbers do; these are of a small generator.
+        let mut state = 7u32;
+        let mut next = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        };
+        for case in 0..40u16 {
+            let nodes = 1 + next(20) as u16;
+            let among = |next: &mut dyn FnMut(u32) -> u32| -> NodeMask {
+                let some = (0..nodes).filter(|_| next(3) > 0).map(NodeId);
+                some.chain([NodeId(0)]).collect()
+            };
+            let kernel = Kernel {
+                fallback_knows_cpus: case % 2 == 1,
+                ..Kernel::WITH_AUTO
+            };
+            let (memory, cpus) = (among(&mut next), among(&mut next));
+            let row = |_| (0..nodes).map(|_| 10 + next(3)).collect();
+            let input = MachineInput {
+                possible_nodes: nodes,
+                distances: Some((0..nodes).map(row).collect()),
+                ..MachineInput::new(memory, cpus, kernel)
+            };
+            assert_eq!(fallback_orders(&input), one_by_one(&input), "case {case}");
+        }
     }
 
     #[test]

@@ -5,13 +5,21 @@
 //! may be somebody's link to something else; one that is written in place is
 //! half a file if the writer dies; one that is read whole may never end.
 //!
-//! Approach. [`Private`] is a folder of our own under `/run`: nobody else may
-//! look in, and what it holds is written whole or not at all.
+//! Approach. Three kinds of file, each handled in one place:
+//!
+//! - [`Private`] is a folder of our own under `/run`: nobody else may look in,
+//!   and what it holds is written whole or not at all.
+//! - [`Output`] is a file that the user asked for: written beside its place,
+//!   synced and renamed, never through a link of somebody else's.
+//! - [`input`] reads what the user named, up to a limit.
 
 #[cfg(test)]
 pub(crate) mod faults;
+pub mod input;
+mod output;
 mod private;
 
+pub use output::{Output, write};
 pub use private::{FolderError, Private};
 
 use std::io;

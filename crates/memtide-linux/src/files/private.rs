@@ -29,7 +29,7 @@ pub enum FolderError {
         why: &'static str,
     },
     /// The kernel's error.
-    #[error("{}: cannot {doing}: {cause}", path.display())]
+    #[error("{}: cannot {doing}: {cause}{}", path.display(), hint(cause))]
     Io {
         /// The folder or the file.
         path: PathBuf,
@@ -38,6 +38,13 @@ pub enum FolderError {
         /// Why not.
         cause: io::Error,
     },
+}
+
+fn hint(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::PermissionDenied => "; run as root",
+        _ => "",
+    }
 }
 
 impl FolderError {
@@ -78,6 +85,10 @@ impl Private {
             Err(errno) => return Err(failed(path, "open", errno)),
         };
         let stat = fs::fstat(&fd).map_err(|errno| failed(path, "open", errno))?;
+        if stat.st_uid == 0 && !geteuid().is_root() {
+            // Root's: what is in it is nobody else's business.
+            return Err(failed(path, "open", Errno::ACCESS));
+        }
         only_ours(path, &stat)?;
         Ok(Some(Private {
             fd,

@@ -4,8 +4,9 @@
 //! on DAMON it must be known that nobody else's work would be disturbed, and
 //! whether a memtide that crashed left something that has to be put back first.
 
+use crate::lent::LentError;
 use crate::source::damon::admin::MODULES;
-use crate::source::damon::holder::Holder;
+use crate::source::damon::holder;
 use crate::source::damon::knobs::{KnobError, Knobs, Sysfs};
 use crate::source::damon::{self, Options};
 use std::path::PathBuf;
@@ -38,11 +39,34 @@ pub enum Standing {
     },
     /// A memtide that runs has it.
     Memtide {
-        /// The process.
-        pid: u32,
+        /// The process, as far as it has noted itself.
+        pid: Option<u32>,
     },
     /// A memtide that crashed had it. What it left, in a sentence.
     LeftOver(String),
+}
+
+/// Why it cannot be told who has DAMON.
+#[derive(Debug, thiserror::Error)]
+pub enum StandingError {
+    /// A file of the kernel's is there and cannot be read or understood.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// The same for the note.
+    #[error(transparent)]
+    Lent(#[from] LentError),
+}
+
+impl StandingError {
+    /// Whether it takes more rights.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            StandingError::Knob(error) => {
+                matches!(error.errno(), Some(libc::EACCES | libc::EPERM))
+            }
+            StandingError::Lent(error) => error.is_denied(),
+        }
+    }
 }
 
 /// Reads how DAMON stands.
@@ -50,7 +74,7 @@ pub enum Standing {
 /// # Errors
 ///
 /// A file is there and cannot be read or understood.
-pub fn damon(options: &Options) -> Result<Standing, KnobError> {
+pub fn damon(options: &Options) -> Result<Standing, StandingError> {
     // Before the count: a crash may also leave only damon_stat turned off.
     if let Some(left) = damon::left_over(options)? {
         return Ok(Standing::LeftOver(left));
@@ -60,8 +84,10 @@ pub fn damon(options: &Options) -> Result<Standing, KnobError> {
     if !knobs.exists(COUNT) {
         return Ok(Standing::Absent { path });
     }
-    if let Some(holder) = holder(options)? {
-        return Ok(Standing::Memtide { pid: holder.pid });
+    let journal = holder::journal(&options.root);
+    if journal.is_held()? {
+        let pid = holder::noted(&journal)?.map(|holder| holder.pid);
+        return Ok(Standing::Memtide { pid });
     }
     match knobs.read_number(COUNT)? {
         0 => {}
@@ -83,39 +109,20 @@ pub fn damon(options: &Options) -> Result<Standing, KnobError> {
     Ok(Standing::Free)
 }
 
-/// The memtide that noted itself in this boot. Only asked where nothing is left
-/// over, so it still runs.
-fn holder(options: &Options) -> Result<Option<Holder>, KnobError> {
-    let text = match std::fs::read_to_string(&options.state_file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            let path = options.state_file.clone();
-            return Err(KnobError::Read { path, source });
-        }
-    };
-    // A file that does not parse was cut short by a crash; it vouches for nothing.
-    let Ok(noted) = serde_json::from_str::<Holder>(&text) else {
-        return Ok(None);
-    };
-    let boot_id = Holder::this_process(&options.root)?.boot_id;
-    Ok((noted.boot_id == boot_id).then_some(noted))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::damon::holder::Holder;
     use std::path::Path;
 
     struct Machine(tempfile::TempDir);
 
     impl Machine {
-        /// DAMON is there and free; process 77 is not there.
+        /// DAMON is there and free.
         fn new() -> Machine {
             let machine = Machine(tempfile::tempdir().unwrap());
             machine.write(COUNT, "0\n");
             machine.write("proc/sys/kernel/random/boot_id", "this-boot\n");
-            machine.process(std::process::id());
             machine
         }
 
@@ -129,28 +136,18 @@ mod tests {
             std::fs::write(file, text).unwrap();
         }
 
-        /// Field 22, the start time, is 9: 18 fields lie between the state and it.
-        fn process(&self, pid: u32) {
-            let text = format!("{pid} (x) S {}9", "0 ".repeat(18));
-            self.write(&format!("proc/{pid}/stat"), &text);
-        }
-
-        fn noted(&self, boot_id: &str) {
+        fn noted(&self) {
             let holder = Holder {
-                boot_id: boot_id.into(),
                 pid: 77,
-                start_time: 9,
                 kdamonds: 2,
                 paused_modules: vec!["damon_stat".into()],
             };
-            let text = serde_json::to_string(&holder).unwrap();
-            self.write("run/memtide/damon.json", &text);
+            holder::journal(self.path()).note(&holder).unwrap();
         }
 
         fn standing(&self) -> Standing {
             let options = Options {
                 root: self.path().into(),
-                state_file: self.path().join("run/memtide/damon.json"),
                 ..Options::default()
             };
             damon(&options).unwrap()
@@ -187,15 +184,16 @@ mod tests {
     fn a_note_of_a_memtide_is_believed_as_far_as_it_lives() {
         let machine = Machine::new();
         machine.write(COUNT, "2\n");
-        machine.noted("this-boot");
+        machine.noted();
         assert_eq!(
             machine.standing(),
             Standing::LeftOver("process 77 held 2 kdamonds and had turned damon_stat off".into())
         );
-        machine.process(77);
-        assert_eq!(machine.standing(), Standing::Memtide { pid: 77 });
+        let turn = holder::journal(machine.path()).turn().unwrap().unwrap();
+        assert_eq!(machine.standing(), Standing::Memtide { pid: Some(77) });
+        drop(turn);
         // A note of an earlier boot says nothing about this one's kdamonds.
-        machine.noted("earlier-boot");
+        machine.write("proc/sys/kernel/random/boot_id", "the-next\n");
         assert!(matches!(machine.standing(), Standing::Program { .. }));
     }
 }

@@ -2,6 +2,7 @@
 //! a terminal, or one JSON object a line.
 
 use crate::lines::{Line, Lines, Named};
+use crate::outside::outside;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::fs::list;
 use memtide_linux::live::balance::report::{
@@ -131,7 +132,7 @@ impl Printer {
 
     fn text(&self, event: &Event) -> String {
         match event {
-            Event::Process { pid, name } => format!("process {pid} ({name})"),
+            Event::Process { pid, name } => format!("process {pid} ({})", outside(name)),
             Event::ProcessGone { pid } => format!("process {pid} has ended"),
             Event::MovedPages(moved) => {
                 let MovedPages {

@@ -46,7 +46,7 @@ pub fn open(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result
     for candidate in [SourceArg::Ibs, SourceArg::Pebs, SourceArg::Faults] {
         match open_one(candidate, root, rate) {
             Ok(opened) => return Ok(opened),
-            Err(reason) => reasons.push(format!("{reason:#}")),
+            Err(reason) => reasons.push(crate::outside::causes(&reason)),
         }
     }
     bail!(

@@ -11,8 +11,7 @@ use memtide_linux::fs::proc::status;
 use memtide_linux::fs::{self, FsError, Root, topology};
 use memtide_linux::lent::LentError;
 use memtide_linux::live::balance::affinity::Affinities;
-use memtide_linux::probe::standing::{self, Standing};
-use memtide_linux::source::damon::knobs::KnobError;
+use memtide_linux::probe::standing::{self, Standing, StandingError};
 use memtide_linux::weight_table::WeightError;
 
 /// The rights that managing other processes' memory takes.
@@ -28,7 +27,7 @@ pub struct Machine {
     pub topology: fs::Result<Topology>,
     pub capabilities: fs::Result<Option<Capabilities>>,
     pub balancing: fs::Result<Option<numa::BalancingMode>>,
-    pub damon: Result<Standing, KnobError>,
+    pub damon: Result<Standing, StandingError>,
     pub weights: Result<TableStanding, WeightError>,
     /// The nodes that the cpuset allows; `None` without cpusets.
     allowed: fs::Result<Option<NodeMask>>,
@@ -220,7 +219,7 @@ impl Machine {
         match &self.weights {
             Ok(TableStanding::Left(weights)) => left.push(format!("memtide run {weights}")),
             Ok(_) => {}
-            Err(error) => return Finding::new(State::Broken, error.to_string()),
+            Err(error) => return denied_or_broken(error.is_denied(), error.to_string()),
         }
         match Affinities::is_left(&self.root) {
             Ok(true) => left.push("memtide balance left threads with its affinity".to_owned()),
@@ -254,26 +253,23 @@ fn absent(why: &str) -> Finding {
 fn unreadable(error: &FsError) -> Finding {
     let denied =
         error.is_errno(rustix::io::Errno::ACCESS) || error.is_errno(rustix::io::Errno::PERM);
-    match denied {
-        true => Finding::new(State::NotPermitted, format!("{error}; run as root")),
-        false => Finding::new(State::Broken, error.to_string()),
-    }
+    denied_or_broken(denied, error.to_string())
 }
 
 /// The same for what is noted.
 fn unlendable(error: &LentError) -> Finding {
-    match error.is_denied() {
-        true => Finding::new(State::NotPermitted, format!("{error}; run as root")),
-        false => Finding::new(State::Broken, error.to_string()),
-    }
+    denied_or_broken(error.is_denied(), error.to_string())
 }
 
 /// The same for DAMON's files.
-pub fn refused(error: &KnobError) -> Finding {
-    match error.errno() {
-        Some(libc::EACCES | libc::EPERM) => {
-            Finding::new(State::NotPermitted, format!("{error}; run as root"))
-        }
-        _ => Finding::new(State::Broken, error.to_string()),
+pub fn refused(error: &StandingError) -> Finding {
+    denied_or_broken(error.is_denied(), error.to_string())
+}
+
+fn denied_or_broken(denied: bool, error: String) -> Finding {
+    match denied {
+        true if error.ends_with("run as root") => Finding::new(State::NotPermitted, error),
+        true => Finding::new(State::NotPermitted, format!("{error}; run as root")),
+        false => Finding::new(State::Broken, error),
     }
 }

@@ -333,7 +333,10 @@ fn damon_objection(machine: &Machine) -> Option<Finding> {
         ),
         Ok(Standing::Memtide { pid }) => (
             State::Busy,
-            format!("memtide process {pid} has it; stop it to have it proved"),
+            match pid {
+                Some(pid) => format!("memtide process {pid} has it; stop it to have it proved"),
+                None => "another memtide has it; stop it to have it proved".to_owned(),
+            },
         ),
         Ok(Standing::LeftOver(_)) => (
             State::Busy,
@@ -367,7 +370,8 @@ fn open_damon(root: &Root, page: PageSize) -> Opened {
             }
             Why::Tracepoint(_) => State::Unavailable,
             Why::NotPermitted(_) => State::NotPermitted,
-            Why::Knob(_) => State::Broken,
+            Why::Lent(error) if error.is_denied() => State::NotPermitted,
+            Why::Knob(_) | Why::Lent(_) => State::Broken,
         };
         Finding::new(state, why.to_string())
     })?;

@@ -1,7 +1,8 @@
 //! `memtide doctor --restore`: puts back what a memtide that crashed left.
 
 use crate::cli::Context;
-use crate::lent_weights::{self, Standing as TableStanding, Turn};
+use crate::lent_weights::{self, Standing as TableStanding};
+use crate::outside::causes;
 use crate::source::damon_options;
 use anyhow::bail;
 use memtide_linux::fs::Root;
@@ -48,9 +49,9 @@ fn both(
                 restored: (!restored.is_empty()).then(|| restored.join(", and ")),
             })
         }
-        (Err(one), Err(other)) => bail!("{one:#}; {other:#}"),
+        (Err(one), Err(other)) => bail!("{}; {}", causes(&one), causes(&other)),
         (Ok(Some(done)), Err(why)) | (Err(why), Ok(Some(done))) => {
-            bail!("{why:#}; put back was: {done}")
+            bail!("{}; put back was: {done}", causes(&why))
         }
         (Ok(None), Err(why)) | (Err(why), Ok(None)) => Err(why),
     }
@@ -63,10 +64,10 @@ fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
     };
     let left = format!("memtide run {left}");
     // Without a turn another run has just begun, which has put it back itself.
-    let Some(turn) = Turn::take(root)? else {
+    let Some(turn) = lent_weights::journal(root).turn()? else {
         return Ok(None);
     };
-    match turn.put_back_left(root) {
+    match lent_weights::put_back_by(root, &turn) {
         Ok(change) => Ok(change.map(|_| left)),
         Err(why) => bail!("cannot put back that {left}: {why}"),
     }
@@ -106,7 +107,7 @@ fn restore_damon(options: Options) -> anyhow::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtide_linux::source::damon::holder::Holder;
+    use memtide_linux::source::damon::holder::{self, Holder};
     use std::path::Path;
 
     fn machine(root: &Path) -> Options {
@@ -117,12 +118,8 @@ mod tests {
         };
         write("proc/sys/kernel/random/boot_id", "this-boot\n");
         write("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n");
-        let pid = std::process::id();
-        let stat = format!("{pid} (x) S {}9", "0 ".repeat(18));
-        write(&format!("proc/{pid}/stat"), &stat);
         Options {
             root: root.into(),
-            state_file: root.join("run/memtide/damon.json"),
             pause_damon_stat: true,
             ..Options::default()
         }
@@ -143,14 +140,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let options = machine(root.path());
         let holder = Holder {
-            boot_id: "this-boot".into(),
             pid: 77,
-            start_time: 9,
             kdamonds: 2,
             paused_modules: Vec::new(),
         };
-        std::fs::create_dir_all(options.state_file.parent().unwrap()).unwrap();
-        std::fs::write(&options.state_file, serde_json::to_string(&holder).unwrap()).unwrap();
+        holder::journal(root.path()).note(&holder).unwrap();
         // Three kdamonds where memtide had made two: not ours any more.
         let count = root
             .path()

@@ -79,7 +79,7 @@ fn make(path: &Path, bytes: u64, context: &Context) -> anyhow::Result<ExitCode> 
         })?,
         false => context.print(&format!(
             "{}: {} written\n",
-            path.display(),
+            crate::outside::path(path),
             print::size(bytes)
         ))?,
     }

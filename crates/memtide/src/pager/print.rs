@@ -2,6 +2,7 @@
 
 use super::args::{Pattern, Way};
 use super::report::{Against, Report, WayReport};
+use crate::outside::outside;
 use crate::topology::table;
 use comfy_table::CellAlignment::{Left, Right};
 use std::fmt::Write as _;
@@ -19,7 +20,7 @@ pub fn text(report: &Report, styled: bool) -> String {
     };
     let mut text = format!(
         "{}: {}, budget {}, {threads}, {pattern}\n\n",
-        report.file,
+        outside(&report.file),
         size(report.file_bytes),
         size(report.budget_bytes),
     );

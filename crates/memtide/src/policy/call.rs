@@ -5,6 +5,7 @@
 //! the line; addresses and lengths wrap around at 2^64.
 
 use super::fields::{Fields, Result, word};
+use crate::outside::outside;
 use memtide_core::mempolicy::{Query, RawMask};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
@@ -76,6 +77,10 @@ pub enum Call {
     },
 }
 
+/// Names of regions that are kept; as many as mappings that Linux gives a
+/// process by default.
+const MOST_REGIONS: usize = 65_530;
+
 /// Names of regions and where each was mapped last.
 #[derive(Debug)]
 pub struct Regions {
@@ -94,7 +99,7 @@ impl Regions {
     pub fn read(&mut self, line: &str) -> Result<Call> {
         let mut fields = Fields::parse(line)?;
         let name = fields.text("call")?;
-        fields.is(&name);
+        fields.is(&outside(&name));
         let call = match name.as_str() {
             "run_on" => Call::RunOn {
                 node: node(&mut fields)?,
@@ -155,6 +160,9 @@ impl Regions {
         let name = fields.text("region")?;
         let start = fields.must("address", ADDRESS, word)?;
         let pages = fields.number("pages")?;
+        if self.starts.len() == MOST_REGIONS && !self.starts.contains_key(&name) {
+            return fields.wrong("region", &format!("more than {MOST_REGIONS} names"));
+        }
         self.starts.insert(name, start);
         let length = pages.wrapping_mul(self.page_size);
         Ok(Range { start, length })
@@ -171,7 +179,10 @@ impl Regions {
                 match self.starts.get(&name) {
                     Some(start) => Some(*start),
                     None => {
-                        return fields.wrong("region", &format!("no line above maps {name:?}"));
+                        return fields.wrong(
+                            "region",
+                            &format!("no line above maps {:?}", outside(&name)),
+                        );
                     }
                 }
             }

@@ -4,6 +4,8 @@
 //! misspelt must not pass as one left out. So every reader takes the fields
 //! that it knows, and what then is left is an error. Errors name the field.
 
+use crate::outside::outside;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -39,9 +41,15 @@ impl Fields {
     /// Of one line.
     pub fn parse(line: &str) -> Result<Fields> {
         match serde_json::from_str(line) {
-            Ok(Value::Object(left)) => Ok(Fields::new("line", left)),
+            Ok(Strict(Value::Object(left))) => Ok(Fields::new("line", left)),
             Ok(_) => wrong("not a JSON object"),
-            Err(error) => wrong(format!("not JSON: {}", without_place(&error.to_string()))),
+            Err(error) => {
+                let error = error.to_string();
+                match without_place(&error) {
+                    twice if twice.starts_with(TWICE) => wrong(twice),
+                    other => wrong(format!("not JSON: {other}")),
+                }
+            }
         }
     }
 
@@ -97,7 +105,10 @@ impl Fields {
         };
         match make(&value) {
             Some(made) => Ok(Some(made)),
-            None => self.wrong(name, &format!("{value} is not {as_what}")),
+            None => {
+                let value = value.to_string();
+                self.wrong(name, &format!("{} is not {as_what}", outside(&value)))
+            }
         }
     }
 
@@ -134,14 +145,88 @@ impl Fields {
     pub fn end(self) -> Result<()> {
         match self.left.keys().next() {
             None => Ok(()),
-            Some(name) => wrong(format!("{}: {name:?}: unknown", self.what)),
+            Some(name) => wrong(format!("{}: {:?}: unknown", self.what, outside(name))),
         }
     }
 }
 
 /// A word such as `"0x3f"`.
 pub fn word(value: &Value) -> Option<u64> {
-    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+    hexadecimal(value.as_str()?.strip_prefix("0x")?)
+}
+
+/// Hexadecimal digits and nothing else; the library's reader would take a sign.
+pub fn hexadecimal(digits: &str) -> Option<u64> {
+    let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// How the error about a key that stands twice begins.
+const TWICE: &str = "two values for ";
+
+/// JSON in which no object has a key twice. Which of the two is meant nobody
+/// knows, and programs differ.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Strict, D::Error> {
+        from.deserialize_any(StrictVisitor).map(Strict)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> std::result::Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Strict(value)) = from.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> std::result::Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = from.next_key::<String>()? {
+            let Strict(value) = from.next_value()?;
+            if map.contains_key(&key) {
+                let key = outside(&key).into_owned();
+                return Err(de::Error::custom(format!("{TWICE}{key:?}")));
+            }
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
 }
 
 /// The parser's words without its line, which is always 1.
@@ -182,9 +267,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_stands_once_at_any_depth() {
+        let error = |line| Fields::parse(line).unwrap_err().to_string();
+        assert_eq!(error(r#"{"a":1,"a":1}"#), r#"two values for "a""#);
+        let deep = r#"{"a":[{"b":{"c":1,"\u0063":2}}]}"#;
+        assert_eq!(error(deep), r#"two values for "c""#);
+        let all = r#"{"a":[1,-1,1.5,null,true,"x",{}],"b":{"a":18446744073709551615}}"#;
+        let fields = Fields::parse(all).unwrap();
+        assert_eq!(
+            Value::Object(fields.left),
+            serde_json::from_str::<Value>(all).unwrap()
+        );
+    }
+
+    #[test]
     fn words_are_hexadecimal() {
         assert_eq!(word(&Value::from("0xff")), Some(255));
-        for text in ["ff", "0x", "0x10000000000000000", "-0x1"] {
+        let wrong = [
+            "ff",
+            "0x",
+            "0x10000000000000000",
+            "-0x1",
+            "0x+1",
+            "0x-1",
+            "0x 1",
+        ];
+        for text in wrong {
             assert_eq!(word(&Value::from(text)), None, "{text}");
         }
         assert_eq!(word(&Value::from(3)), None);

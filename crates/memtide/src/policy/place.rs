@@ -3,14 +3,16 @@
 use super::judge::judge;
 use super::machine::{Description, MachineArgs};
 use super::words::{Pages, PolicyArgs, number, page_address, policy_name};
-use crate::cli::Context;
+use crate::cli::{Context, unless_gone};
 use anyhow::{Context as _, bail};
 use memtide_core::mempolicy::{Errno, Explanation, Mode, Process};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::process::ExitCode;
 
 /// Say which node each page of a mapping gets when it is first touched, and why.
@@ -35,15 +37,31 @@ pub struct Args {
     machine: MachineArgs,
 }
 
-/// What the command says; the document of `--json`.
-#[derive(Debug, Serialize)]
-struct Report {
+/// What the command says; the document of `--json`. Runs are made while they
+/// are written: there may be as many as pages.
+#[derive(Serialize)]
+struct Report<'a> {
     policy: String,
     effective: NodeMask,
     run_on: NodeId,
     address: String,
-    runs: Vec<Run>,
-    totals: BTreeMap<NodeId, u64>,
+    #[serde(serialize_with = "one_by_one")]
+    runs: RefCell<Runs<'a>>,
+    /// Known when all runs are written.
+    #[serde(serialize_with = "in_all")]
+    totals: &'a RefCell<BTreeMap<NodeId, u64>>,
+}
+
+fn one_by_one<S: Serializer>(runs: &RefCell<Runs<'_>>, to: S) -> Result<S::Ok, S::Error> {
+    let mut runs = runs.borrow_mut();
+    to.collect_seq(&mut *runs)
+}
+
+fn in_all<S: Serializer>(
+    totals: &&RefCell<BTreeMap<NodeId, u64>>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    totals.borrow().serialize(to)
 }
 
 /// Pages one after the other that get the same node for the same reason.
@@ -67,7 +85,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let description = args.machine.describe(context)?;
     let page_size = description.machine.page().bytes();
     let start = page_address(args.address, page_size)?;
-    let process = map(&description, &args.policy, (start, args.pages), args.home)?;
+    let mut process = map(&description, &args.policy, (start, args.pages), args.home)?;
     let judged = judge(
         &description,
         args.policy.mode.0,
@@ -78,23 +96,30 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let Ok(policy) = judged else {
         bail!("the policy was accepted for one call and not for the other");
     };
-    let runs = runs(&process, start / page_size, args.pages);
-    let mut totals = BTreeMap::new();
-    for run in &runs {
-        *totals.entry(run.node).or_insert(0) += run.pages;
-    }
+    let totals = RefCell::new(BTreeMap::new());
+    let runs = Runs {
+        process: &mut process,
+        first: start / page_size,
+        pages: args.pages.first..args.pages.first + args.pages.count,
+        next: None,
+        totals: &totals,
+    };
     let report = Report {
         policy: policy_name(policy.mode, policy.flags),
         effective: policy.effective,
         run_on: description.run_on,
         address: format!("{start:#x}"),
-        runs,
-        totals,
+        runs: RefCell::new(runs),
+        totals: &totals,
     };
-    match context.json {
-        true => context.print_json(&report)?,
-        false => context.print(&text(&report))?,
-    }
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = match context.json {
+        true => serde_json::to_writer_pretty(&mut out, &report)
+            .map_err(std::io::Error::from)
+            .and_then(|()| out.write_all(b"\n")),
+        false => text(&report, &mut out),
+    };
+    unless_gone(written.and_then(|()| out.flush()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,16 +165,33 @@ fn why_no_home(errno: Errno) -> &'static str {
     }
 }
 
-fn runs(process: &Process, first: u64, pages: Pages) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    for page in pages.first..pages.first + pages.count {
-        let Some(place) = process.place_of(first + page) else {
-            continue;
-        };
-        let here = process.here();
-        match runs.last_mut() {
-            Some(run) if goes_on(run, &place) => run.pages += 1,
-            _ => runs.push(Run {
+/// The runs, one after the other.
+struct Runs<'a> {
+    process: &'a mut Process,
+    /// The mapping's first page.
+    first: u64,
+    /// Pages of it that are still to come.
+    pages: Range<u64>,
+    /// The run that the page before belongs to.
+    next: Option<Run>,
+    totals: &'a RefCell<BTreeMap<NodeId, u64>>,
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Run;
+
+    fn next(&mut self) -> Option<Run> {
+        for page in self.pages.by_ref() {
+            let Some(place) = self.process.place_of(self.first + page) else {
+                continue;
+            };
+            if let Some(run) = &mut self.next
+                && goes_on(run, &place)
+            {
+                run.pages += 1;
+                continue;
+            }
+            let run = Run {
                 first: page,
                 pages: 1,
                 node: place.node,
@@ -157,11 +199,22 @@ fn runs(process: &Process, first: u64, pages: Pages) -> Vec<Run> {
                 position: place.turn.map(|turn| turn.position),
                 round: place.turn.map(|turn| turn.round),
                 weight: place.turn.map(|turn| turn.weight),
-                why: why(&place, here),
-            }),
+                why: why(&place, self.process.here()),
+            };
+            if let Some(done) = self.next.replace(run) {
+                return Some(self.counted(done));
+            }
         }
+        let last = self.next.take()?;
+        Some(self.counted(last))
     }
-    runs
+}
+
+impl Runs<'_> {
+    fn counted(&self, run: Run) -> Run {
+        *self.totals.borrow_mut().entry(run.node).or_insert(0) += run.pages;
+        run
+    }
 }
 
 /// Whether a page belongs to the run: it prefers the same node, in the same
@@ -215,27 +268,27 @@ fn why(place: &Explanation, here: NodeId) -> String {
     }
 }
 
-fn text(report: &Report) -> String {
-    let mut text = report.policy.clone();
+fn text(report: &Report<'_>, out: &mut impl Write) -> std::io::Result<()> {
+    out.write_all(report.policy.as_bytes())?;
     if !report.effective.is_empty() {
-        let _ = write!(text, " on {}", report.effective);
+        write!(out, " on {}", report.effective)?;
     }
-    let _ = writeln!(
-        text,
+    writeln!(
+        out,
         ", mapped at {}, touched from node {}",
         report.address, report.run_on
-    );
-    for run in &report.runs {
-        let pages = match run.pages {
-            1 => format!("page {}", run.first),
-            more => format!("pages {}-{}", run.first, run.first + more - 1),
-        };
-        let _ = writeln!(text, "{pages}: node {}: {}", run.node, run.why);
+    )?;
+    for run in &mut *report.runs.borrow_mut() {
+        match run.pages {
+            1 => write!(out, "page {}", run.first)?,
+            more => write!(out, "pages {}-{}", run.first, run.first + more - 1)?,
+        }
+        writeln!(out, ": node {}: {}", run.node, run.why)?;
     }
-    let totals = report.totals.iter();
+    let totals = report.totals.borrow();
+    let totals = totals.iter();
     let totals: Vec<String> = totals
         .map(|(node, pages)| format!("{pages} on node {node}"))
         .collect();
-    let _ = writeln!(text, "in all: {}", totals.join(", "));
-    text
+    writeln!(out, "in all: {}", totals.join(", "))
 }

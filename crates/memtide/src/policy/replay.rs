@@ -1,19 +1,21 @@
 //! `memtide policy replay`: calls in, answers out, a line each.
 //!
 //! The format is `docs/policy-replay.md`. A line that makes no sense ends the
-//! replay with its number; what came before it has been answered.
+//! replay with its number; what came before it has been answered. Answers are
+//! written together, as long as there are lines to read without waiting.
 
 use super::call::{Call, Range, Regions};
 use super::machine::Description;
-use crate::cli::Context;
+use crate::cli::{Context, unless_gone};
 use anyhow::{Context as _, bail};
 use memtide_core::mempolicy::{Errno, Process, Query};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
+use memtide_linux::files::input;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +23,14 @@ use std::process::ExitCode;
 const UNUSABLE: u8 = 2;
 /// Pages that one line may touch or ask for; bounds the work of a line.
 const MOST_PAGES: u64 = 1 << 24;
+/// Pages that page tables may have room for, all lines together: two bytes each.
+const MOST_IN_TABLES: u64 = 1 << 27;
+/// The longest first line: distances between 1,024 nodes take 4 MiB.
+const LONGEST_FIRST: u64 = 16 << 20;
+/// The longest line of a call; bounds what reading it takes.
+const LONGEST_LINE: u64 = 64 << 10;
+/// What is read and written at once.
+const BUFFER: usize = 64 << 10;
 
 /// Answer a file of calls as the kernel would, a JSON line each.
 #[derive(clap::Args, Debug)]
@@ -56,25 +66,25 @@ impl From<Result<(), Errno>> for Answer {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args, _: &Context) -> anyhow::Result<ExitCode> {
     let name = match args.file.to_str() {
         Some("-") => "standard input".to_owned(),
-        _ => args.file.display().to_string(),
+        _ => crate::outside::path(&args.file),
     };
     let mut lines = match open(&args.file) {
-        Ok(file) => file.lines().enumerate(),
+        Ok(file) => file,
         Err(error) => {
             crate::cli::complain(&format!("{name}: {error}; give a file of calls or -"));
             return Ok(ExitCode::from(UNUSABLE));
         }
     };
-    let Some((_, first)) = lines.next() else {
+    let first = input::line(&mut lines, LONGEST_FIRST).with_context(|| format!("{name}:1"))?;
+    let Some(first) = first else {
         crate::cli::complain(&format!(
             "{name}: empty; the first line describes the machine"
         ));
         return Ok(ExitCode::from(UNUSABLE));
     };
-    let first = first.with_context(|| format!("{name}:1"))?;
     let description = match Description::read(&first) {
         Ok(description) => description,
         Err(error) => bail!("{name}:1: {error}"),
@@ -85,26 +95,57 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         regions: Regions::new(page_size),
         page_size,
     };
-    for (number, line) in lines {
-        let place = || format!("{name}:{}", number + 1);
-        let line = line.with_context(place)?;
-        let answer = replay.answer(&line).with_context(place)?;
-        let mut text = serde_json::to_string(&answer)?;
-        text.push('\n');
-        context.print(&text)?;
-    }
+    let mut out = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
+    let answered = answer_all(&mut replay, &mut lines, &mut out, &name);
+    // What was answered before an error has its place before it.
+    unless_gone(out.flush())?;
+    answered?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(path: &Path) -> std::io::Result<Box<dyn BufRead>> {
-    if path.as_os_str() == "-" {
-        return Ok(Box::new(std::io::stdin().lock()));
+fn answer_all(
+    replay: &mut Replay,
+    lines: &mut BufReader<impl Read>,
+    out: &mut impl Write,
+    name: &str,
+) -> anyhow::Result<()> {
+    for number in 2.. {
+        // Whoever writes a line and waits for its answer gets it.
+        if lines.buffer().is_empty() && unless_there(out.flush())? {
+            return Ok(());
+        }
+        let place = || format!("{name}:{number}");
+        let Some(line) = input::line(lines, LONGEST_LINE).with_context(place)? else {
+            break;
+        };
+        let answer = replay.answer(&line).with_context(place)?;
+        serde_json::to_writer(&mut *out, &answer)
+            .map_err(std::io::Error::from)
+            .and_then(|()| out.write_all(b"\n"))
+            .or_else(|error| unless_there(Err(error)).map(drop))?;
     }
-    let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
-        return Err(std::io::ErrorKind::IsADirectory.into());
-    }
-    Ok(Box::new(BufReader::new(file)))
+    Ok(())
+}
+
+/// Whether the reader of the answers has gone.
+fn unless_there(written: std::io::Result<()>) -> anyhow::Result<bool> {
+    let gone = matches!(&written, Err(error) if error.kind() == ErrorKind::BrokenPipe);
+    unless_gone(written)?;
+    Ok(gone)
+}
+
+fn open(path: &Path) -> std::io::Result<BufReader<Box<dyn Read>>> {
+    let from: Box<dyn Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin().lock()),
+        false => {
+            let file = File::open(path)?;
+            if file.metadata()?.is_dir() {
+                return Err(ErrorKind::IsADirectory.into());
+            }
+            Box::new(file)
+        }
+    };
+    Ok(BufReader::with_capacity(BUFFER, from))
 }
 
 struct Replay {
@@ -198,6 +239,9 @@ impl Replay {
     /// Touches pages, and says where those are that could be touched.
     fn touch(&mut self, range: Range) -> anyhow::Result<Answer> {
         let (first, pages) = self.pages(range)?;
+        if self.process.table_pages() + pages > MOST_IN_TABLES {
+            bail!("more than {MOST_IN_TABLES} pages in page tables");
+        }
         let touched = self.process.touch(first, pages);
         let there = match touched {
             Ok(()) => pages,
@@ -297,6 +341,97 @@ mod tests {
             line.extend(fields.into_iter().map(|(name, value)| (name.into(), value)));
             Value::Object(line).to_string()
         })
+    }
+
+    fn replay_of(machine: &str) -> Replay {
+        let description = Description::read(machine).unwrap();
+        let page_size = description.machine.page().bytes();
+        Replay {
+            process: description.process(),
+            regions: Regions::new(page_size),
+            page_size,
+        }
+    }
+
+    /// Answers go out when the reader would have to wait, and at the end.
+    #[test]
+    fn answers_are_written_together() {
+        struct Counting(Vec<u8>, usize);
+        impl Write for Counting {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.1 += 1;
+                self.0.extend(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut replay =
+            replay_of(r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"7.2"}}"#);
+        let calls = "{\"call\":\"run_on\",\"node\":0}\n".repeat(500);
+        let mut lines = BufReader::with_capacity(BUFFER, calls.as_bytes());
+        let mut out = BufWriter::with_capacity(BUFFER, Counting(Vec::new(), 0));
+        answer_all(&mut replay, &mut lines, &mut out, "x").unwrap();
+        let Counting(bytes, writes) = out.into_inner().map_err(|_| ()).unwrap();
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            "{\"ret\":0}\n".repeat(500)
+        );
+        assert!(writes <= 2, "{writes}");
+    }
+
+    /// 10,000 policies of 1,024 nodes with the largest weights: what is kept of
+    /// each must not be a table of its round.
+    #[test]
+    fn many_small_policies_take_little_memory() {
+        let weights: BTreeMap<String, u8> = (0..1024).map(|n| (n.to_string(), 255)).collect();
+        let machine = json!({"machine": {"memory_nodes": "0-1023", "cpu_nodes": "0",
+            "kernel": "6.12", "weights": weights}});
+        let mut replay = replay_of(&machine.to_string());
+        let map = json!({"call": "mmap", "region": "a", "address": "0x200000000000",
+            "pages": 20_000});
+        replay.answer(&map.to_string()).unwrap();
+        let before = resident_kib();
+        let all: Vec<String> = vec!["0xffffffffffffffff".to_owned(); 16];
+        for page in 0..10_000 {
+            let bind = json!({"call": "mbind", "region": "a", "first": page * 2, "pages": 1,
+                "mode": 6, "mask": all, "maxnode": 1025, "flags": 0});
+            assert_eq!(replay.answer(&bind.to_string()).unwrap().ret, 0);
+        }
+        let touch = json!({"call": "touch", "region": "a", "first": 0, "pages": 64});
+        assert_eq!(replay.answer(&touch.to_string()).unwrap().ret, 0);
+        let taken = resident_kib() - before;
+        assert!(taken < 256 << 10, "{taken} KiB");
+    }
+
+    fn resident_kib() -> i64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn page_tables_have_a_limit() {
+        let machine = r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"7.2",
+            "page_size":65536}}"#;
+        let mut replay = replay_of(&machine.replace('\n', ""));
+        let map = json!({"call": "mmap", "region": "a", "address": "0x0",
+            "pages": 1u64 << 30});
+        assert_eq!(replay.answer(&map.to_string()).unwrap().ret, 0);
+        let mut error = None;
+        for table in 0..20_000u64 {
+            let touch = json!({"call": "touch", "region": "a", "first": table << 13, "pages": 1});
+            if let Err(why) = replay.answer(&touch.to_string()) {
+                error = Some(why.to_string());
+                break;
+            }
+        }
+        assert_eq!(error.unwrap(), "more than 134217728 pages in page tables");
     }
 
     proptest! {

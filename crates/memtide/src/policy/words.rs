@@ -1,5 +1,7 @@
 //! A policy in words: `bind+static 0,2`, or the raw arguments of the call.
 
+use super::fields::hexadecimal;
+use crate::outside::outside;
 use anyhow::ensure;
 use memtide_core::mempolicy::{
     Mode, ModeFlags, NUMA_BALANCING, RELATIVE_NODES, RawMask, STATIC_NODES,
@@ -77,7 +79,7 @@ impl PolicyArgs {
 fn mode_word(text: &str) -> Result<ModeWord, String> {
     if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
         let word = match text.strip_prefix("0x") {
-            Some(digits) => i64::from_str_radix(digits, 16).ok(),
+            Some(digits) => hexadecimal(digits).and_then(|word| i64::try_from(word).ok()),
             None => text.parse::<i64>().ok(),
         };
         let fits = |word: &i64| (i64::from(i32::MIN)..=i64::from(u32::MAX)).contains(word);
@@ -92,7 +94,8 @@ fn mode_word(text: &str) -> Result<ModeWord, String> {
     let Some((_, mode)) = MODES.iter().find(find) else {
         let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "no policy {name:?}; there are {}",
+            "no policy {:?}; there are {}",
+            outside(name),
             names.join(", ")
         ));
     };
@@ -102,7 +105,8 @@ fn mode_word(text: &str) -> Result<ModeWord, String> {
             Some((_, bit)) => word |= bit,
             None => {
                 return Err(format!(
-                    "no flag {part:?}; there are static, relative, balancing"
+                    "no flag {:?}; there are static, relative, balancing",
+                    outside(part)
                 ));
             }
         }
@@ -118,8 +122,8 @@ fn node_list(text: &str) -> Result<NodeMask, String> {
 fn raw_mask(text: &str) -> Result<RawMask, String> {
     let word = |word: &str| {
         let digits = word.strip_prefix("0x");
-        let value = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        value.ok_or_else(|| format!("{word:?} is not a word such as 0x5"))
+        let value = digits.and_then(hexadecimal);
+        value.ok_or_else(|| format!("{:?} is not a word such as 0x5", outside(word)))
     };
     match text {
         "null" => Ok(RawMask::Null),
@@ -133,7 +137,8 @@ fn raw_mask(text: &str) -> Result<RawMask, String> {
 /// A number, also in hexadecimal.
 pub fn number(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        Some(digits) => hexadecimal(digits),
+        None if text.starts_with('+') => None,
         None => text.parse().ok(),
     };
     number.ok_or_else(|| "not a number".to_owned())
@@ -188,7 +193,15 @@ mod tests {
         assert_eq!(mode_word("bind+static+balancing"), Ok(ModeWord(0xa002)));
         assert_eq!(mode_word("0x2002"), Ok(ModeWord(0x2002)));
         assert_eq!(mode_word("-1"), Ok(ModeWord(u32::MAX)));
-        for text in ["", "bound", "bind+", "bind+fast", "0x1ffffffff", "2x"] {
+        for text in [
+            "",
+            "bound",
+            "bind+",
+            "bind+fast",
+            "0x1ffffffff",
+            "2x",
+            "0x+1",
+        ] {
             assert!(mode_word(text).is_err(), "{text}");
         }
         for (name, mode) in MODES {
@@ -202,7 +215,7 @@ mod tests {
         let pages = |first, count| Ok(Pages { first, count });
         assert_eq!(Pages::parse("7"), pages(7, 1));
         assert_eq!(Pages::parse("0-15"), pages(0, 16));
-        for text in ["", "3-1", "x", "0-", "0-99999999999"] {
+        for text in ["", "3-1", "x", "0-", "0-99999999999", "+1", "0x+1"] {
             assert!(Pages::parse(text).is_err(), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! What `memtide rebalance` shows: a bar while it works, a table at the end.
 
 use crate::cli::Context;
+use crate::outside::outside;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memtide_core::units::{NodeId, PageSize};
@@ -66,7 +67,7 @@ pub fn text(report: &Report, page: PageSize) -> String {
     ]);
     for mapping in report.mappings.iter().filter(large) {
         table.add_row([
-            format!("{:x} {}", mapping.address, mapping.name),
+            format!("{:x} {}", mapping.address, outside(&mapping.name)),
             size(pages(&mapping.before), page),
             share(&mapping.before),
             mapping
@@ -104,6 +105,7 @@ fn sentence(report: &Report, page: PageSize, share: impl Fn(&[(NodeId, u64)]) ->
     let Report {
         pid, name, weights, ..
     } = report;
+    let name = outside(name);
     let moved = size(report.moved, page);
     let how = match (report.end, report.reached, report.dry_run) {
         (End::ProcessEnded, ..) => {

@@ -22,6 +22,7 @@ pub use parent::{Program, block, not_started};
 use crate::cli::{BadUsage, Context, complain};
 use crate::lent_weights::{self, Lent};
 use crate::nodes::{List, Machine};
+use crate::outside;
 use crate::rebalance::{WeightsArg, as_the_kernel_counts, page_size, wanted};
 use anyhow::{Context as _, bail};
 use memtide_core::mempolicy::Mode;
@@ -98,7 +99,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     };
     let table = node::weights(root)?.map(|table| table.weights);
     let weight = |node: NodeId| table.as_ref()?.get(&node).copied();
-    if wanted.as_in_table(weight).is_some() && !lent_weights::is_lent(root) {
+    // What only root can tell may be so.
+    let may_be_lent = lent_weights::is_lent(root)?.unwrap_or(true);
+    if wanted.as_in_table(weight).is_some() && !may_be_lent {
         return take_our_place(command, &plan, context);
     }
     let signals = parent::block()?;
@@ -301,7 +304,8 @@ fn placed(root: &Root, wanted: &Spread) -> anyhow::Result<String> {
 
 fn say(context: &Context, event: &Event<'_>) {
     if context.json {
-        eprintln!("{}", serde_json::to_string(event).expect("plain data"));
+        let line = serde_json::to_string(event).expect("plain data");
+        crate::cli::say(&outside::json(&line));
         return;
     }
     match event {

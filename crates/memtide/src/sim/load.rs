@@ -5,11 +5,15 @@
 
 use crate::cli::BadUsage;
 use anyhow::Context as _;
+use memtide_linux::files::{self, input};
 use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
 use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
 use memtide_sim::workload::TraceRow;
 use std::path::Path;
+
+/// The most that a scenario or a machine may be, in bytes.
+const LARGEST_TEXT: u64 = 16 << 20;
 
 /// A scenario, ready to run.
 pub fn scenario(word: &str) -> anyhow::Result<Scenario> {
@@ -66,7 +70,7 @@ fn text(word: &str, what: &str, names: &[&str]) -> Result<String, String> {
              name of a file ends with .toml"
         ));
     }
-    std::fs::read_to_string(word).map_err(|error| format!("{word}: {error}"))
+    input::text(Path::new(word), LARGEST_TEXT).map_err(|error| format!("{word}: {error}"))
 }
 
 /// The folder of a file that was named by its path.
@@ -77,7 +81,7 @@ fn folder(file: &str) -> &Path {
 /// A file by its path relative to another.
 fn beside(file: &str, path: &str) -> Result<String, String> {
     let path = folder(file).join(path);
-    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    input::text(&path, LARGEST_TEXT).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// The rows of a recording.
@@ -107,5 +111,5 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
 
 /// Writes a file that an option names.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    files::write(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -2,6 +2,7 @@
 //! terminal, or one JSON object a line.
 
 use crate::lines::{Line, Lines, Named};
+use crate::outside::outside;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::live::report::{Direction, Event, MovedPages, Reporter, Status};
 use serde::Serialize;
@@ -124,7 +125,8 @@ impl Printer {
                 top_pages,
                 lower_pages,
             } => format!(
-                "process {pid} ({name}): {} on fast nodes, {} on slow ones",
+                "process {pid} ({}): {} on fast nodes, {} on slow ones",
+                outside(name),
                 self.size(*top_pages),
                 self.size(*lower_pages)
             ),

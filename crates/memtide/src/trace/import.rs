@@ -2,17 +2,18 @@
 //!
 //! A trace is one process's: addresses mean something only within it. So a
 //! recording of several needs `--pid`; the error lists them. The file is gone
-//! through twice, first to see what is in it. A trace that could not be written
-//! to its end is removed, for it cannot be read.
+//! through twice, first to see what is in it. The trace comes to its place when
+//! it is whole; until then, what was there stays.
 
 use crate::cli::{BadUsage, Context};
+use crate::outside::{self, outside};
 use crate::tier::pid;
 use anyhow::Context as _;
+use memtide_linux::files::Output;
 use memtide_linux::perf::recording::{Recording, Summary};
 use memtide_trace::{Format, Row, Writer};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,12 +62,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut recording = open()?;
     let summary = recording.read(|_| {}).with_context(|| shown.to_string())?;
     let pid = process(args.pid, &summary).map_err(|why| BadUsage(format!("{shown}: {why}")))?;
-    let written = write(&mut open()?, pid, &args.output, format);
-    if written.is_err() {
-        // Whatever is there is no trace; that it stays is the lesser trouble.
-        let _ = std::fs::remove_file(&args.output);
-    }
-    let (threads, seconds) = written?;
+    let (threads, seconds) = write(&mut open()?, pid, &args.output, format)?;
     let accesses = summary.by_process[&pid];
     let report = Report {
         recording: args.recording.clone(),
@@ -99,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
 fn process(asked: Option<u32>, summary: &Summary) -> Result<u32, String> {
     let list = || {
         let named = |(pid, accesses): (&u32, &u64)| {
-            let name = summary.names.get(pid).map_or("unnamed", String::as_str);
+            let name = outside(summary.names.get(pid).map_or("unnamed", String::as_str));
             format!("{pid} ({name}, {accesses})")
         };
         let mut most: Vec<_> = summary.by_process.iter().collect();
@@ -131,7 +127,7 @@ fn write(
     format: Format,
 ) -> anyhow::Result<(u64, f64)> {
     let shown = || output.display().to_string();
-    let file = BufWriter::new(File::create(output).with_context(shown)?);
+    let file = BufWriter::new(Output::create(output).with_context(shown)?);
     let mut writer = Writer::new(file, format).with_context(shown)?;
     let (mut failed, mut threads) = (None, BTreeSet::new());
     let (mut first, mut last) = (None, 0);
@@ -153,7 +149,11 @@ fn write(
     if let Some(error) = failed {
         return Err(error).with_context(shown);
     }
-    writer.finish().with_context(shown)?;
+    let file = writer.finish().with_context(shown)?;
+    let file = file
+        .into_inner()
+        .map_err(std::io::IntoInnerError::into_error);
+    file.and_then(Output::commit).with_context(shown)?;
     let nanoseconds = last - first.unwrap_or(last);
     Ok((threads.len() as u64, nanoseconds as f64 / 1e9))
 }
@@ -166,12 +166,12 @@ fn text(report: &Report) -> String {
         pid,
         ..
     } = report;
-    let name = report.name.as_deref().unwrap_or("unnamed");
+    let name = outside(report.name.as_deref().unwrap_or("unnamed"));
     let es = if *accesses == 1 { "" } else { "es" };
     let s = if *threads == 1 { "" } else { "s" };
     let mut text = format!(
         "{}: {accesses} access{es} of {threads} thread{s} in {seconds:.3} s, process {pid} ({name})\n",
-        report.output.display()
+        outside::path(&report.output)
     );
     let left_out = [
         (report.other_processes, "accesses of other processes"),
@@ -199,6 +199,18 @@ mod tests {
             names: [(5, "redis".to_owned())].into(),
             ..Summary::default()
         }
+    }
+
+    #[test]
+    fn a_name_cannot_draw_on_the_terminal() {
+        let mut both = summary(&[(5, 10), (7, 90)]);
+        both.names
+            .insert(7, "\x1b[2J\nmemtide: all is well".to_owned());
+        let why = process(None, &both).unwrap_err();
+        assert!(
+            why.contains(r"7 (\u{1b}[2J\nmemtide: all is well, 90)"),
+            "{why}"
+        );
     }
 
     #[test]

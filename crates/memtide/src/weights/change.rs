@@ -7,11 +7,12 @@
 use super::args::Args;
 use super::blame;
 use super::compute::Computed;
-use crate::lent_weights::{Left, Standing, Turn};
+use crate::lent_weights::{self, Left, Standing};
 use anyhow::{Context as _, bail};
 use memtide_core::units::NodeId;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::node::Weights;
+use memtide_linux::lent::Turn;
 use memtide_linux::weight_table::{Change, ResetWay, WeightError, WeightTable};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -84,12 +85,12 @@ pub fn change(
     if args.dry_run {
         return Ok(would_change(&plan, standing, table)?);
     }
-    let Some(turn) = Turn::take(root)? else {
+    let Some(turn) = lent_weights::journal(root).turn()? else {
         bail!(LENT);
     };
-    match turn.put_back_left(root)? {
-        None => Ok(really(&plan, table, None)?),
-        Some(left) => really(&plan, table, Some(left))
+    match lent_weights::put_back_by(root, &turn)? {
+        None => Ok(really(&plan, table, &turn, None)?),
+        Some(left) => really(&plan, table, &turn, Some(left))
             .context("what a killed memtide run had left was put back, but not more"),
     }
 }
@@ -98,16 +99,17 @@ pub fn change(
 fn really(
     plan: &Plan<'_>,
     table: &mut WeightTable,
+    turn: &Turn,
     left: Option<Change>,
 ) -> Result<Changed, WeightError> {
     let put_back_first = left.is_some();
     let (action, change, way) = match plan {
-        Plan::Write(action, weights) => (*action, table.write(weights)?, None),
+        Plan::Write(action, weights) => (*action, table.write(turn, weights)?, None),
         Plan::Reset => {
-            let (change, way) = table.reset()?;
+            let (change, way) = table.reset(turn)?;
             (Action::Reset, change, Some(way))
         }
-        Plan::Restore => match (table.restore(), left) {
+        Plan::Restore => match (table.restore(turn), left) {
             // That was all.
             (Err(WeightError::NothingRemembered), Some(left)) => (Action::Restore, left, None),
             (change, _) => (Action::Restore, change?, None),
@@ -129,7 +131,7 @@ fn would_change(
 ) -> Result<Changed, WeightError> {
     let left = match standing {
         Standing::Left(left) => Some(left),
-        Standing::Free | Standing::Lent => None,
+        Standing::Free | Standing::Lent | Standing::Hidden => None,
     };
     let before = match left {
         Some(left) => left.before.clone(),

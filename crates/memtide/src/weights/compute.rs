@@ -11,6 +11,7 @@ use memtide_core::mempolicy::tune;
 use memtide_core::mempolicy::tune_law::{self, Choice, Expected, NodeCurve};
 use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
+use memtide_linux::files::input;
 use memtide_linux::fs::topology::Machine;
 use memtide_linux::fs::{Root, node};
 use memtide_linux::measure::{self, MeasureError, plan};
@@ -183,9 +184,12 @@ fn measured(args: &Args, root: &Root) -> anyhow::Result<Measurement> {
     measured.map_err(|error: MeasureError| error.into())
 }
 
+/// The most that a file with a measurement may be, in bytes.
+const LARGEST: u64 = 16 << 20;
+
 /// A measurement out of what `--measure --json` printed, or by itself.
 fn read(file: &Path) -> anyhow::Result<Measurement> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let text = input::text(file, LARGEST).with_context(|| file.display().to_string())?;
     let made = "write one with memtide weights --measure --json";
     let document: serde_json::Value = serde_json::from_str(&text)
         .with_context(|| format!("{}: no measurement ({made})", file.display()))?;

@@ -45,7 +45,7 @@ impl Lent {
     /// Of a table that stands so.
     pub fn of(standing: &Standing) -> Option<Lent> {
         let detail = match standing {
-            Standing::Free => return None,
+            Standing::Free | Standing::Hidden => return None,
             Standing::Lent => "a memtide run goes on that has written the weights and puts them \
                                back when its program ends"
                 .to_owned(),

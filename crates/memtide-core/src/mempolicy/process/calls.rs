@@ -99,14 +99,16 @@ impl Process {
         };
         let queued = self.walk(&range, &mask, holes, wrong)?;
         self.see_weights();
-        let landing = policy.as_ref().map(|p| self.landing_of(p));
         for piece in self.pieces(&range) {
-            self.mappings
-                .set_policy(piece, policy.as_ref(), landing.as_ref());
+            self.mappings.set_policy(piece, policy.as_ref());
+        }
+        if queued.is_empty() {
+            return Ok(());
         }
         // Indices are addresses here, so pages that move go where a fault
         // would have put them: the pattern goes on across what stays.
-        let landing = landing.as_ref().unwrap_or(&self.landing);
+        let landing = policy.as_ref().map(|policy| self.ready(policy));
+        let landing = landing.as_deref().unwrap_or(&self.landing);
         for pages in queued {
             let target = |page, entry: &mut Entry| *entry = Entry::on(landing.node_at(page));
             self.pages.change(pages, target);
@@ -147,9 +149,7 @@ impl Process {
             }
             let mut policy = policy.clone();
             policy.home = Some(home);
-            let landing = self.landing_of(&policy);
-            self.mappings
-                .set_policy(piece, Some(&policy), Some(&landing));
+            self.mappings.set_policy(piece, Some(&policy));
             result = Ok(());
         }
         result

@@ -2,7 +2,6 @@
 
 use super::super::misplaced::{HintFault, misplaced};
 use super::super::policy::Policy;
-use super::super::resolve::Landing;
 use super::Process;
 use crate::units::NodeId;
 
@@ -48,10 +47,10 @@ pub struct Explanation {
 
 impl Process {
     /// What a first write to `page` would do; `None` where nothing is mapped.
-    pub fn place_of(&self, page: u64) -> Option<Explanation> {
+    pub fn place_of(&mut self, page: u64) -> Option<Explanation> {
         let (source, policy) = self.policy_at(page)?;
-        let weights = &self.files.table().load().weights;
-        let landing = Landing::new(&policy, &self.machine, &self.allowed, self.here, weights);
+        self.see_weights();
+        let landing = self.ready(&policy);
         let preferred = landing.preferred_at(page);
         Some(Explanation {
             source,

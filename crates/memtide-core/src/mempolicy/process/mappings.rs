@@ -9,7 +9,6 @@
 
 use super::super::machine::Kernel;
 use super::super::policy::Policy;
-use super::super::resolve::Landing;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -18,8 +17,6 @@ use std::ops::Range;
 pub(super) struct Mapping {
     pub(super) end: u64,
     pub(super) policy: Option<Policy>,
-    /// `policy` made ready for placing.
-    pub(super) landing: Option<Landing>,
     /// Who tracks its pages; `None` until one is written.
     owner: Option<u32>,
 }
@@ -67,11 +64,10 @@ impl Mappings {
         let fresh = Mapping {
             end: pages.end,
             policy: None,
-            landing: None,
             owner: None,
         };
         self.by_start.insert(pages.start, fresh);
-        self.join(pages, None, None);
+        self.join(pages, None);
     }
 
     /// Takes the mappings out of `pages`; false if there were none.
@@ -88,12 +84,7 @@ impl Mappings {
     /// Gives the part of one mapping that lies in `pages` this policy.
     ///
     /// `pages` must lie within the mapping at its start.
-    pub(super) fn set_policy(
-        &mut self,
-        pages: Range<u64>,
-        policy: Option<&Policy>,
-        landing: Option<&Landing>,
-    ) {
+    pub(super) fn set_policy(&mut self, pages: Range<u64>, policy: Option<&Policy>) {
         let (_, mapping) = self.at(pages.start).expect("the caller saw the mapping");
         if Policy::same(mapping.policy.as_ref(), policy, &self.kernel) {
             return;
@@ -102,8 +93,7 @@ impl Mappings {
         self.cut(pages.end);
         let mapping = self.by_start.get_mut(&pages.start).expect("cut above");
         mapping.policy = policy.cloned();
-        mapping.landing = landing.cloned();
-        self.join(pages, policy, landing);
+        self.join(pages, policy);
     }
 
     /// A page in the mapping at `page` is about to be written.
@@ -142,7 +132,7 @@ impl Mappings {
 
     /// Joins the mapping at exactly `pages` with its neighbours. A mapping that
     /// both could take goes to both only if they could take each other.
-    fn join(&mut self, pages: Range<u64>, policy: Option<&Policy>, landing: Option<&Landing>) {
+    fn join(&mut self, pages: Range<u64>, policy: Option<&Policy>) {
         let owner = self.by_start[&pages.start].owner;
         let same = |m: &Mapping| Policy::same(m.policy.as_ref(), policy, &self.kernel);
         let takes = |m: &Mapping| {
@@ -163,7 +153,6 @@ impl Mappings {
         let joined = Mapping {
             end: right.map_or(pages.end, |r| r.0),
             policy: policy.cloned(),
-            landing: landing.cloned(),
             owner: owners.into_iter().flatten().next(),
         };
         self.by_start.remove(&pages.start);

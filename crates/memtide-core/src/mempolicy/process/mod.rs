@@ -5,14 +5,16 @@
 //! number, the address over the page size, which is also its interleave index.
 //!
 //! Lookup order: the mapping's policy, else the task's, else the built-in one,
-//! which prefers the node of the CPU. Each is kept ready for placing
-//! ([`Landing`]) and made anew when the CPU, the cpuset or the weights change,
-//! so a touched page costs one look-up.
+//! which prefers the node of the CPU. A policy is made ready for placing
+//! ([`Landing`]) when it is used, so a touched page costs one look-up. The last
+//! few that were used are kept until the CPU, the cpuset or the weights change:
+//! one takes up to half a megabyte, and a process may have a policy a page.
 //!
 //! Left out: huge pages, files and shared memory, swap, forks, other threads,
-//! full nodes, `mremap` (indices stay tied to addresses), `mprotect` and every
-//! page that the kernel takes through the counter for other ends than page
-//! tables (slab, page cache). Page tables have four levels.
+//! full nodes, `mremap` (indices stay tied to addresses), `mprotect`, the limit
+//! on the number of mappings (`vm.max_map_count`) and every page that the kernel
+//! takes through the counter for other ends than page tables (slab, page
+//! cache). Page tables have four levels.
 
 mod calls;
 mod cpuset;
@@ -62,7 +64,12 @@ pub struct Process {
     landing: Landing,
     mappings: Mappings,
     pages: Pages,
+    /// Policies of mappings that were used last, made ready; the newest last.
+    recent: Vec<(Policy, Arc<Landing>)>,
 }
+
+/// How many policies of mappings are kept ready.
+const RECENT: usize = 16;
 
 impl Process {
     /// A process without mappings or policy, on a CPU of the first node that
@@ -87,7 +94,14 @@ impl Process {
             policy: None,
             counter: Counter::START,
             landing,
+            recent: Vec::new(),
         }
+    }
+
+    /// Pages that the page tables have room for, present or not: what the
+    /// process takes in memory here goes by them.
+    pub fn table_pages(&self) -> u64 {
+        self.pages.room()
     }
 
     /// The machine.
@@ -188,7 +202,8 @@ impl Process {
             let stop = range.end.min(end);
             self.mappings.own(at);
             let (_, mapping) = self.mappings.at(at).expect("found above");
-            let landing = mapping.landing.as_ref().unwrap_or(&self.landing);
+            let landing = mapping.policy.clone().map(|policy| self.ready(&policy));
+            let landing = landing.as_deref().unwrap_or(&self.landing);
             for piece in self.pages.pieces(at..stop) {
                 let (entries, made) = self.pages.populate(piece.clone());
                 count_tables(&mut self.counter, &self.landing, made);
@@ -232,11 +247,20 @@ impl Process {
     fn make_landings(&mut self) {
         let task = self.task_policy();
         self.landing = self.landing_of(&task);
-        let weights = &self.seen.weights;
-        for mapping in self.mappings.values_mut() {
-            let ready = |p| Landing::new(p, &self.machine, &self.allowed, self.here, weights);
-            mapping.landing = mapping.policy.as_ref().map(ready);
+        self.recent.clear();
+    }
+
+    /// The policy of a mapping, made ready.
+    fn ready(&mut self, policy: &Policy) -> Arc<Landing> {
+        if let Some(at) = self.recent.iter().rposition(|(known, _)| known == policy) {
+            return Arc::clone(&self.recent[at].1);
         }
+        if self.recent.len() == RECENT {
+            self.recent.remove(0);
+        }
+        let landing = Arc::new(self.landing_of(policy));
+        self.recent.push((policy.clone(), Arc::clone(&landing)));
+        landing
     }
 
     fn landing_of(&self, policy: &Policy) -> Landing {

@@ -56,6 +56,11 @@ impl Pages {
         table.map_or(Entry::NONE, |t| t[slot])
     }
 
+    /// How many entries there are, present or not.
+    pub(super) fn room(&self) -> u64 {
+        (self.tables.len() as u64) << self.bits
+    }
+
     fn slot_mask(&self) -> u64 {
         (1 << self.bits) - 1
     }

@@ -27,6 +27,7 @@ use super::access::{MemoryAccess, Refusals};
 use super::decoder::{Decoder, Origin, Processor};
 use super::ring::{Record, Walk, u32_at, u64_at};
 use super::sample::SampleLayout;
+use crate::files::input;
 use header::Head;
 use order::Order;
 use perf_event_open_sys::bindings as b;
@@ -34,6 +35,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+
+/// Bytes of a process's name that are kept: the kernel's own names are shorter
+/// (15, and up to 63 for its workers), and every fork copies one.
+const LONGEST_NAME: usize = 64;
+/// Events that an error names.
+const MOST_NAMED: usize = 16;
 
 /// Records that perf writes by itself.
 mod perfs_own {
@@ -47,7 +54,7 @@ mod perfs_own {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// It cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Read(#[from] std::io::Error),
     /// It is something else.
     #[error("no perf.data file; record one with perf mem record")]
@@ -141,7 +148,7 @@ impl Recording<BufReader<File>> {
     ///
     /// See [`RecordingError`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
-        Recording::new(BufReader::new(File::open(path)?))
+        Recording::new(BufReader::new(input::regular(path)?))
     }
 }
 
@@ -157,8 +164,11 @@ impl<R: Read + Seek> Recording<R> {
             .map(|event| decoder(event, &head))
             .collect::<Result<Vec<_>, _>>()?;
         if decoders.iter().all(Option::is_none) {
-            let names: Vec<String> = head.events.iter().map(shown).collect();
-            let events = names.join(", ");
+            let some = head.events.iter().take(MOST_NAMED).map(shown);
+            let mut events = some.collect::<Vec<_>>().join(", ");
+            if let more @ 1.. = head.events.len().saturating_sub(MOST_NAMED) {
+                events += &format!(" and {more} more");
+            }
             return Err(RecordingError::NoAddresses { events });
         }
         let which = which_event(&head.events, &decoders)?;
@@ -267,6 +277,7 @@ fn named(body: &[u8], summary: &mut Summary) {
             .split(|byte| *byte == 0)
             .next()
             .unwrap_or_default();
+        let name = &name[..name.len().min(LONGEST_NAME)];
         let name = String::from_utf8_lossy(name).into_owned();
         summary.names.insert(pid, name);
     }

@@ -255,3 +255,24 @@ proptest! {
         }
     }
 }
+
+/// Names come in records of up to 64 KiB, and each fork copies one: what is kept
+/// must not grow faster than the file.
+#[test]
+fn forks_do_not_copy_what_a_file_calls_a_name() {
+    let mut records = Vec::new();
+    let mut comm = [100u32, 100].map(u32::to_ne_bytes).concat();
+    comm.extend([b'x'; 60_000]);
+    records.extend(record(b::PERF_RECORD_COMM, 0, &comm));
+    for child in 0..20_000u32 {
+        let fork = [1000 + child, 100, 1000 + child, 100, 0, 0].map(u32::to_ne_bytes);
+        records.extend(record(b::PERF_RECORD_FORK, 0, &fork.concat()));
+    }
+    records.extend(sample(5, 100));
+    let file = file(&[(11, 0, IBS)], &records, &[units()]);
+    let length = file.len();
+    let (_, summary) = read(file).unwrap();
+    assert_eq!(summary.names.len(), 20_001);
+    let kept: usize = summary.names.values().map(String::len).sum();
+    assert!(kept < 3 * length, "{kept} bytes of names out of {length}");
+}

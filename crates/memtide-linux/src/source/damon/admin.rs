@@ -17,10 +17,11 @@
 //! is remembered and only differences are written.
 
 use super::Unavailable;
-use super::holder::{Holder, read_holder};
-use super::knobs::{KnobError, Knobs, write_note};
+use super::error::DamonError;
+use super::holder::{self, Holder, PAUSABLE};
+use super::knobs::{KnobError, Knobs};
+use crate::lent::{Journal, LentError, Turn};
 use std::fmt::Write;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -85,10 +86,12 @@ pub struct Config {
 pub struct Admin<K: Knobs> {
     knobs: K,
     root: PathBuf,
-    state_file: PathBuf,
+    journal: Journal,
     holder: Holder,
     applied: [Option<Config>; SLOTS],
     held: bool,
+    /// Nobody else may take the tree while this is here.
+    turn: Option<Turn>,
 }
 
 impl<K: Knobs> Admin<K> {
@@ -101,7 +104,6 @@ impl<K: Knobs> Admin<K> {
     pub fn claim(
         mut knobs: K,
         root: &Path,
-        state_file: &Path,
         mut holder: Holder,
         pause_damon_stat: bool,
     ) -> Result<Admin<K>, Unavailable> {
@@ -112,16 +114,16 @@ impl<K: Knobs> Admin<K> {
             });
         }
         let there = knobs.read_number(&count)?;
-        let previous = read_holder(state_file)?;
-        if let Some(previous) = &previous
-            && previous.alive(root, &holder.boot_id)
-        {
+        let journal = holder::journal(root);
+        let Some(turn) = journal.turn()? else {
+            // It may not have come to its note yet, or have gone from it.
+            let noted = holder::noted(&journal).ok().flatten();
             return Err(Unavailable::HeldByMemtide {
-                pid: previous.pid,
-                state_file: state_file.to_owned(),
+                pid: noted.map(|noted| noted.pid),
+                note: journal.path(),
             });
-        }
-        let leftover = previous.filter(|previous| previous.boot_id == holder.boot_id);
+        };
+        let leftover = holder::noted(&journal)?;
         if there > 0 {
             let ours = leftover
                 .as_ref()
@@ -146,7 +148,7 @@ impl<K: Knobs> Admin<K> {
             .filter(|name| runs(&knobs, name))
             .collect();
         for name in running {
-            if name != "damon_stat" || !pause_damon_stat {
+            if name != PAUSABLE || !pause_damon_stat {
                 return Err(Unavailable::Module {
                     name,
                     path: knobs.shown(&switch(name)),
@@ -156,18 +158,19 @@ impl<K: Knobs> Admin<K> {
                 holder.paused_modules.push(name.to_owned());
             }
         }
-        write_note(state_file, &holder)?;
+        journal.note(&holder)?;
         let mut admin = Admin {
             knobs,
             root: root.to_owned(),
-            state_file: state_file.to_owned(),
+            journal,
             holder,
             applied: [const { None }; SLOTS],
             held: true,
+            turn: Some(turn),
         };
         admin.fill().inspect_err(|_| {
             // The first error is the one to tell; what is left to undo stays
-            // recorded in the state file.
+            // noted.
             let _ = admin.restore();
         })?;
         Ok(admin)
@@ -342,13 +345,13 @@ impl<K: Knobs> Admin<K> {
     }
 
     /// Gives everything back: kdamonds off, tree empty, modules as they were,
-    /// no state file. Does nothing the second time.
+    /// no note. Does nothing the second time.
     ///
     /// # Errors
     ///
     /// The first thing that could not be undone. The rest is undone as far as
-    /// it goes, and the state file stays, so that the next start tries again.
-    pub fn restore(&mut self) -> Result<(), KnobError> {
+    /// it goes, and the note stays, so that the next start tries again.
+    pub fn restore(&mut self) -> Result<(), DamonError> {
         if !self.held {
             return Ok(());
         }
@@ -368,14 +371,10 @@ impl<K: Knobs> Admin<K> {
             keep(self.knobs.write(&switch(name), "Y"));
         }
         first?;
+        self.journal.forget()?;
         self.held = false;
-        match std::fs::remove_file(&self.state_file) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(KnobError::Read {
-                path: self.state_file.clone(),
-                source,
-            }),
-            _ => Ok(()),
-        }
+        self.turn = None;
+        Ok(())
     }
 
     /// Modules that are off as long as the tree is held.
@@ -396,20 +395,20 @@ impl<K: Knobs> Admin<K> {
 
 impl<K: Knobs> Drop for Admin<K> {
     fn drop(&mut self) {
-        // Nobody is left to tell; the state file stays and tells the next one.
+        // Nobody is left to tell; the note stays and tells the next one.
         let _ = self.restore();
     }
 }
 
 /// What a holder that is gone left, in a sentence, if this is the same boot.
-pub(super) fn left_over(root: &Path, state_file: &Path) -> Result<Option<String>, KnobError> {
-    let Some(previous) = read_holder(state_file)? else {
-        return Ok(None);
-    };
-    let boot_id = Holder::this_process(root)?.boot_id;
-    if previous.boot_id != boot_id || previous.alive(root, &boot_id) {
+pub(super) fn left_over(root: &Path) -> Result<Option<String>, LentError> {
+    let journal = holder::journal(root);
+    if journal.is_held()? {
         return Ok(None);
     }
+    let Some(previous) = holder::noted(&journal)? else {
+        return Ok(None);
+    };
     let mut left = format!(
         "process {} held {} kdamonds",
         previous.pid, previous.kdamonds

@@ -1,32 +1,33 @@
 #![allow(clippy::single_range_in_vec_init)]
-use super::super::knobs::fake::{ADMIN, FakeKernel};
+use super::super::knobs::fake::{ADMIN, FakeKernel, Shared};
 use super::*;
+use crate::files::faults::{self, Fault};
+use std::cell::RefCell;
+use std::rc::Rc;
 
-const BOOT: &str = "boot-1";
-
-/// A root with the state of one living process, pid 100, started at tick 77.
+/// A root with nothing in it.
 fn root() -> tempfile::TempDir {
-    let root = tempfile::tempdir().unwrap();
-    let proc = root.path().join("proc/100");
-    std::fs::create_dir_all(&proc).unwrap();
-    let stat = format!("100 (a) b) S {}77 0", "0 ".repeat(18));
-    std::fs::write(proc.join("stat"), stat).unwrap();
-    root
+    tempfile::tempdir().unwrap()
 }
 
-fn holder(pid: u32, start_time: u64) -> Holder {
+fn holder(pid: u32) -> Holder {
     Holder {
-        boot_id: BOOT.into(),
         pid,
-        start_time,
         kdamonds: 2,
         paused_modules: vec![],
     }
 }
 
-fn claim(kernel: FakeKernel, root: &Path, pause: bool) -> Result<Admin<FakeKernel>, Unavailable> {
-    let file = root.join("run/damon.json");
-    Admin::claim(kernel, root, &file, holder(200, 5), pause)
+fn claim<K: Knobs>(kernel: K, root: &Path, pause: bool) -> Result<Admin<K>, Unavailable> {
+    Admin::claim(kernel, root, holder(200), pause)
+}
+
+/// Ends as a kill does: nothing is put back, the lock is gone.
+fn killed(admin: Admin<FakeKernel>) -> FakeKernel {
+    faults::with(0, Fault::Die, || {
+        let mut admin = admin;
+        admin.knobs().clone()
+    })
 }
 
 fn config(regions: &[Range<u64>]) -> Config {
@@ -43,7 +44,7 @@ fn config(regions: &[Range<u64>]) -> Config {
     }
 }
 
-fn start(admin: &mut Admin<FakeKernel>, slot: usize, config: Config) -> Result<u32, KnobError> {
+fn start<K: Knobs>(admin: &mut Admin<K>, slot: usize, config: Config) -> Result<u32, KnobError> {
     admin.prepare(slot, config)?;
     admin.turn_on(slot)
 }
@@ -61,10 +62,10 @@ fn both_kdamonds_are_made_at_once_and_marked() {
         let update = format!("{n}/contexts/0/monitoring_attrs/intervals/update_us");
         assert_eq!(value(&mut admin, &update), MARK_US.to_string());
     }
-    assert!(root.path().join("run/damon.json").exists());
+    assert!(root.path().join("run/memtide/damon.json").exists());
     admin.restore().unwrap();
     assert_eq!(value(&mut admin, "nr_kdamonds"), "0");
-    assert!(!root.path().join("run/damon.json").exists());
+    assert!(!root.path().join("run/memtide/damon.json").exists());
 }
 
 #[test]
@@ -140,18 +141,37 @@ fn somebody_elses_tree_is_not_touched() {
         matches!(error, Unavailable::Busy { kdamonds: 1, .. }),
         "{error}"
     );
-    assert!(!root.path().join("run/damon.json").exists());
+    assert!(!root.path().join("run/memtide/damon.json").exists());
 }
 
 #[test]
 fn a_living_memtide_is_named() {
     let root = root();
-    write_note(&root.path().join("run/damon.json"), &holder(100, 77)).unwrap();
+    let first = claim(FakeKernel::new(), root.path(), false).unwrap();
     let error = claim(FakeKernel::new(), root.path(), false).unwrap_err();
     assert!(
-        matches!(error, Unavailable::HeldByMemtide { pid: 100, .. }),
+        matches!(error, Unavailable::HeldByMemtide { pid: Some(200), .. }),
         "{error}"
     );
+    drop(first);
+    claim(FakeKernel::new(), root.path(), false).unwrap();
+}
+
+#[test]
+fn a_note_that_names_another_module_is_not_followed() {
+    let root = root();
+    let note = Holder {
+        paused_modules: vec!["../../../../etc".into()],
+        ..holder(9)
+    };
+    holder::journal(root.path()).note(&note).unwrap();
+    let mut kernel = FakeKernel::new();
+    kernel.files.insert(switch("../../../../etc"), "N".into());
+    let kernel = Rc::new(RefCell::new(kernel));
+    let error = claim(Rc::clone(&kernel), root.path(), true).unwrap_err();
+    assert!(error.to_string().contains("never turns off"), "{error}");
+    assert!(left_over(root.path()).is_err());
+    assert_eq!(kernel.borrow().writes, []);
 }
 
 #[test]
@@ -159,9 +179,7 @@ fn what_a_crash_left_is_cleared_away() {
     let root = root();
     let mut first = claim(FakeKernel::new(), root.path(), false).unwrap();
     start(&mut first, 0, config(&[0..4096, 8192..12288])).unwrap();
-    let left = first.knobs().clone();
-    std::mem::forget(first);
-    // Process 200 does not exist under this root, so the file's holder is dead.
+    let left = killed(first);
     let mut second = claim(left.clone(), root.path(), false).unwrap();
     assert_eq!(value(&mut second, "0/state"), "off");
     drop(second);
@@ -170,16 +188,9 @@ fn what_a_crash_left_is_cleared_away() {
     let mut taken = left;
     let update = format!("{ADMIN}/0/contexts/0/monitoring_attrs/intervals/update_us");
     taken.files.insert(update, "60000000".into());
-    write_note(&root.path().join("run/damon.json"), &holder(200, 5)).unwrap();
+    holder::journal(root.path()).note(&holder(200)).unwrap();
     let error = claim(taken, root.path(), false).unwrap_err();
     assert!(matches!(error, Unavailable::Busy { .. }), "{error}");
-}
-
-#[test]
-fn a_reused_process_id_is_not_the_holder() {
-    let root = root();
-    write_note(&root.path().join("run/damon.json"), &holder(100, 76)).unwrap();
-    claim(FakeKernel::new(), root.path(), false).unwrap();
 }
 
 #[test]
@@ -205,9 +216,8 @@ fn damon_stat_is_paused_only_on_request_and_comes_back() {
     assert_eq!(admin.knobs().files[&switch], "Y");
 
     // After a crash the next holder turns it on again when it is done.
-    let mut crashed = claim(kernel, root.path(), true).unwrap();
-    let left = crashed.knobs().clone();
-    std::mem::forget(crashed);
+    let crashed = claim(kernel, root.path(), true).unwrap();
+    let left = killed(crashed);
     let mut next = claim(left, root.path(), false).unwrap();
     next.restore().unwrap();
     assert_eq!(next.knobs().files[&switch], "Y");
@@ -266,6 +276,46 @@ fn whichever_write_fails_it_is_named_and_everything_is_given_back() {
             message.contains(ADMIN) && message.contains("writing"),
             "write {n}: {message}"
         );
-        assert!(!root.path().join("run/damon.json").exists(), "write {n}");
+        assert!(
+            !root.path().join("run/memtide/damon.json").exists(),
+            "write {n}"
+        );
+    }
+}
+
+/// Killed before and after each single write, of a setting or of the note: the
+/// next start gives everything back. A write that only fails, too.
+#[test]
+fn whenever_it_is_killed_the_next_start_gives_everything_back() {
+    fn kernel() -> Shared {
+        let mut kernel = FakeKernel::new();
+        kernel.files.insert(switch("damon_stat"), "Y".into());
+        Rc::new(RefCell::new(kernel))
+    }
+    fn work(kernel: &Shared, root: &Path) {
+        let Ok(mut admin) = claim(Rc::clone(kernel), root, true) else {
+            return;
+        };
+        let _ = start(&mut admin, 0, config(&[0..4096, 8192..12288]));
+        let _ = admin.stop(0);
+        let _ = start(&mut admin, 1, config(&[4096..8192]));
+        let _ = admin.restore();
+    }
+    let (_, trail) = faults::trail(|| work(&kernel(), root().path()));
+    assert!(trail.len() > 40, "{trail:?}");
+    for (nth, what) in trail.iter().enumerate() {
+        for fault in [Fault::Die, Fault::Fail(libc::ENOMEM)] {
+            let (root, kernel) = (root(), kernel());
+            faults::with(nth, fault, || work(&kernel, root.path()));
+            let at = format!("{fault:?} at {nth}, {what}");
+            let next = claim(Rc::clone(&kernel), root.path(), true);
+            next.unwrap_or_else(|error| panic!("{at}: {error}"))
+                .restore()
+                .unwrap();
+            let files = &kernel.borrow().files;
+            assert_eq!(files[&format!("{ADMIN}/nr_kdamonds")], "0", "{at}");
+            assert_eq!(files[&switch("damon_stat")], "Y", "{at}");
+            assert_eq!(left_over(root.path()).unwrap(), None, "{at}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::Slot;
 use super::knobs::KnobError;
 use super::plan::PlanError;
+use crate::lent::LentError;
 use crate::perf::event::EventError;
 use crate::perf::tracepoint::TracepointError;
 use std::io;
@@ -37,13 +38,16 @@ pub enum Unavailable {
         path: PathBuf,
     },
     /// Another memtide holds DAMON.
-    #[error("{}: memtide process {pid} holds DAMON; stop it first", state_file.display())]
+    #[error("{}: memtide{} holds DAMON; stop it first", note.display(), process(*pid))]
     HeldByMemtide {
-        /// The process.
-        pid: u32,
+        /// The process, as far as it has noted itself.
+        pid: Option<u32>,
         /// The file that says so.
-        state_file: PathBuf,
+        note: PathBuf,
     },
+    /// Who holds it cannot be noted, or what is noted makes no sense.
+    #[error(transparent)]
+    Lent(LentError),
     /// A user of DAMON inside the kernel keeps all others out.
     #[error("{}: {name} runs and lets nobody else use DAMON; write N there, or allow memtide to pause damon_stat", path.display())]
     Module {
@@ -69,6 +73,16 @@ pub enum Unavailable {
     Knob(KnobError),
 }
 
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" process {pid}"))
+}
+
+impl From<LentError> for Unavailable {
+    fn from(error: LentError) -> Unavailable {
+        Unavailable::Lent(error)
+    }
+}
+
 impl From<KnobError> for Unavailable {
     fn from(error: KnobError) -> Unavailable {
         match error.errno() {
@@ -87,6 +101,9 @@ pub enum DamonError {
     /// A setting was refused.
     #[error(transparent)]
     Knob(#[from] KnobError),
+    /// The note of who holds DAMON.
+    #[error(transparent)]
+    Lent(#[from] LentError),
     /// The results are out of reach.
     #[error(transparent)]
     Event(#[from] EventError),

@@ -6,7 +6,6 @@
 //! with the same "invalid argument".
 
 use rustix::fs::{Mode, OFlags, open, openat};
-use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -223,28 +222,6 @@ fn write_at_once(file: &OwnedFd, value: &str) -> io::Result<()> {
     } else {
         Err(io::ErrorKind::WriteZero.into())
     }
-}
-
-/// Notes what a crash must not make forgotten, whole or not at all.
-///
-/// # Errors
-///
-/// The file cannot be written; what was noted before stands.
-pub fn write_note(path: &Path, note: &impl Serialize) -> Result<(), KnobError> {
-    let value = serde_json::to_string(note).expect("a note is plain data");
-    let write = || {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let new = path.with_extension("new");
-        std::fs::write(&new, &value)?;
-        std::fs::rename(&new, path)
-    };
-    write().map_err(|source| KnobError::Write {
-        path: path.to_owned(),
-        value: value.clone(),
-        source,
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! A kernel made of a map: numbers written to `nr_*` make folders.
 
 use super::*;
+use crate::files::faults;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Records writes, behaves like DAMON's tree, fails on demand.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +72,27 @@ impl FakeKernel {
     }
 }
 
+/// A kernel that outlives the process that writes to it.
+pub(crate) type Shared = Rc<RefCell<FakeKernel>>;
+
+impl Knobs for Shared {
+    fn read(&self, path: &str) -> Result<String, KnobError> {
+        self.borrow().read(path)
+    }
+
+    fn write(&mut self, path: &str, value: &str) -> Result<(), KnobError> {
+        self.borrow_mut().write(path, value)
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.borrow().exists(path)
+    }
+
+    fn shown(&self, path: &str) -> PathBuf {
+        path.into()
+    }
+}
+
 impl Knobs for FakeKernel {
     fn read(&self, path: &str) -> Result<String, KnobError> {
         self.files
@@ -88,6 +112,11 @@ impl Knobs for FakeKernel {
                 source: io::Error::from_raw_os_error(errno),
             })
         };
+        faults::ask(&format!("write {path}")).map_err(|source| KnobError::Write {
+            path: path.into(),
+            value: value.into(),
+            source,
+        })?;
         match &mut self.fail_after {
             Some(0) => {
                 self.fail_after = None;
@@ -98,6 +127,10 @@ impl Knobs for FakeKernel {
         }
         if !self.files.contains_key(path) {
             return refuse(libc::ENOENT);
+        }
+        let runs = |(name, value): (&String, &String)| name.ends_with("/state") && value == "on";
+        if path.ends_with("/nr_kdamonds") && self.files.iter().any(runs) {
+            return refuse(libc::EBUSY);
         }
         if let Some(folder) = path.strip_suffix("/state") {
             let on = self.files[path] == "on";

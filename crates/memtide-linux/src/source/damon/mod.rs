@@ -47,6 +47,7 @@ pub use error::{DamonError, Unavailable};
 pub use plan::{LookBy, LookLimits, Target};
 pub use session::{Ended, Event, Polled, Session};
 
+use crate::lent::LentError;
 use crate::perf::tracepoint::Tracepoint;
 use admin::{Admin, Config};
 use holder::Holder;
@@ -72,8 +73,6 @@ pub enum Slot {
 pub struct Options {
     /// The root of `/proc` and `/sys`.
     pub root: PathBuf,
-    /// Where to note that DAMON is held; must survive a crash, not a reboot.
-    pub state_file: PathBuf,
     /// Turn the module `damon_stat` off while DAMON is held. It is on by
     /// default on newer kernels and keeps everyone else out; turning it off
     /// loses its statistics.
@@ -86,7 +85,6 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             root: "/".into(),
-            state_file: "/run/memtide/damon.json".into(),
             pause_damon_stat: false,
             limits: LookLimits::default(),
         }
@@ -127,9 +125,9 @@ const SPAN_FAILURES: u32 = 3;
 ///
 /// # Errors
 ///
-/// The state file or `/proc` cannot be read.
-pub fn left_over(options: &Options) -> Result<Option<String>, knobs::KnobError> {
-    admin::left_over(&options.root, &options.state_file)
+/// The note cannot be read.
+pub fn left_over(options: &Options) -> Result<Option<String>, LentError> {
+    admin::left_over(&options.root)
 }
 
 impl Damon {
@@ -142,14 +140,8 @@ impl Damon {
         let root = &options.root;
         let knobs = Sysfs::new(root);
         let tracepoint = Tracepoint::find(root, "damon", "damon_aggregated");
-        let holder = Holder::this_process(root)?;
-        let admin = Admin::claim(
-            knobs,
-            root,
-            &options.state_file,
-            holder,
-            options.pause_damon_stat,
-        )?;
+        let holder = Holder::this_process();
+        let admin = Admin::claim(knobs, root, holder, options.pause_damon_stat)?;
         // After the claim, so that a kernel without DAMON says that rather
         // than that it lacks DAMON's tracepoint.
         let tracepoint = tracepoint?;
@@ -263,9 +255,9 @@ impl Damon {
     ///
     /// # Errors
     ///
-    /// What could not be undone. It stays noted in the state file.
+    /// What could not be undone. It stays noted.
     pub fn restore(&self) -> Result<(), DamonError> {
-        Ok(self.lock().admin.restore()?)
+        self.lock().admin.restore()
     }
 
     /// Whether this kernel cuts given ranges into pages, tried out once.
@@ -427,7 +419,6 @@ mod tests {
         );
         let options = Options {
             root: path.into(),
-            state_file: path.join("run/damon.json"),
             ..Options::default()
         };
         assert!(matches!(
@@ -441,6 +432,6 @@ mod tests {
             matches!(error, Unavailable::Busy { kdamonds: 1, .. }),
             "{error}"
         );
-        assert!(!path.join("run/damon.json").exists());
+        assert!(!path.join("run/memtide/damon.json").exists());
     }
 }

@@ -199,6 +199,7 @@ impl Kcore {
                 bytes: u64_at(header, 32),
             })
             .filter(|s| s.bytes > 0 && s.virtual_start.checked_add(s.bytes - 1).is_some())
+            .filter(|s| s.offset.checked_add(s.bytes).is_some())
             .collect();
         self.segments.sort_unstable_by_key(|s| s.virtual_start);
         self.direct = self.segments.iter().copied().filter(is_direct).collect();
@@ -323,6 +324,16 @@ pub(super) mod tests {
             );
         }
         assert_eq!(kcore.five_levels(), Some(true));
+    }
+
+    #[test]
+    fn a_segment_that_ends_beyond_any_file_is_none() {
+        let mut file = image(X86_64, &[(DIRECT_4, 0, b"0123")]);
+        // The offset and the length of the first segment.
+        file[64 + 8..][..8].copy_from_slice(&(u64::MAX - 2).to_le_bytes());
+        file[64 + 32..][..8].copy_from_slice(&64u64.to_le_bytes());
+        let kcore = open_image(&file);
+        assert!(!kcore.read_virtual(DIRECT_4 + 8, &mut [0; 4]));
     }
 
     #[test]

@@ -1,0 +1,305 @@
+//! A file that the user asked for, written whole or not at all.
+//!
+//! It is written under another name beside its place, synced, and renamed over
+//! what was there: whoever reads it finds the old content or the new, and a
+//! write that fails leaves the old. What is removed after a failure is what was
+//! made here, and nothing else.
+//!
+//! Links. The last part of the name may be a link of the user's own or of
+//! root's, and is followed; one of anybody else's is refused, since it may lead
+//! to a file that only we may write. The folders before it are the user's word.
+//!
+//! What is no regular file (`/dev/stdout`, `/dev/null`, a pipe) has no beside:
+//! it is written to as it comes, and never removed or replaced.
+
+use super::step;
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// As many links as the kernel follows.
+const MOST_LINKS: usize = 40;
+/// Names beside that may be taken.
+const TRIES: u32 = 100;
+/// Bytes of the name that are kept in the name beside; 255 are allowed.
+const LONGEST_STEM: usize = 200;
+
+/// A file that is being written. Dropped without [`Output::commit`], it leaves
+/// what was there.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    beside: Option<Beside>,
+}
+
+/// A file under another name, to be renamed.
+#[derive(Debug)]
+struct Beside {
+    folder: OwnedFd,
+    made: OsString,
+    name: OsString,
+}
+
+impl Output {
+    /// Begins to write the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made, is a folder, or is a link that is not followed.
+    pub fn create(path: &Path) -> io::Result<Output> {
+        let Some(path) = through_trusted_links(path)? else {
+            return Output::direct(path);
+        };
+        let mode = match std::fs::symlink_metadata(&path) {
+            Ok(there) if there.is_dir() => return Err(Errno::ISDIR.into()),
+            Ok(there) if there.is_file() => Some(Mode::from_raw_mode(there.mode() & 0o777)),
+            Ok(_) => return Output::direct(&path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = fs::open(parent, flags, Mode::empty())?;
+        let (file, made) = make_beside(&folder, &name)?;
+        let output = Output {
+            file,
+            beside: Some(Beside { folder, made, name }),
+        };
+        if let Some(mode) = mode {
+            fs::fchmod(&output.file, mode)?;
+        }
+        Ok(output)
+    }
+
+    fn direct(path: &Path) -> io::Result<Output> {
+        step("open the output")?;
+        let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = fs::open(path, flags, Mode::empty())?.into();
+        Ok(Output { file, beside: None })
+    }
+
+    /// Puts the file in its place.
+    ///
+    /// # Errors
+    ///
+    /// What was there is there still, and nothing beside it. Only if the
+    /// folder could not be synced at the end, the new file is in its place and
+    /// may be lost if the power fails.
+    pub fn commit(mut self) -> io::Result<()> {
+        let Some(beside) = &self.beside else {
+            return Ok(());
+        };
+        step("sync the output")?;
+        self.file.sync_all()?;
+        step("rename the output")?;
+        let Beside { folder, made, name } = beside;
+        fs::renameat(folder, made, folder, name)?;
+        let beside = self.beside.take().expect("seen above");
+        step("sync the output's folder")?;
+        match fs::fsync(&beside.folder) {
+            // A file system that cannot has nothing to sync.
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        step("write the output")?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(Beside { folder, made, .. }) = &self.beside
+            && step("remove the output").is_ok()
+        {
+            let _ = fs::unlinkat(folder, made, AtFlags::empty());
+        }
+    }
+}
+
+/// Writes a whole file at once.
+///
+/// # Errors
+///
+/// As [`Output::create`], [`Output::commit`] and writing.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut output = Output::create(path)?;
+    output.write_all(bytes)?;
+    output.commit()
+}
+
+fn make_beside(folder: &OwnedFd, name: &OsStr) -> io::Result<(File, OsString)> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let flags = flags | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let stem = &name.as_bytes()[..name.len().min(LONGEST_STEM)];
+    let own = std::process::id();
+    for n in 0..TRIES {
+        let mut made = b".".to_vec();
+        made.extend(stem);
+        made.extend(format!(".{own}.{n}.memtide").bytes());
+        let made = OsString::from_vec(made);
+        step("create the output")?;
+        match fs::openat(folder, &made, flags, mode) {
+            Ok(file) => return Ok((file.into(), made)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// Where `path` leads by links that may be followed; `None` if that is no place
+/// of its own, such as what a process has open.
+fn through_trusted_links(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let there = match std::fs::symlink_metadata(&path) {
+            Ok(there) => there,
+            // Whether it can be made is seen later.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(path)),
+            Err(error) => return Err(error),
+        };
+        if FileType::from_raw_mode(there.mode()) != FileType::Symlink {
+            return Ok(Some(path));
+        }
+        if there.uid() != 0 && there.uid() != geteuid().as_raw() {
+            return Err(io::Error::other(
+                "a link of another user's, which is not followed; name the file itself",
+            ));
+        }
+        if path.starts_with("/proc") {
+            return Ok(None);
+        }
+        let leads_to = std::fs::read_link(&path)?;
+        path = match path.parent() {
+            Some(parent) => parent.join(leads_to),
+            None => leads_to,
+        };
+    }
+    Err(Errno::LOOP.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faults::{self, Fault};
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_file_is_replaced_and_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write(&path, b"one").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        write(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+        assert_eq!(names(dir.path()), ["a"]);
+        let long = dir.path().join("n".repeat(255));
+        write(&long, b"long").unwrap();
+        assert_eq!(std::fs::read(&long).unwrap(), b"long");
+    }
+
+    #[test]
+    fn own_links_are_followed_and_what_is_no_file_is_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        write(&file, b"one").unwrap();
+        symlink("file", &link).unwrap();
+        write(&link, b"two").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"two");
+        symlink("loop", dir.path().join("loop")).unwrap();
+        assert!(write(&dir.path().join("loop"), b"x").is_err());
+        // By way of a link, a device that takes nothing: it stays, and the link.
+        let full = dir.path().join("full");
+        symlink("/dev/full", &full).unwrap();
+        assert_eq!(
+            write(&full, b"x").unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
+        assert!(full.is_symlink() && Path::new("/dev/full").exists());
+        write(Path::new("/dev/null"), b"x").unwrap();
+        let kind = std::fs::symlink_metadata("/dev/null").unwrap();
+        assert!(!kind.is_file(), "not replaced");
+        assert!(write(dir.path(), b"x").is_err());
+        assert_eq!(names(dir.path()), ["file", "full", "link", "loop"]);
+    }
+
+    #[test]
+    fn a_link_of_another_users_is_refused() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can make a link of another user's");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "ours").unwrap();
+        symlink(&file, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+        let error = write(&link, b"x").unwrap_err().to_string();
+        assert!(error.contains("another user's"), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"ours");
+        assert_eq!(names(dir.path()), ["file", "link"]);
+    }
+
+    /// Whatever fails, the file has the old content or the new, and a failure
+    /// that is not a death leaves nothing beside it.
+    #[test]
+    fn the_nth_failure_leaves_the_old_or_the_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let work = || {
+            let mut output = Output::create(&path)?;
+            output.write_all(b"n")?;
+            output.write_all(b"ew")?;
+            output.commit()
+        };
+        let (_, trail) = faults::trail(|| work().unwrap());
+        assert!(trail.len() >= 6, "{trail:?}");
+        for (nth, what) in trail.iter().enumerate() {
+            for fault in [Fault::Fail(libc::ENOSPC), Fault::Die] {
+                write(&path, b"old").unwrap();
+                let done = faults::with(nth, fault, work);
+                assert!(done.is_err(), "{fault:?}: {what}");
+                let renamed = trail[..nth].iter().any(|what| what == "rename the output");
+                let wanted: &[u8] = if renamed { b"new" } else { b"old" };
+                assert_eq!(std::fs::read(&path).unwrap(), wanted, "{fault:?}: {what}");
+                if fault != Fault::Die {
+                    assert_eq!(names(dir.path()), ["a"], "{fault:?}: {what}");
+                }
+                for left in names(dir.path()).iter().filter(|name| *name != "a") {
+                    std::fs::remove_file(dir.path().join(left)).unwrap();
+                }
+            }
+        }
+    }
+}
