@@ -45,6 +45,10 @@ const MAIN_EIGHTHS: u64 = 7;
 /// came again soon.
 const SOON_PART: u64 = 16;
 
+/// Granules whose records are made together, with the first use of one of them:
+/// data that nobody touches costs nothing here, however much of it there is.
+const RECORDS_TOGETHER: usize = 1024;
+
 /// How to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -82,6 +86,36 @@ struct Record {
     stay: u16,
 }
 
+/// The records of a region, as far as there are any.
+#[derive(Debug, Default)]
+struct Records(Vec<Option<Box<[Record; RECORDS_TOGETHER]>>>);
+
+impl Records {
+    fn get(&self, index: u32) -> Record {
+        let (chunk, at) = place_of(index);
+        let chunk = self.0.get(chunk).and_then(Option::as_ref);
+        chunk.map_or(Record::default(), |records| records[at])
+    }
+
+    fn get_mut(&mut self, index: u32) -> &mut Record {
+        let (chunk, at) = place_of(index);
+        if self.0.len() <= chunk {
+            self.0.resize_with(chunk + 1, || None);
+        }
+        let chunk = &mut self.0[chunk];
+        &mut chunk.get_or_insert_with(|| Box::new([Record::default(); RECORDS_TOGETHER]))[at]
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.0.iter().flatten().flat_map(|records| records.iter())
+    }
+}
+
+fn place_of(index: u32) -> (usize, usize) {
+    let index = index as usize;
+    (index / RECORDS_TOGETHER, index % RECORDS_TOGETHER)
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     granule: Granule,
@@ -92,7 +126,7 @@ struct Entry {
 #[derive(Debug)]
 pub struct Eviction {
     config: Config,
-    regions: Vec<Option<Vec<Record>>>,
+    regions: Vec<Option<Records>>,
     trial: VecDeque<Entry>,
     main: VecDeque<Entry>,
     probed: VecDeque<Entry>,
@@ -123,9 +157,9 @@ impl Eviction {
         }
     }
 
-    /// Adds a region of `granules` granules, none of them in memory.
-    pub fn add_region(&mut self, granules: usize) -> u32 {
-        let records = Some(vec![Record::default(); granules]);
+    /// Adds a region of any number of granules, none of them in memory.
+    pub fn add_region(&mut self) -> u32 {
+        let records = Some(Records::default());
         let free = self.regions.iter().position(Option::is_none);
         let at = free.unwrap_or(self.regions.len());
         match free {
@@ -185,7 +219,7 @@ impl Eviction {
         pages: u32,
         used: impl FnMut(Granule) -> bool,
     ) -> bool {
-        let record = *self.record(granule);
+        let record = self.record(granule);
         self.filled_pages += u64::from(pages.saturating_sub(record.pages));
         if record.place != Place::Absent {
             self.resize(granule, pages);
@@ -209,7 +243,7 @@ impl Eviction {
 
     /// Says that a chosen or probed granule was used again and stays.
     pub fn used(&mut self, granule: Granule, used: impl FnMut(Granule) -> bool) {
-        let record = *self.record(granule);
+        let record = self.record(granule);
         let now = self.filled_pages;
         match record.place {
             Place::Absent => return,
@@ -356,7 +390,7 @@ impl Eviction {
 
     fn is_live(&self, granule: Granule, stay: u16, place: Place) -> bool {
         let records = self.regions[granule.region as usize].as_ref();
-        let record = records.and_then(|records| records.get(granule.index as usize));
+        let record = records.map(|records| records.get(granule.index));
         record.is_some_and(|record| record.place == place && record.stay == stay)
     }
 
@@ -425,14 +459,16 @@ impl Eviction {
         }
     }
 
-    fn record(&self, granule: Granule) -> &Record {
+    fn record(&self, granule: Granule) -> Record {
         let records = self.regions[granule.region as usize].as_ref();
-        &records.expect("a region that was added")[granule.index as usize]
+        records.expect("a region that was added").get(granule.index)
     }
 
     fn record_mut(&mut self, granule: Granule) -> &mut Record {
         let records = self.regions[granule.region as usize].as_mut();
-        &mut records.expect("a region that was added")[granule.index as usize]
+        records
+            .expect("a region that was added")
+            .get_mut(granule.index)
     }
 }
 

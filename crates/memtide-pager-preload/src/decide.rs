@@ -47,7 +47,7 @@ pub fn kept_flags(flags: c_int) -> c_int {
 pub enum Advised {
     /// The kernel gets it.
     Kernel,
-    /// It would read everything in: answered, not done.
+    /// It would read everything in: answered, and done as far as the budget allows.
     Nothing,
     /// It changes what the mapping is: kept no longer, then the kernel gets it.
     HandOver,

@@ -22,6 +22,7 @@
 mod decide;
 mod pieces;
 mod ranges;
+mod reasons;
 mod report;
 mod settings;
 pub mod sys;

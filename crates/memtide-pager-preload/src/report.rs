@@ -19,6 +19,7 @@ pub struct Report {
     machine_shootdowns: Option<u64>,
     #[serde(flatten)]
     counts: Counts,
+    left_out_because: Vec<&'static str>,
     pager: Option<Statistics>,
     state: Option<State>,
 }
@@ -49,9 +50,15 @@ impl Report {
                 .zip(before)
                 .map(|(now, then)| now.saturating_sub(then)),
             counts,
+            left_out_because: crate::reasons::met(),
             pager: pager.map(Pager::statistics),
             state: pager.map(Pager::state),
         })
+    }
+
+    /// Whether the program mapped nothing that was asked for.
+    pub fn nothing_matched(&self) -> bool {
+        self.counts == Counts::default()
     }
 
     /// One line of JSON.
@@ -65,11 +72,14 @@ impl Report {
     pub fn sentence(&self) -> String {
         let counts = &self.counts;
         let Some(pager) = &self.pager else {
-            let left = match counts.left_out {
-                0 => String::new(),
-                n => format!(", {n} left to the kernel"),
+            let why = match counts.left_out {
+                0 => "no file that it mapped matches --files".to_owned(),
+                n => format!(
+                    "{n} left to the kernel: {}",
+                    self.left_out_because.join(", ")
+                ),
             };
-            return format!("{}: no mapping was kept{left}", self.program);
+            return format!("{}: no mapping was kept: {why}", self.program);
         };
         let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
         let mut text = format!(
@@ -98,8 +108,14 @@ impl Report {
                 text += &format!("; {count} {what}");
             }
         }
-        if let Some(state) = self.state.as_ref().filter(|state| !state.unmap.best) {
-            text += &format!("; {}", state.unmap);
+        if !self.left_out_because.is_empty() {
+            text += &format!(" ({})", self.left_out_because.join(", "));
+        }
+        if let Some(state) = &self.state {
+            let worse = [&state.unmap, &state.memory].into_iter();
+            for means in worse.filter(|means| !means.best) {
+                text += &format!("; {means}");
+            }
         }
         text
     }

@@ -22,7 +22,7 @@ fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["sequences", "hammer", "refused", "raw", "forks"] {
+        for name in ["sequences", "hammer", "refused", "raw", "forks", "mappings"] {
             let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
             let compiled = Command::new("cc")
                 .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
@@ -64,10 +64,21 @@ fn preloaded(command: &mut Command, stats: &Path) -> Output {
 }
 
 fn text(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(error, "");
+    text_beside_remarks(output)
+}
+
+/// Of a program that is told what could not be kept.
+fn text_beside_remarks(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{out}{error}{}", output.status);
-    assert_eq!(error, "", "{out}");
+    let mut lines = error.lines();
+    assert!(
+        lines.all(|line| line.starts_with("memtide-pager: ")),
+        "{error}"
+    );
     out
 }
 
@@ -99,7 +110,7 @@ fn random_sequences_of_calls_come_to_the_same() {
                 true => preloaded(&mut command, &stats),
                 false => command.output().unwrap(),
             };
-            (text(&output), reports(&stats))
+            (text_beside_remarks(&output), reports(&stats))
         };
         let (plain, _) = run(false);
         let (paged, reports) = run(true);
@@ -121,7 +132,8 @@ fn threads_that_map_write_and_unmap_read_what_is_right() {
     let stats = folder.path().join("stats.json");
     let mut command = Command::new(program("hammer"));
     command.arg(file).args(["4", &format!("{seconds}000")]);
-    let output = text(&preloaded(&mut command, &stats));
+    // On a busy machine so many readers overrun so small a budget, and are told so.
+    let output = text_beside_remarks(&preloaded(&mut command, &stats));
     assert!(output.ends_with("none wrong\n"), "{output}");
     let report = &reports(&stats)[0];
     assert!(report["kept_mappings"].as_u64().unwrap() > 10, "{report}");
@@ -211,6 +223,66 @@ fn a_fork_with_a_thousand_kept_mappings_costs_no_listing_for_each() {
     // each it is 16 times; between the two lies 8.
     let times: f64 = forks(&["many", "1000"]).trim().parse().unwrap();
     assert!(times < 8.0, "{times} times as long for four times as many");
+}
+
+#[test]
+fn the_budget_holds_whatever_becomes_of_the_mappings() {
+    for case in [
+        "start", "middle", "end", "unseen", "longer", "grows", "populate", "twice", "windows",
+        "offset", "moved", "advised",
+    ] {
+        let (folder, file) = data();
+        let mut command = Command::new(program("mappings"));
+        command.arg(file).args([case, "256"]);
+        let stats = folder.path().join("stats.json");
+        let output = preloaded(&mut command, &stats);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "wrong 0, within\n",
+            "{case}: {said}"
+        );
+        let report = &reports(&stats)[0];
+        assert!(
+            report["kept_mappings"].as_u64().unwrap() > 0,
+            "{case}: {report}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_kept_is_said_once_with_its_reason() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new("python3");
+    let text = "import mmap,sys\nf=open(sys.argv[1],'r+b')\n\
+                for n in range(3): mmap.mmap(f.fileno(),0)[0]\n";
+    // Where python3 is a script, that would report, too.
+    command.env("MEMTIDE_PAGER_PID", "1");
+    let output = preloaded(command.args(["-c", text]).arg(&file), &stats);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = format!(
+        "memtide-pager: {}: left to the kernel: mapped for more than reading\n",
+        file.display()
+    );
+    assert_eq!(said, line);
+    let report = &reports(&stats)[0];
+    assert_eq!(report["left_out"], 3, "{report}");
+    assert_eq!(
+        report["left_out_because"][0],
+        "mapped for more than reading"
+    );
+    // Nothing matched at all: said without being asked.
+    let output = Command::new(program("raw"))
+        .arg(&file)
+        .env("LD_PRELOAD", library())
+        .env("MEMTIDE_PAGER_FILES", "*.nothing")
+        .env("MEMTIDE_PAGER_BUDGET", BUDGET)
+        .output();
+    assert_eq!(
+        String::from_utf8_lossy(&output.unwrap().stderr),
+        "memtide-pager: raw: no mapping was kept: no file that it mapped matches --files\n"
+    );
 }
 
 /// Drops the file from memory, as far as the kernel lets us.

@@ -86,6 +86,7 @@ pub struct Builder {
     pub(crate) read_ahead: ReadAhead,
     pub(crate) nice: Option<i32>,
     pub(crate) explain_faults: bool,
+    pub(crate) tell: Option<fn(&str)>,
 }
 
 impl Builder {
@@ -164,6 +165,14 @@ impl Builder {
         self
     }
 
+    /// Who is told, from the evictor's thread and once, that the budget was overrun by
+    /// more than a tenth for a second. Default nobody; [`State`](crate::State) says it
+    /// too.
+    pub fn tell(mut self, tell: fn(&str)) -> Builder {
+        self.tell = Some(tell);
+        self
+    }
+
     /// Checks the settings, looks what the kernel grants, and starts the
     /// evictor thread.
     ///
@@ -231,6 +240,7 @@ impl Builder {
             read_ahead: self.read_ahead,
             nice,
             explain_faults: self.explain_faults,
+            tell: self.tell,
         })
     }
 }
@@ -248,6 +258,7 @@ pub(crate) struct Settings {
     pub read_ahead: ReadAhead,
     pub nice: i32,
     pub explain_faults: bool,
+    pub tell: Option<fn(&str)>,
 }
 
 impl Settings {

@@ -4,7 +4,7 @@ use crate::adopt::Layout;
 use crate::bell::Bell;
 use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
-use crate::file_mode::{Explained, FileMode, Opening};
+use crate::file_mode::{Explained, FileMode, Gone, Opening};
 use crate::kernel::{Kernel, Linux, Range};
 use crate::region::{Adopted, Held, Region};
 use crate::source::Source;
@@ -325,7 +325,30 @@ impl Pager {
             start: address,
             bytes,
         };
-        self.shared.core.at_home() && self.shared.core.file.forget(range, None)
+        let core = &self.shared.core;
+        core.at_home() && core.file.cut(range, None, Gone::HandedOver)
+    }
+
+    /// [`Pager::forget`] for pages that the caller unmaps now. What the page cache
+    /// has of them is there through the program's reading of the mapping: it goes on
+    /// counting, and is dropped in its turn.
+    pub fn forget_unmapped(&self, address: usize, bytes: usize) -> bool {
+        let range = Range {
+            start: address,
+            bytes,
+        };
+        let core = &self.shared.core;
+        core.at_home() && core.file.cut(range, None, Gone::Unmapped)
+    }
+
+    /// Has bytes of adopted mappings read in ahead of use, wherever they are adopted;
+    /// returns at once. No more is read than half the budget, and no more than is free.
+    pub fn read_ahead(&self, address: usize, bytes: usize) {
+        let core = &self.shared.core;
+        if core.usable().is_ok() {
+            core.file
+                .read_ahead_at(address..address.saturating_add(bytes));
+        }
     }
 
     /// What it did so far.
@@ -337,7 +360,8 @@ impl Pager {
     pub fn state(&self) -> State {
         let core = &self.shared.core;
         let priority = lock(&core.priority).clone();
-        let memory = core.memory.clone();
+        let overrun = core.file.budget_means();
+        let memory = overrun.unwrap_or_else(|| core.memory.clone());
         match &core.strict {
             None => State {
                 unmap: core.file.unmap_means(),

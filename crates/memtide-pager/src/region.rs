@@ -1,6 +1,7 @@
 //! Data that a pager serves.
 
 use crate::error::Error;
+use crate::file_mode::Gone;
 use crate::kernel::Range;
 use crate::pager::Shared;
 use crate::strict;
@@ -186,7 +187,7 @@ impl Drop for Region {
                 number, explained, ..
             } => {
                 *explained = None;
-                core.file.remove(*number);
+                core.file.remove(*number, Gone::Unmapped);
             }
             Held::Strict(open) => {
                 open.registration = None;
@@ -235,8 +236,8 @@ impl Adopted {
         }
     }
 
-    /// Takes part of the mapping out of the pager's care, for good. Whole
-    /// granules that the range touches; the rest goes on.
+    /// Takes part of the mapping out of the pager's care, for good: whole pages that
+    /// the range touches. The rest goes on.
     pub fn exclude(&self, address: usize, bytes: usize) {
         let core = &self.shared.core;
         if core.at_home() {
@@ -244,7 +245,7 @@ impl Adopted {
                 start: address,
                 bytes,
             };
-            core.file.forget(range, Some(self.number));
+            core.file.cut(range, Some(self.number), Gone::HandedOver);
         }
     }
 
@@ -276,7 +277,7 @@ impl Drop for Adopted {
     fn drop(&mut self) {
         self.shared.regions.fetch_sub(1, SeqCst);
         if self.shared.core.at_home() {
-            self.shared.core.file.remove(self.number);
+            self.shared.core.file.remove(self.number, Gone::HandedOver);
         }
     }
 }

@@ -310,7 +310,10 @@ fn a_program_gets_the_same_result_in_a_quarter_of_the_memory() {
         .output()
         .unwrap();
     let line = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(line, "memtide-pager: true: no mapping was kept\n");
+    assert_eq!(
+        line,
+        "memtide-pager: true: no mapping was kept: no file that it mapped matches --files\n"
+    );
     let output = memtide(&options)
         .args(["--plain"])
         .arg(&program)

@@ -22,14 +22,14 @@ fn granule(index: u32) -> Granule {
 }
 
 impl Cache {
-    fn new(granules: usize, capacity: u64, keep_main: bool, second_chance: bool) -> Cache {
+    fn new(capacity: u64, keep_main: bool, second_chance: bool) -> Cache {
         let config = Config {
             capacity_pages: capacity,
             keep_main,
             second_chance,
         };
         let mut eviction = Eviction::new(config);
-        assert_eq!(eviction.add_region(granules), 0);
+        assert_eq!(eviction.add_region(), 0);
         Cache {
             eviction,
             config,
@@ -112,15 +112,15 @@ fn a_prefix_stays_where_everything_is_used_in_turn() {
     // 4,000 granules, room for 1,000: main holds 875, so at best 875 / 4,000 = 22 %
     // of the uses are hits; in order of arrival none is.
     for second_chance in [true, false] {
-        let mut cache = Cache::new(4000, 1000, true, second_chance);
+        let mut cache = Cache::new(1000, true, second_chance);
         cache.hit_ratio(sweeps(4000, 2));
         let kept = cache.hit_ratio(sweeps(4000, 4));
         assert!(kept > 0.19, "second chance {second_chance}: {kept:.3}");
     }
-    let mut fifo = Cache::new(4000, 1000, false, true);
+    let mut fifo = Cache::new(1000, false, true);
     assert!(fifo.hit_ratio(sweeps(4000, 4)) < 0.01);
     // Three quarters resident: 0.875 * 0.75 = 66 %.
-    let mut cache = Cache::new(4000, 3000, true, true);
+    let mut cache = Cache::new(3000, true, true);
     cache.hit_ratio(sweeps(4000, 2));
     let kept = cache.hit_ratio(sweeps(4000, 4));
     assert!(kept > 0.6, "{kept:.3}");
@@ -131,7 +131,7 @@ fn a_hot_set_stays_and_a_scan_does_not_take_its_place() {
     // 98 % of the uses to 500 of 4,000 granules, room for 1,000. At best
     // 0.98 + 0.02 * (1,000 - 500) / 3,500 = 98.3 %.
     for second_chance in [true, false] {
-        let mut cache = Cache::new(4000, 1000, true, second_chance);
+        let mut cache = Cache::new(1000, true, second_chance);
         let mut number = numbers(1);
         let mut hot = move |_| match number(100) < 98 {
             true => number(500) as u32,
@@ -151,7 +151,7 @@ fn a_hot_set_stays_and_a_scan_does_not_take_its_place() {
 #[test]
 fn a_set_that_is_used_no_more_is_replaced() {
     for second_chance in [true, false] {
-        let mut cache = Cache::new(4000, 1000, true, second_chance);
+        let mut cache = Cache::new(1000, true, second_chance);
         let mut number = numbers(2);
         cache.hit_ratio((0..50_000).map(|_| number(800) as u32));
         let mut later = (0..400_000).map(|_| 2000 + number(800) as u32);
@@ -165,7 +165,7 @@ fn a_set_that_is_used_no_more_is_replaced() {
 fn uniform_use_hits_as_often_as_memory_holds() {
     // 1,000 of 4,000: a quarter, whatever is kept.
     for second_chance in [true, false] {
-        let mut cache = Cache::new(4000, 1000, true, second_chance);
+        let mut cache = Cache::new(1000, true, second_chance);
         let mut number = numbers(3);
         let ratio = cache.hit_ratio((0..100_000).map(|_| number(4000) as u32));
         assert!((0.22..0.28).contains(&ratio), "{second_chance}: {ratio:.3}");
@@ -182,7 +182,7 @@ fn random_events_keep_the_books() {
             second_chance: number(2) > 0,
         };
         let mut eviction = Eviction::new(config);
-        let mut regions = vec![eviction.add_region(64)];
+        let mut regions = vec![eviction.add_region()];
         let mut chosen = Vec::new();
         for _ in 0..400 {
             let region = regions[number(regions.len() as u64) as usize];
@@ -207,21 +207,22 @@ fn random_events_keep_the_books() {
                 _ if number(20) == 0 => {
                     eviction.remove_region(region);
                     chosen.retain(|g| g.region != region);
-                    let again = eviction.add_region(64);
+                    let again = eviction.add_region();
                     assert_eq!(again, region, "numbers are used again");
                 }
-                _ if regions.len() < 3 => regions.push(eviction.add_region(64)),
+                _ if regions.len() < 3 => regions.push(eviction.add_region()),
                 _ => {}
             }
             let of_main = |r: &&Record| matches!(r.place, Place::Main | Place::Probed);
-            let records = eviction.regions.iter().flatten().flatten();
+            let records = eviction.regions.iter().flatten().flat_map(Records::iter);
             let main: u64 = records.filter(of_main).map(|r| u64::from(r.pages)).sum();
             assert_eq!(main, eviction.main_pages);
             assert!(chosen.iter().all(|g| eviction.holds(*g)));
         }
         // Whatever is in memory can be chosen.
         eviction.choose(u64::MAX, usize::MAX, &mut chosen, |_| false);
-        let places = eviction.regions.iter().flatten().flatten().map(|r| r.place);
+        let records = eviction.regions.iter().flatten().flat_map(Records::iter);
+        let places = records.map(|r| r.place);
         assert!(
             places
                 .into_iter()

@@ -5,10 +5,12 @@
 
 use super::section::section;
 use super::{fork, home, state};
+use crate::reasons::Reason;
 use crate::report::Report;
 use crate::settings::Stats;
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs when the library is loaded, before the program's `main`.
@@ -18,27 +20,27 @@ static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
     section(|| {
-        let Some(settings) = state::settings() else {
+        if state::settings().is_none() {
             return;
-        };
+        }
         home::settle();
         fork::watch();
-        if settings.stats.is_some() {
-            crate::report::begin();
-            // SAFETY: a function that lives as long as this library.
-            unsafe { libc::atexit(at_end) };
-        }
+        crate::report::begin();
+        // SAFETY: a function that lives as long as this library.
+        unsafe { libc::atexit(at_end) };
     });
 }
 
 extern "C" fn at_end() {
     section(|| {
-        let stats = state::settings()?.stats.as_ref()?;
+        let settings = state::settings()?;
         let report = Report::now(state::lock()?.pager_now())?;
-        match stats {
-            Stats::Stderr => say(&report.sentence()),
-            Stats::StderrJson => put(report.json().as_bytes()),
-            Stats::File(path) => {
+        match &settings.stats {
+            None if report.nothing_matched() && !had_children() => say(&report.sentence()),
+            None => {}
+            Some(Stats::Stderr) => say(&report.sentence()),
+            Some(Stats::StderrJson) => put(report.json().as_bytes()),
+            Some(Stats::File(path)) => {
                 let added = File::options()
                     .append(true)
                     .create(true)
@@ -51,6 +53,29 @@ extern "C" fn at_end() {
         }
         Some(())
     });
+}
+
+/// Whether the process waited for children, which may have mapped what it did not.
+fn had_children() -> bool {
+    // SAFETY: the kernel fills the struct, for which all zeros are a value.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    usage.ru_minflt > 0
+}
+
+/// Says, for the first time in this process, why a mapping of `file` is not kept.
+pub fn left_out(file: &Path, reason: Reason) {
+    // The pager's own reason is said where it refuses.
+    if reason.meet() && reason != Reason::Pager {
+        say(&format!(
+            "{}: left to the kernel: {}",
+            file.display(),
+            reason.words()
+        ));
+    }
 }
 
 /// One line on standard error.

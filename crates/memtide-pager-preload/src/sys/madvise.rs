@@ -1,5 +1,5 @@
-//! `madvise` and `posix_madvise`: advice to read everything in is answered and
-//! not done.
+//! `madvise` and `posix_madvise`: advice to read everything in is answered at once,
+//! and the pager reads as much of it as the budget has room for.
 
 use super::pages;
 use super::section::{errno, kept, section, set_errno};
@@ -21,6 +21,7 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
             Advised::Kernel => {}
             Advised::Nothing => {
                 count(&TALLY.not_read_in);
+                state::read_ahead(&range);
                 return around_kept(&range, advice);
             }
             Advised::HandOver => {

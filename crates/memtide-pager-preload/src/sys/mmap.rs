@@ -5,6 +5,7 @@ use super::section::section;
 use super::state::{self, Then};
 use super::{home, pages, section};
 use crate::decide;
+use crate::reasons::Reason;
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_void, off_t, size_t};
 use std::os::fd::AsRawFd;
@@ -43,6 +44,8 @@ pub unsafe extern "C" fn mmap(
         if let Some(Some(at)) = made {
             return at;
         }
+    } else if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 && state::is_on() && home::here() {
+        state::left_out_if_wanted(fd);
     }
     // SAFETY: the caller's promise, passed on.
     unsafe { raw_mmap(address, length, prot, flags, fd, offset) }
@@ -104,14 +107,17 @@ unsafe fn make(
     // SAFETY: the caller's promise; another descriptor of the same file.
     let at = unsafe { raw_mmap(address, length, libc::PROT_READ, shared, ours, offset) };
     if at == libc::MAP_FAILED {
-        // Some files cannot be mapped shared; and the errors are the program's.
-        count(&TALLY.left_out);
+        // Some files cannot be mapped shared; and other errors are the program's.
+        if private && section::errno() == libc::ENODEV {
+            state::left_out(fd, Reason::Shared);
+        }
         return None;
     }
     let range = pages(at as usize, length)?;
     if state::keep(range, offset as u64, private, &held) {
         if flags & libc::MAP_POPULATE != 0 {
             count(&TALLY.not_read_in);
+            state::read_ahead_now(at as usize, length);
         }
         return Some(at);
     }

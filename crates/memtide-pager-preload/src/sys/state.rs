@@ -22,6 +22,7 @@ use super::{exit, fork, home};
 use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
+use crate::reasons::{self, Reason};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
 use memtide_pager::{Adopted, Pager, Unmapping};
@@ -208,9 +209,41 @@ pub fn wanted(fd: RawFd, private: bool) -> Option<Arc<Held>> {
     }
     let held = Held::new(fd, private);
     if held.is_none() {
-        count(&TALLY.left_out);
+        left_out(fd, Reason::File);
     }
     held.map(Arc::new)
+}
+
+/// Notes that a mapping of the file behind `fd` is not kept.
+pub fn left_out(fd: RawFd, reason: Reason) {
+    count(&TALLY.left_out);
+    exit::left_out(&path(fd).unwrap_or_default(), reason);
+}
+
+/// The same for one of a kind that is never kept, if its file is wanted.
+pub fn left_out_if_wanted(fd: RawFd) {
+    section(|| {
+        let file = path(fd)?;
+        if settings()?.wants(&file) {
+            count(&TALLY.left_out);
+            exit::left_out(&file, Reason::Kind);
+        }
+        Some(())
+    });
+}
+
+/// Has kept pages in `range` read in ahead of use, within the budget.
+pub fn read_ahead(range: &Range<usize>) {
+    section(|| read_ahead_now(range.start, range.len()));
+}
+
+/// The same inside of a [`section`].
+pub fn read_ahead_now(start: usize, bytes: usize) {
+    if let Some(inner) = lock()
+        && let Some(pager) = inner.pager_now()
+    {
+        pager.read_ahead(start, bytes);
+    }
 }
 
 /// Keeps a shared mapping that was just made. `false` if it cannot be.
@@ -223,13 +256,20 @@ pub fn keep(range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) -
         advice: Lasting::default(),
         file: held.clone(),
     };
-    let kept = lock().is_some_and(|mut inner| inner.adopt_only(piece));
-    match kept {
-        true => {
-            count(&TALLY.kept);
-            add(&TALLY.kept_bytes, bytes);
-        }
-        false => count(&TALLY.left_out),
+    let mut inner = lock();
+    let full = inner
+        .as_ref()
+        .is_some_and(|inner| inner.pieces.all().len() >= MOST);
+    let kept = inner.as_mut().is_some_and(|inner| inner.adopt_only(piece));
+    if kept {
+        count(&TALLY.kept);
+        add(&TALLY.kept_bytes, bytes);
+    } else if let Some(fd) = held.fd() {
+        let reason = match full {
+            true => Reason::Many,
+            false => Reason::Pager,
+        };
+        left_out(fd.as_raw_fd(), reason);
     }
     kept
 }
@@ -240,7 +280,11 @@ impl Inner {
         let cut = self.pieces.cut(range);
         if let Some(pager) = &self.pager {
             for piece in &cut {
-                pager.forget(piece.range.start, piece.range.len());
+                let (start, bytes) = (piece.range.start, piece.range.len());
+                match then {
+                    Then::Stays => pager.forget(start, bytes),
+                    Then::Goes => pager.forget_unmapped(start, bytes),
+                };
             }
         }
         self.publish();
@@ -331,6 +375,7 @@ impl Inner {
             let started = Pager::builder()
                 .budget(settings.budget_bytes)
                 .unmapping(unmapping)
+                .tell(exit::say)
                 .start();
             match started {
                 Ok(pager) => self.pager = Some(pager),
@@ -373,6 +418,7 @@ impl Inner {
     /// In a forked child: the parent's evictor is not here, its mappings are.
     pub fn after_fork(&mut self) {
         TALLY.reset();
+        reasons::reset();
         // Ending them would wait for a thread that stayed with the parent.
         std::mem::forget(self.pager.take());
         let everything = self.everything();

@@ -7,7 +7,7 @@
 //! reads. What the pager itself read in says nothing about the reader, so a
 //! stream goes on only when the reader was seen in the second half of it.
 
-use super::{FileMode, Inner};
+use super::{FileMode, FileRegion, Inner};
 use crate::bell::Bell;
 use crate::sys::known_file::KnownFile;
 use crate::unmap::lock;
@@ -98,7 +98,8 @@ impl Streams {
 /// What is to be read in.
 #[derive(Debug)]
 pub(crate) struct Request {
-    region: u32,
+    /// Who asked for it, if not the pager itself.
+    care: Option<u32>,
     file: KnownFile,
     offset: u64,
     bytes: u64,
@@ -127,8 +128,8 @@ impl Wanted {
         lock(&self.queue).pop_front()
     }
 
-    pub fn forget(&self, region: u32) {
-        lock(&self.queue).retain(|request| request.region != region);
+    pub fn forget(&self, care: u32) {
+        lock(&self.queue).retain(|request| request.care != Some(care));
     }
 }
 
@@ -154,7 +155,7 @@ impl FileMode {
             let Some(region) = inner.regions[number].as_mut() else {
                 continue;
             };
-            let granules = region.excluded.len() as u32;
+            let granules = self.granules_in(region);
             let mut streams = std::mem::take(&mut region.streams);
             let regions = &inner.regions;
             let wanted = streams.go_on(granules, ahead, |index| {
@@ -177,12 +178,19 @@ impl FileMode {
         (bytes / self.settings.granule_bytes as u64) as u32
     }
 
+    /// Granules of a file that somebody maps, counted from its begin.
+    fn granules_in(&self, region: &FileRegion) -> u32 {
+        let last = region.views.iter().map(|view| view.end_offset()).max();
+        let last = last.unwrap_or(0).min(region.seen_bytes);
+        last.div_ceil(self.settings.granule_bytes as u64) as u32
+    }
+
     /// Has granules read in, but for those at the begin that are in memory.
     fn want(&self, inner: &Inner, number: usize, mut wanted: Range<u32>) {
         let Some(region) = inner.regions[number].as_ref() else {
             return;
         };
-        wanted.end = wanted.end.min(region.excluded.len() as u32);
+        wanted.end = wanted.end.min(self.granules_in(region));
         let holds = |index: u32| {
             let region = number as u32;
             inner.eviction.holds(Granule { region, index })
@@ -199,27 +207,60 @@ impl FileMode {
         };
         let granule_bytes = self.settings.granule_bytes as u64;
         self.wanted.push(Request {
-            region: number as u32,
+            care: None,
             file,
-            offset: region.offset + u64::from(wanted.start) * granule_bytes,
+            offset: u64::from(wanted.start) * granule_bytes,
             bytes: wanted.len() as u64 * granule_bytes,
         });
+    }
+
+    /// Asks for what lies at addresses that are in the pager's care. No more is asked
+    /// for than half the budget.
+    pub fn read_ahead_at(&self, range: Range<usize>) {
+        let inner = lock(&self.inner);
+        let mut left = self.settings.budget_bytes / 2;
+        for region in inner.regions.iter().flatten() {
+            for view in &region.views {
+                let (start, end) = (view.range.start, view.range.end());
+                let (from, to) = (start.max(range.start), end.min(range.end));
+                let offset = view.offset + from.saturating_sub(start) as u64;
+                let bytes = (to.saturating_sub(from) as u64)
+                    .min(region.seen_bytes.saturating_sub(offset))
+                    .min(left);
+                if bytes == 0 {
+                    continue;
+                }
+                left -= bytes;
+                match region.file.try_clone() {
+                    Ok(file) => self.wanted.push(Request {
+                        care: Some(view.care),
+                        file,
+                        offset,
+                        bytes,
+                    }),
+                    Err(_) => self.counters.failed_calls.add(1),
+                }
+            }
+        }
     }
 
     /// Asks for part of a region.
     pub fn read_ahead(&self, number: u32, offset: u64, bytes: u64) {
         let inner = lock(&self.inner);
-        let Some(region) = inner.regions[number as usize].as_ref() else {
+        let Some(care) = inner.cares[number as usize] else {
+            return;
+        };
+        let Some(region) = inner.regions[care.region].as_ref() else {
             return;
         };
         let bytes = bytes
-            .min((region.range.bytes as u64).saturating_sub(offset))
+            .min(care.bytes.saturating_sub(offset))
             .min(self.settings.budget_bytes / 2);
         match region.file.try_clone() {
             Ok(file) if bytes > 0 => self.wanted.push(Request {
-                region: number,
+                care: Some(number),
                 file,
-                offset: region.offset + offset,
+                offset: care.offset + offset,
                 bytes,
             }),
             Ok(_) => {}
@@ -231,7 +272,9 @@ impl FileMode {
     /// nobody waiting for long.
     pub fn serve(&self, request: Request, stopped: impl Fn() -> bool) {
         let (mut offset, end) = (request.offset, request.offset + request.bytes);
-        while offset < end && !stopped() {
+        // Ahead of use is ahead of need: it may fill what is free, and no more.
+        let room = || self.settings.budget_bytes - self.settings.budget_bytes / 16;
+        while offset < end && !stopped() && self.counters.resident_bytes.get() + PIECE <= room() {
             let bytes = PIECE.min(end - offset);
             let before = self
                 .kernel

@@ -6,14 +6,13 @@
 //! not touched again is dropped. Above the budget a batch is unmapped and dropped at
 //! once, and is smaller, so that readers have no time to touch it again.
 
-use super::{FileMode, FileRegion, Inner, Sight};
+use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
 use crate::builder::Unmapping;
 use crate::kernel::Range;
-use crate::unmap::Ranges;
 use memtide_core::eviction::Granule;
 use memtide_core::lazy_flush::{Due, Stamp};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Batches that one round takes, at most.
 const STEPS_A_ROUND: usize = 64;
@@ -52,6 +51,7 @@ impl FileMode {
         // What was counted, or seen where nothing counts: the closer look takes its
         // time to get round.
         let (left, seen) = (inner.resident_pages, inner.eviction.filled_pages());
+        self.follow_growth(inner);
         self.look(inner);
         self.follow_streams(inner);
         let counted = inner.resident_pages.saturating_sub(left);
@@ -65,6 +65,12 @@ impl FileMode {
             .raise_to(inner.resident_pages * self.page_bytes as u64);
         if inner.resident_pages > budget {
             self.counters.budget_overruns.add(1);
+        }
+        if inner
+            .overrun
+            .note(inner.resident_pages, budget, Instant::now())
+        {
+            self.say_overrun(inner.resident_pages);
         }
         let mut stuck = false;
         for _ in 0..STEPS_A_ROUND {
@@ -86,6 +92,7 @@ impl FileMode {
         self.counters
             .resident_bytes
             .set(inner.resident_pages * self.page_bytes as u64);
+        self.forget_empty_orphans(inner);
         let within = inner.resident_pages <= budget;
         // Pages come in bursts: what came fast a moment ago will again.
         let pace = filled as f64 / last_wait.as_secs_f64().max(SHORTEST.as_secs_f64());
@@ -164,12 +171,10 @@ impl FileMode {
         self.complete_folios(inner, &mut chosen);
         for granule in chosen {
             let pages = u64::from(inner.eviction.pages(granule));
-            let Some(span) = self.span_of(&inner.regions, granule) else {
-                continue;
-            };
             self.counters.evicted_pages.add(pages);
             // Nothing pauses deferring here, so it is never refused.
-            let stamp = inner.flush.defer(Ranges(vec![span])).unwrap_or(Stamp::NONE);
+            let deferred = inner.flush.defer(Granules(vec![granule]));
+            let stamp = deferred.unwrap_or(Stamp::NONE);
             inner.pending.push((granule, stamp));
         }
     }
@@ -177,19 +182,16 @@ impl FileMode {
     /// A folio leaves memory as a whole: with a granule of a block that has larger
     /// folios, everything of the block is chosen.
     fn complete_folios(&self, inner: &mut Inner, chosen: &mut Vec<Granule>) {
-        let per_block = (self.block_bytes() / self.settings.granule_bytes) as u32;
         for at in 0..chosen.len() {
             let Granule { region, index } = chosen[at];
             let Some(of) = &inner.regions[region as usize] else {
                 continue;
             };
             let block = self.block_of(index);
-            if !of.large[block] {
+            if !of.blocks[block].large {
                 continue;
             }
-            let first = block as u32 * per_block;
-            let last = (first + per_block).min(of.excluded.len() as u32);
-            for index in first..last {
+            for index in self.granules_of(block) {
                 let granule = Granule { region, index };
                 if inner.eviction.choose_this(granule) {
                     chosen.push(granule);
@@ -212,19 +214,21 @@ impl FileMode {
         let mut probed_pages = 0;
         for granule in &probes {
             probed_pages += u64::from(inner.eviction.pages(*granule));
-            if let Some(span) = self.span_of(&inner.regions, *granule) {
-                let _ = inner.flush.defer(Ranges(vec![span]));
-            }
+            let _ = inner.flush.defer(Granules(vec![*granule]));
         }
         self.counters.probed_pages.add(probed_pages);
-        let mut refused = Vec::new();
+        let (mut refused, mut gone) = (Vec::new(), Vec::new());
         let regions = &inner.regions;
-        let flush = |mut ranges: Ranges| refused = self.unmap(regions, &mut ranges.0);
+        let flush = |granules: Granules| {
+            let spans = granules.0.iter().flat_map(|g| self.spans_of(regions, *g));
+            refused = self.unmap(regions, spans.collect(), &mut gone);
+        };
         inner.flush.take(stamp, flush);
         let mut unmapped_pages = probed_pages;
         for (granule, stamp) in std::mem::take(&mut inner.pending) {
-            let span = self.span_of(&inner.regions, granule);
-            if span.is_none_or(|span| refused.contains(&span)) {
+            let mut spans = self.spans_of(&inner.regions, granule);
+            if spans.any(|span| refused.contains(&span)) {
+                drop(spans);
                 self.stuck(inner, granule);
                 continue;
             }
@@ -232,11 +236,24 @@ impl FileMode {
             inner.unmapped.push_back((granule, stamp));
         }
         self.counters.zapped_pages.add(unmapped_pages);
+        // A call that nobody saw took them away.
+        for range in gone {
+            self.cut_in(inner, range, None, Gone::Unmapped);
+        }
     }
 
-    fn unmap(&self, regions: &[Option<FileRegion>], ranges: &mut Vec<Range>) -> Vec<Range> {
+    /// Unmaps what is still ours. Returns what was not unmapped, and adds to `gone`
+    /// what is another's by now.
+    fn unmap(
+        &self,
+        regions: &[Option<FileRegion>],
+        mut ranges: Vec<Range>,
+        gone: &mut Vec<Range>,
+    ) -> Vec<Range> {
         let counters = &self.counters;
-        let strangers = self.take_strangers(regions, ranges);
+        let mut strangers = Vec::new();
+        self.take_strangers(regions, &mut ranges, &mut strangers, gone);
+        let ranges = &mut ranges[..];
         let mut refused = match self.settings.unmapping {
             Unmapping::Lazy => {
                 let widen = |range| self.widened(regions, range);
@@ -291,7 +308,8 @@ impl FileMode {
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
             if let Some(region) = inner.regions[granule.region as usize].as_mut() {
                 // A block that was emptied comes back in smaller folios.
-                region.large[block] = held || (region.large[block] && region.blocks[block] > 0);
+                let block = &mut region.blocks[block];
+                block.large = held || (block.large && block.known > 0);
             }
             if held {
                 self.stuck(inner, *granule);
@@ -311,7 +329,7 @@ impl FileMode {
             return true;
         };
         let granule_bytes = self.settings.granule_bytes as u64;
-        let offset = region.offset + u64::from(first.index) * granule_bytes;
+        let offset = u64::from(first.index) * granule_bytes;
         let bytes = u64::from(last.index + 1 - first.index) * granule_bytes;
         if self
             .kernel

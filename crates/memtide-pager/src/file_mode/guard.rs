@@ -7,71 +7,70 @@
 //! What is not the region's file any more is left alone. Between the question and
 //! the unmapping lie some microseconds that stay uncovered.
 
-use super::{FileMode, FileRegion};
+use super::{FileMode, FileRegion, View};
 use crate::kernel::Range;
+use crate::sys::Errno;
 use crate::sys::vma::Vma;
 use crate::unmap::FALLBACK_BYTES;
 
+/// What the kernel says about a range that we take for ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Us,
+    /// Something else is there, or nothing.
+    Another,
+    /// It does not say.
+    Unknown,
+}
+
 impl FileMode {
-    /// Takes out of `ranges` those that do not show their region's file, and
-    /// returns them.
+    /// Takes out of `ranges` those that do not show their region's file, into
+    /// `refused`; what somebody else put there is noted in `gone`, too.
     pub(super) fn take_strangers(
         &self,
         regions: &[Option<FileRegion>],
         ranges: &mut Vec<Range>,
-    ) -> Vec<Range> {
+        refused: &mut Vec<Range>,
+        gone: &mut Vec<Range>,
+    ) {
         ranges.sort_unstable_by_key(|range| range.start);
-        let mut strangers = Vec::new();
         let mut known: Option<Vma> = None;
         ranges.retain(|range| {
-            let fine = self.is_own(regions, *range, &mut known);
-            if !fine {
-                strangers.push(*range);
+            let owner = self.owner(regions, *range, &mut known);
+            if owner != Owner::Us {
+                refused.push(*range);
             }
-            fine
+            if owner == Owner::Another {
+                gone.push(*range);
+            }
+            owner == Owner::Us
         });
-        strangers
     }
 
     /// What may be unmapped together with `range`: the 2 MiB around it, as far as
     /// they are ours by our books and by the kernel's, who is asked at this moment.
     /// `None` if not even the range is.
     pub(super) fn widened(&self, regions: &[Option<FileRegion>], range: Range) -> Option<Range> {
-        let fits = |r: &&FileRegion| r.range.start <= range.start && range.end() <= r.range.end();
-        let region = regions.iter().flatten().find(fits)?;
-        let granule = self.settings.granule_bytes;
-        let index_of = |address: usize| (address - region.range.start) / granule;
+        let (_, view) = view_around(regions, range)?;
         let start = range.start / FALLBACK_BYTES * FALLBACK_BYTES;
         let end = range.end().next_multiple_of(FALLBACK_BYTES);
-        let lowest = index_of(start.max(region.range.start));
-        let highest = index_of(end.min(region.range.end()) - 1);
-        let (mut first, mut last) = (index_of(range.start), index_of(range.end() - 1));
-        while first > lowest && !region.excluded[first - 1] {
-            first -= 1;
-        }
-        while last < highest && !region.excluded[last + 1] {
-            last += 1;
-        }
-        let from = region.range.start + first * granule;
-        let to = (region.range.start + (last + 1) * granule).min(region.range.end());
+        let start = start.max(view.range.start);
         let wide = Range {
-            start: from,
-            bytes: to - from,
+            start,
+            bytes: end.min(view.range.end()) - start,
         };
-        let own = |range| self.is_own(regions, range, &mut None);
-        [wide, range].into_iter().find(|range| own(*range))
+        let ours = |range: &Range| self.owner(regions, *range, &mut None) == Owner::Us;
+        [wide, range].into_iter().find(ours)
     }
 
-    fn is_own(
+    fn owner(
         &self,
         regions: &[Option<FileRegion>],
         range: Range,
         known: &mut Option<Vma>,
-    ) -> bool {
-        let mut regions = regions.iter().flatten();
-        let fits = |r: &&FileRegion| r.range.start <= range.start && range.end() <= r.range.end();
-        let Some(region) = regions.find(fits) else {
-            return false;
+    ) -> Owner {
+        let Some((region, view)) = view_around(regions, range) else {
+            return Owner::Unknown;
         };
         let mut at = range.start;
         while at < range.end() {
@@ -79,19 +78,30 @@ impl FileMode {
                 Some(vma) => vma,
                 None => match self.kernel.vma(at) {
                     Ok(vma) => *known.insert(vma),
+                    Err(Errno::NOENT) => return Owner::Another,
                     Err(_) => {
                         self.counters.failed_calls.add(1);
-                        return false;
+                        return Owner::Unknown;
                     }
                 },
             };
             let shown = vma.offset + (at - vma.start) as u64;
-            let wanted = region.offset + (at - region.range.start) as u64;
+            let wanted = view.offset + (at - view.range.start) as u64;
             if vma.writable || vma.inode != region.facts.inode || shown != wanted {
-                return false;
+                return Owner::Another;
             }
             at = vma.end;
         }
-        true
+        Owner::Us
     }
+}
+
+/// The view that shows all of a range, and its file.
+fn view_around(regions: &[Option<FileRegion>], range: Range) -> Option<(&FileRegion, &View)> {
+    regions.iter().flatten().find_map(|region| {
+        let mut views = region.views.iter();
+        let around =
+            |view: &&View| view.range.start <= range.start && range.end() <= view.range.end();
+        views.find(around).map(|view| (region, view))
+    })
 }

@@ -53,7 +53,7 @@ impl FileMode {
                 break;
             };
             if let Some(region) = &mut inner.regions[number] {
-                region.is_warm[block] = false;
+                region.blocks[block].warm = false;
                 self.visit(inner, number, block, closer, &mut closely);
             }
         }
@@ -63,7 +63,7 @@ impl FileMode {
                 return;
             };
             let warm = inner.regions[number].as_ref();
-            if closer || warm.is_some_and(|region| !region.is_warm[block]) {
+            if closer || warm.is_some_and(|region| !region.blocks[block].warm) {
                 self.visit(inner, number, block, closer, &mut closely);
             }
         }
@@ -103,24 +103,25 @@ impl FileMode {
     }
 
     /// Counts a block's pages. Whether there are others than those that were seen.
-    fn count(&self, inner: &mut Inner, number: usize, block: usize) -> bool {
+    pub(super) fn count(&self, inner: &mut Inner, number: usize, block: usize) -> bool {
         let Some(region) = &mut inner.regions[number] else {
             return false;
         };
+        if !region.blocks[block].ours {
+            return false;
+        }
         if region.sight != Sight::CountedThenSeen {
             return true;
         }
-        let start = block * self.block_bytes();
-        let bytes = self.block_bytes().min(region.range.bytes - start) as u64;
-        let offset = region.offset + start as u64;
+        let offset = (block * self.block_bytes()) as u64;
+        let bytes = self.bytes_of(region, block) as u64;
         match self.kernel.count_cached(region.file.as_fd(), offset, bytes) {
-            // What is no longer ours is in the count, and not in what was seen.
-            Ok(_) if region.partly_excluded => true,
             Ok(count) => {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
-                let before = std::mem::replace(&mut region.counted[block], count);
+                let block = &mut region.blocks[block];
+                let before = std::mem::replace(&mut block.counted, count);
                 inner.resident_pages = inner.resident_pages + u64::from(count) - u64::from(before);
-                count != region.blocks[block]
+                count != block.known
             }
             Err(_) => {
                 self.counters.failed_calls.add(1);
@@ -149,21 +150,19 @@ impl FileMode {
         let Some(region) = &inner.regions[number] else {
             return;
         };
-        let start = block * self.block_bytes();
-        let bytes = self.block_bytes().min(region.range.bytes - start);
+        let bytes = self.bytes_of(region, block);
         let mut pages = vec![0u8; bytes / self.page_bytes];
-        let address = region.range.start + start;
-        let counted = (region.sight == Sight::CountedThenSeen && !region.partly_excluded)
-            .then(|| region.counted[block] as usize);
+        let counted =
+            (region.sight == Sight::CountedThenSeen).then(|| region.blocks[block].counted as usize);
         let seen = match region.sight {
-            Sight::Mapped => self.see_mapped(inner, number, block, address, &mut pages),
+            Sight::Mapped => self.see_mapped(inner, number, block, &mut pages),
             // The count says it all.
             _ if counted == Some(0) => true,
             _ if counted == Some(pages.len()) => {
                 pages.fill(1);
                 true
             }
-            _ => self.kernel.in_core(address, &mut pages).is_ok(),
+            _ => self.see_cached(region, block, &mut pages),
         };
         if !seen {
             // Unmapped behind our back, or a call that failed: known figures stay.
@@ -173,21 +172,65 @@ impl FileMode {
         self.note(inner, number, block, &pages);
     }
 
-    /// What is mapped, and what was unmapped by us and not yet dropped.
-    fn see_mapped(
-        &self,
-        inner: &Inner,
-        number: usize,
-        block: usize,
-        address: usize,
-        pages: &mut [u8],
-    ) -> bool {
-        let mut entries = vec![PagemapEntry::default(); pages.len()];
-        if self.kernel.mapped(address, &mut entries).is_err() {
-            return false;
+    /// What of a block is in the page cache: by its mapping if there is one of all of
+    /// it, or else granule by granule.
+    fn see_cached(&self, region: &FileRegion, block: usize, pages: &mut [u8]) -> bool {
+        let offset = (block * self.block_bytes()) as u64;
+        let bytes = pages.len() * self.page_bytes;
+        let parts = || {
+            let views = region.views.iter();
+            views.filter_map(|view| view.part(offset, bytes as u64).map(|part| (view, part)))
+        };
+        if let Some((_, whole)) = parts().find(|(_, part)| part.bytes == bytes) {
+            return self.kernel.in_core(whole.start, pages).is_ok();
         }
-        for (page, entry) in pages.iter_mut().zip(&entries) {
-            *page = u8::from(entry.present());
+        if region.sight == Sight::CountedThenSeen {
+            let granule_bytes = self.settings.granule_bytes;
+            let parts = pages.chunks_mut(granule_bytes / self.page_bytes);
+            return parts.enumerate().all(|(at, part)| {
+                let offset = offset + (at * granule_bytes) as u64;
+                let bytes = (part.len() * self.page_bytes) as u64;
+                let counted = self.kernel.count_cached(region.file.as_fd(), offset, bytes);
+                // Which pages does not matter, only how many.
+                let there = part.iter_mut().take(counted.unwrap_or(0) as usize);
+                there.for_each(|page| *page = 1);
+                counted.is_ok()
+            });
+        }
+        let mut seen = vec![0u8; pages.len()];
+        for (view, part) in parts() {
+            let at = (part.start - view.range.start) as u64 + view.offset - offset;
+            let from = at as usize / self.page_bytes;
+            let some = &mut seen[..part.bytes / self.page_bytes];
+            if self.kernel.in_core(part.start, some).is_err() {
+                return false;
+            }
+            let into = pages[from..].iter_mut().zip(&*some);
+            into.for_each(|(page, seen)| *page |= seen & 1);
+        }
+        true
+    }
+
+    /// What is mapped, and what was unmapped by us and not yet dropped.
+    fn see_mapped(&self, inner: &Inner, number: usize, block: usize, pages: &mut [u8]) -> bool {
+        let Some(region) = &inner.regions[number] else {
+            return false;
+        };
+        let offset = (block * self.block_bytes()) as u64;
+        let bytes = (pages.len() * self.page_bytes) as u64;
+        for view in &region.views {
+            let Some(part) = view.part(offset, bytes) else {
+                continue;
+            };
+            let at = (part.start - view.range.start) as u64 + view.offset - offset;
+            let from = at as usize / self.page_bytes;
+            let mut entries = vec![PagemapEntry::default(); part.bytes / self.page_bytes];
+            if self.kernel.mapped(part.start, &mut entries).is_err() {
+                return false;
+            }
+            for (page, entry) in pages[from..].iter_mut().zip(&entries) {
+                *page |= u8::from(entry.present());
+            }
         }
         let per_granule = self.settings.granule_bytes / self.page_bytes;
         let first = block * (self.block_bytes() / self.settings.granule_bytes);
@@ -221,10 +264,6 @@ impl FileMode {
                 region: number as u32,
                 index: (first + at) as u32,
             };
-            let region = regions[number].as_ref().expect("looked at");
-            if region.excluded[granule.index as usize] {
-                continue;
-            }
             let now = part.iter().filter(|page| *page & 1 == 1).count() as u32;
             sum += now;
             let before = eviction.pages(granule);
@@ -254,8 +293,9 @@ impl FileMode {
             }
         }
         let region = regions[number].as_mut().expect("looked at");
-        region.blocks[block] = sum;
-        let known = std::mem::replace(&mut region.counted[block], sum);
+        let block = &mut region.blocks[block];
+        block.known = sum;
+        let known = std::mem::replace(&mut block.counted, sum);
         inner.resident_pages = inner.resident_pages + u64::from(sum) - u64::from(known);
         if let Some(come) = come {
             self.note_stream(inner, number, come);
@@ -264,18 +304,17 @@ impl FileMode {
 
     /// Whether any page of a granule is mapped.
     pub(super) fn is_mapped(&self, regions: &[Option<FileRegion>], granule: Granule) -> bool {
-        let Some(span) = self.span_of(regions, granule) else {
-            return false;
-        };
-        let mut entries = vec![PagemapEntry::default(); span.bytes / self.page_bytes];
-        match self.kernel.mapped(span.start, &mut entries) {
-            Ok(()) => entries.iter().any(|entry| entry.present()),
-            // Not known: keep it.
-            Err(_) => {
-                self.counters.failed_calls.add(1);
-                true
+        self.spans_of(regions, granule).any(|span| {
+            let mut entries = vec![PagemapEntry::default(); span.bytes / self.page_bytes];
+            match self.kernel.mapped(span.start, &mut entries) {
+                Ok(()) => entries.iter().any(|entry| entry.present()),
+                // Not known: keep it.
+                Err(_) => {
+                    self.counters.failed_calls.add(1);
+                    true
+                }
             }
-        }
+        })
     }
 }
 
@@ -284,8 +323,11 @@ fn warm_up(inner: &mut Inner, number: usize, block: usize) {
     let Some(region) = &mut inner.regions[number] else {
         return;
     };
-    if region.is_warm.get(block) == Some(&false) {
-        region.is_warm[block] = true;
+    if let Some(block_of) = region.blocks.get_mut(block)
+        && block_of.ours
+        && !block_of.warm
+    {
+        block_of.warm = true;
         inner.warm.push_back((number, block));
     }
 }

@@ -15,6 +15,11 @@
 //! second chance until the next batch is due, and then the page cache drops them:
 //! no flush, for no entry is left.
 //!
+//! Everything is kept by *file*, at offsets in the file: a program maps one file as
+//! often as it likes, cuts pieces out, moves them and maps beyond the end, and its
+//! pages are in memory once. Where the file is mapped just now says a list of
+//! [`views`].
+//!
 //! What stays true whatever the pager does: the kernel frees no page that
 //! somebody maps, so a mistake here costs memory or time, never a wrong byte.
 //! Addresses are unmapped only under the lock, so whoever took a range out of the
@@ -25,9 +30,13 @@ mod evict;
 mod explain;
 mod guard;
 mod look;
+mod overrun;
+mod views;
 
 pub(crate) use evict::Round;
 pub(crate) use explain::Explained;
+pub(crate) use views::Gone;
+use views::View;
 
 use crate::builder::{Policy, Settings, Unmapping};
 use crate::error::Error;
@@ -35,9 +44,9 @@ use crate::kernel::{FileFacts, Kernel, Range};
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
 use crate::sys::known_file::KnownFile;
-use crate::unmap::{Ranges, Unmapper, lock};
+use crate::unmap::{Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
-use memtide_core::lazy_flush::{LazyFlush, Stamp};
+use memtide_core::lazy_flush::{LazyFlush, Pending, Stamp};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -55,6 +64,21 @@ enum Sight {
     Mapped,
 }
 
+/// Granules that wait for their unmapping. Where they are mapped is looked up when
+/// it is done: views come and go meanwhile.
+#[derive(Clone, Debug, Default)]
+struct Granules(Vec<Granule>);
+
+impl Pending for Granules {
+    fn fold(&mut self, mut other: Granules) {
+        self.0.append(&mut other.0);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// All file regions of a pager.
 #[derive(Debug)]
 pub(crate) struct FileMode {
@@ -69,10 +93,15 @@ pub(crate) struct FileMode {
 
 #[derive(Debug)]
 struct Inner {
-    /// By the number that [`Eviction::add_region`] gave.
+    /// Files, by the number that [`Eviction::add_region`] gave.
     regions: Vec<Option<FileRegion>>,
+    /// What was taken care of, by the number that it was given.
+    cares: Vec<Option<Care>>,
+    /// Files that nobody maps any more and of which something is still in memory,
+    /// the oldest first.
+    orphans: VecDeque<usize>,
     eviction: Eviction,
-    flush: LazyFlush<Ranges>,
+    flush: LazyFlush<Granules>,
     /// Chosen, still mapped.
     pending: Vec<(Granule, Stamp)>,
     /// Chosen, unmapped, in order.
@@ -86,45 +115,61 @@ struct Inner {
     rounds: u64,
     /// Pages a second that came into memory, of late.
     pace: f64,
+    overrun: overrun::Overrun,
 }
 
+/// A mapping that somebody put into the pager's care.
+#[derive(Clone, Copy, Debug)]
+struct Care {
+    region: usize,
+    /// Of its first byte in the file.
+    offset: u64,
+    bytes: u64,
+}
+
+/// A file.
 #[derive(Debug)]
 struct FileRegion {
     name: PathBuf,
     file: KnownFile,
-    range: Range,
-    /// Of the first byte in the file.
-    offset: u64,
     facts: FileFacts,
     sight: Sight,
-    /// Pages in memory by block, of which it is known where they are.
-    blocks: Vec<u32>,
-    /// Pages in memory by block, as last counted.
-    counted: Vec<u32>,
-    /// Blocks that are in [`Inner::warm`].
-    is_warm: Vec<bool>,
-    partly_excluded: bool,
-    /// Blocks in which a granule could not be dropped alone: it is part of a
-    /// larger folio.
-    large: Vec<bool>,
-    /// Granules that are no longer ours.
-    excluded: Vec<bool>,
+    views: Vec<View>,
+    /// From the file's first byte on.
+    blocks: Vec<Block>,
+    /// Bytes of the file that the blocks reach to.
+    seen_bytes: u64,
     trouble: Option<String>,
     streams: ahead::Streams,
 }
 
-impl FileRegion {
-    fn resident_pages(&self) -> u64 {
-        self.counted.iter().map(|pages| u64::from(*pages)).sum()
-    }
+/// A stretch of a file that is looked at together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Somebody maps it, or did and left it in memory: its pages are our business.
+    ours: bool,
+    /// Pages in memory of which it is known where they are.
+    known: u32,
+    /// Pages in memory as last counted.
+    counted: u32,
+    /// It is in [`Inner::warm`].
+    warm: bool,
+    /// A granule of it could not be dropped alone: it is part of a larger folio.
+    large: bool,
 }
 
 impl FileRegion {
+    fn resident_pages(&self) -> u64 {
+        let counted = self.blocks.iter().map(|block| u64::from(block.counted));
+        counted.sum()
+    }
+
     /// Takes pages out of a block's books; how many were counted.
     fn take_out(&mut self, block: usize, pages: u32) -> u64 {
-        self.blocks[block] = self.blocks[block].saturating_sub(pages);
-        let counted = self.counted[block].min(pages);
-        self.counted[block] -= counted;
+        let block = &mut self.blocks[block];
+        block.known = block.known.saturating_sub(pages);
+        let counted = block.counted.min(pages);
+        block.counted -= counted;
         u64::from(counted)
     }
 }
@@ -156,6 +201,8 @@ impl FileMode {
             page_bytes,
             inner: Mutex::new(Inner {
                 regions: Vec::new(),
+                cares: Vec::new(),
+                orphans: VecDeque::new(),
                 eviction: Eviction::new(config),
                 flush: LazyFlush::new(),
                 pending: Vec::new(),
@@ -166,6 +213,7 @@ impl FileMode {
                 sight: None,
                 rounds: 0,
                 pace: 0.0,
+                overrun: overrun::Overrun::default(),
             }),
             wanted: ahead::Wanted::default(),
             settings,
@@ -180,44 +228,78 @@ impl FileMode {
             range,
             offset,
         } = opening;
+        let wrong = |what| {
+            let path = name.clone();
+            move |errno| Error::File { path, what, errno }
+        };
         let facts = self
             .kernel
             .facts(file.as_fd())
-            .map_err(|errno| Error::File {
-                path: name.clone(),
-                what: "look at it",
-                errno,
-            })?;
-        let granules = range.bytes.div_ceil(self.settings.granule_bytes);
-        let (sight, means) = self.sight_of(&file, range, offset);
-        self.trim(&file, range, offset);
-        let mut inner = lock(&self.inner);
-        if inner.sight.as_ref().is_none_or(|before| before.best) {
-            inner.sight = Some(means);
+            .map_err(wrong("look at it"))?;
+        // Granules of a file are counted with 32 bits.
+        let last =
+            (offset + range.bytes as u64).min(facts.bytes) / self.settings.granule_bytes as u64;
+        if u32::try_from(last).is_err() {
+            return Err(wrong("keep so much of it; give a larger granule")(
+                crate::sys::Errno::FBIG,
+            ));
         }
-        let number = inner.eviction.add_region(granules);
-        let region = FileRegion {
-            blocks: vec![0; range.bytes.div_ceil(self.block_bytes())],
-            counted: vec![0; range.bytes.div_ceil(self.block_bytes())],
-            is_warm: vec![false; range.bytes.div_ceil(self.block_bytes())],
-            partly_excluded: false,
-            large: vec![false; range.bytes.div_ceil(self.block_bytes())],
-            excluded: vec![false; granules],
-            trouble: None,
-            streams: ahead::Streams::default(),
-            name,
-            file: KnownFile::new(file),
-            range,
-            offset,
-            facts,
-            sight,
+        let same = |region: &FileRegion| {
+            (region.facts.device, region.facts.inode) == (facts.device, facts.inode)
         };
-        let at = number as usize;
-        if inner.regions.len() <= at {
-            inner.regions.resize_with(at + 1, || None);
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
+        // What lay there before is there no more.
+        self.cut_in(inner, range, None, Gone::Unmapped);
+        let known = |region: &Option<FileRegion>| region.as_ref().is_some_and(same);
+        let known = inner.regions.iter().position(known);
+        let region = match known {
+            Some(at) => at,
+            None => {
+                let (sight, means) = self.sight_of(&file, range, offset);
+                self.trim(&file, range, offset);
+                if inner.sight.as_ref().is_none_or(|before| before.best) {
+                    inner.sight = Some(means);
+                }
+                let at = inner.eviction.add_region() as usize;
+                if inner.regions.len() <= at {
+                    inner.regions.resize_with(at + 1, || None);
+                }
+                inner.regions[at] = Some(FileRegion {
+                    name,
+                    file: KnownFile::new(file),
+                    facts,
+                    sight,
+                    views: Vec::new(),
+                    blocks: Vec::new(),
+                    seen_bytes: 0,
+                    trouble: None,
+                    streams: ahead::Streams::default(),
+                });
+                at
+            }
+        };
+        inner.orphans.retain(|orphan| *orphan != region);
+        let care = Care {
+            region,
+            offset,
+            bytes: range.bytes as u64,
+        };
+        let free = inner.cares.iter().position(Option::is_none);
+        let number = free.unwrap_or(inner.cares.len());
+        match free {
+            Some(at) => inner.cares[at] = Some(care),
+            None => inner.cares.push(Some(care)),
         }
-        inner.regions[at] = Some(region);
-        Ok(number)
+        if let Some(of) = inner.regions[region].as_mut() {
+            of.views.push(View {
+                care: number as u32,
+                range,
+                offset,
+            });
+            self.reach(of, facts.bytes);
+        }
+        Ok(number as u32)
     }
 
     /// A file that was written or read before may be in memory as a whole: what
@@ -236,84 +318,11 @@ impl FileMode {
         }
     }
 
-    /// Ends the care for a region: nothing of it is touched any more.
-    pub fn remove(&self, number: u32) {
-        let mut inner = lock(&self.inner);
-        let Some(region) = inner.regions[number as usize].take() else {
-            return;
-        };
-        inner.resident_pages -= region.resident_pages();
-        inner.warm.retain(|(of, _)| *of != number as usize);
-        inner.eviction.remove_region(number);
-        inner
-            .pending
-            .retain(|(granule, _)| granule.region != number);
-        inner
-            .unmapped
-            .retain(|(granule, _)| granule.region != number);
-        // Whoever ends the mapping flushes what was pending in it.
-        let range = region.range;
-        inner
-            .flush
-            .covered(|ranges| ranges.0.retain(|r| !overlap(r, &range)));
-        drop(inner);
-        self.wanted.forget(number);
-    }
-
-    /// Takes what lies in a range out of the pager's care; true if anything did.
-    /// `only` restricts it to one region.
-    pub fn forget(&self, range: Range, only: Option<u32>) -> bool {
-        let granule_bytes = self.settings.granule_bytes;
-        let mut guard = lock(&self.inner);
-        let inner = &mut *guard;
-        let mut found = false;
-        for (number, region) in inner.regions.iter_mut().enumerate() {
-            let number = number as u32;
-            let Some(region) = region else { continue };
-            if only.is_some_and(|only| only != number) || !overlap(&region.range, &range) {
-                continue;
-            }
-            found = true;
-            let start = range.start.max(region.range.start) - region.range.start;
-            let end = range.end().min(region.range.end()) - region.range.start;
-            for index in start / granule_bytes..end.div_ceil(granule_bytes) {
-                if std::mem::replace(&mut region.excluded[index], true) {
-                    continue;
-                }
-                let index = index as u32;
-                let granule = Granule {
-                    region: number,
-                    index,
-                };
-                let pages = inner.eviction.pages(granule);
-                let block = self.block_of(index);
-                inner.resident_pages -= region.take_out(block, pages);
-                region.partly_excluded = true;
-                inner.eviction.dropped(granule);
-            }
-        }
-        if found {
-            let regions = &inner.regions;
-            let gone = |granule: &Granule| {
-                let region = regions[granule.region as usize].as_ref();
-                region.is_none_or(|region| region.excluded[granule.index as usize])
-            };
-            inner.pending.retain(|(granule, _)| !gone(granule));
-            inner.unmapped.retain(|(granule, _)| !gone(granule));
-            // Who changes the mapping flushes what was pending in it.
-            let spans = inner.pending.iter().map(|(granule, _)| *granule);
-            let kept: Vec<Range> = spans.filter_map(|g| self.span_of(regions, g)).collect();
-            inner
-                .flush
-                .covered(|ranges| ranges.0.retain(|range| kept.contains(range)));
-        }
-        found
-    }
-
     /// Whether the file still is what was opened.
     pub fn check(&self, number: u32) -> Result<(), Error> {
         let inner = lock(&self.inner);
-        let Some(region) = inner.regions[number as usize].as_ref() else {
+        let care = inner.cares[number as usize];
+        let Some(region) = care.and_then(|care| inner.regions[care.region].as_ref()) else {
             return Ok(());
         };
         match self.changed(region) {
@@ -343,12 +352,42 @@ impl FileMode {
         let inner = lock(&self.inner);
         let of = |region: &FileRegion| RegionState {
             name: region.name.display().to_string(),
-            address: region.range.start,
-            bytes: region.range.bytes as u64,
+            address: region.views.first().map_or(0, |view| view.range.start),
+            bytes: region
+                .views
+                .iter()
+                .map(|view| view.range.bytes as u64)
+                .sum(),
             resident_bytes: region.resident_pages() * self.page_bytes as u64,
             trouble: region.trouble.clone(),
         };
         inner.regions.iter().flatten().map(of).collect()
+    }
+
+    /// Says that the budget is not kept, to whom it may concern.
+    fn say_overrun(&self, resident_pages: u64) {
+        if let Some(tell) = self.settings.tell {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            tell(&format!(
+                "the budget of {:.1} MiB is overrun by more than a tenth for a second: {:.1} MiB in \
+                 memory; the evictor gets too little processor time, or pages are locked or mapped \
+                 by others",
+                mib(self.settings.budget_bytes),
+                mib(resident_pages * self.page_bytes as u64),
+            ));
+        }
+    }
+
+    /// How the budget was kept, if it was overrun for too long.
+    pub fn budget_means(&self) -> Option<Means> {
+        let (longest, pages) = lock(&self.inner).overrun.worst()?;
+        let bytes = pages * self.page_bytes as u64;
+        let reason = format!(
+            "overrun by more than a tenth for {:.1} s at worst, {} MiB then",
+            longest.as_secs_f64(),
+            bytes >> 20
+        );
+        Some(Means::instead("the budget", reason))
     }
 
     pub fn unmap_means(&self) -> Means {
@@ -369,23 +408,4 @@ impl FileMode {
     fn block_of(&self, index: u32) -> usize {
         index as usize / (self.block_bytes() / self.settings.granule_bytes)
     }
-
-    /// Addresses of a granule.
-    fn span_of(&self, regions: &[Option<FileRegion>], granule: Granule) -> Option<Range> {
-        let region = regions.get(granule.region as usize)?.as_ref()?;
-        Some(self.span_in(region, granule.index))
-    }
-
-    fn span_in(&self, region: &FileRegion, index: u32) -> Range {
-        let granule_bytes = self.settings.granule_bytes;
-        let from = index as usize * granule_bytes;
-        Range {
-            start: region.range.start + from,
-            bytes: granule_bytes.min(region.range.bytes - from),
-        }
-    }
-}
-
-fn overlap(a: &Range, b: &Range) -> bool {
-    a.start < b.end() && b.start < a.end()
 }

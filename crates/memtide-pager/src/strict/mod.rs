@@ -197,8 +197,7 @@ impl StrictMode {
             },
         )?;
         let mut inner = lock(&self.inner);
-        let granules = bytes.div_ceil(self.settings.granule_bytes);
-        let number = inner.eviction.add_region(granules);
+        let number = inner.eviction.add_region();
         let region = Arc::new(StrictRegion::new(Parts {
             source,
             mapping,
