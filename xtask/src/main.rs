@@ -2,6 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
+mod book;
+mod dist;
 mod guest;
 mod lab;
 mod reproduction;
@@ -28,6 +30,10 @@ enum Chore {
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
+    /// Build the book, searched offline; needs mdbook
+    Book,
+    /// Build the static binary, packages, bill of materials, licences and checksums
+    Dist(dist::Arguments),
     /// Fetch QEMU, both kernels and the guest's programs (once; later runs do nothing)
     Fetch,
 }
@@ -39,6 +45,8 @@ fn main() {
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
+        Chore::Book => book::run(),
+        Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),
     };
     match result {
