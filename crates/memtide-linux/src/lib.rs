@@ -5,7 +5,9 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod files;
 pub mod fs;
+pub mod lent;
 pub mod live;
 pub mod measure;
 pub mod mover;

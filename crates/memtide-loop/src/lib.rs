@@ -7,4 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod options;
 pub mod search;
+pub mod world;
+
+pub use world::World;

@@ -4,9 +4,10 @@
 //! while it holds its own locks. If the answer took a lock whose holder may
 //! allocate, the two would wait for each other for ever. So readers take none:
 //! the table is an array of atomics under a sequence number that is odd while
-//! it is being written, and a reader that met a writer looks again. A writer
-//! changes a few words and calls nobody in between, so a reader waits at most
-//! for as long as that.
+//! it is being written, and a reader that met a writer is told so and may look
+//! again. A writer changes a few words and calls nobody in between, so looking
+//! again takes no longer than that, but in a process that was copied in the middle
+//! of a change, where the writer does not run: such a reader must not look again.
 //!
 //! Writers exclude each other by the lock around [`crate::sys::state`].
 
@@ -36,21 +37,17 @@ impl Ranges {
         }
     }
 
-    /// Whether any of `range` is kept.
-    pub fn overlap(&self, range: &Range<usize>) -> bool {
-        loop {
-            let before = self.sequence.load(Ordering::Acquire);
-            let used = self.used.load(Ordering::Relaxed).min(MOST);
-            let found = self.slots[..used].iter().any(|(start, end)| {
-                let (start, end) = (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
-                start < range.end && range.start < end
-            });
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
-                return found;
-            }
-            std::hint::spin_loop();
-        }
+    /// Whether any of `range` is kept; `None` while somebody writes.
+    pub fn overlap(&self, range: &Range<usize>) -> Option<bool> {
+        let before = self.sequence.load(Ordering::Acquire);
+        let used = self.used.load(Ordering::Relaxed).min(MOST);
+        let found = self.slots[..used].iter().any(|(start, end)| {
+            let (start, end) = (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
+            start < range.end && range.start < end
+        });
+        fence(Ordering::Acquire);
+        let whole = before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before;
+        whole.then_some(found)
     }
 
     /// Replaces the whole set. One caller at a time. `false` and no change if
@@ -81,7 +78,7 @@ mod tests {
     #[test]
     fn what_overlaps() {
         let ranges = Ranges::new();
-        assert!(!ranges.overlap(&(0..usize::MAX)));
+        assert_eq!(ranges.overlap(&(0..usize::MAX)), Some(false));
         assert!(ranges.set([0x1000..0x3000, 0x8000..0x9000].iter()));
         for (range, kept) in [
             (0..0x1000, false),
@@ -91,10 +88,10 @@ mod tests {
             (0x3000..0x8001, true),
             (0x9000..0xa000, false),
         ] {
-            assert_eq!(ranges.overlap(&range), kept, "{range:x?}");
+            assert_eq!(ranges.overlap(&range), Some(kept), "{range:x?}");
         }
         assert!(ranges.set(std::iter::once(&(0x5000..0x6000))));
-        assert!(!ranges.overlap(&(0x8000..0x9000)));
+        assert_eq!(ranges.overlap(&(0x8000..0x9000)), Some(false));
     }
 
     #[test]
@@ -103,8 +100,11 @@ mod tests {
         let many: Vec<_> = (1..=MOST + 1).map(|n| n * 10..n * 10 + 1).collect();
         assert!(ranges.set(many[..MOST].iter()));
         assert!(!ranges.set(many.iter()));
-        assert!(ranges.overlap(&(10..11)));
-        assert!(!ranges.overlap(&((MOST + 1) * 10..(MOST + 1) * 10 + 1)));
+        assert_eq!(ranges.overlap(&(10..11)), Some(true));
+        assert_eq!(
+            ranges.overlap(&((MOST + 1) * 10..(MOST + 1) * 10 + 1)),
+            Some(false)
+        );
     }
 
     /// A writer swaps two sets, both of which hold page 7. A reader that mixed
@@ -121,9 +121,18 @@ mod tests {
                 }
             });
             for _ in 0..20_000 {
-                assert!(ranges.overlap(&(7..8)));
-                assert!(!ranges.overlap(&(9..20)));
+                assert_ne!(ranges.overlap(&(7..8)), Some(false));
+                assert_ne!(ranges.overlap(&(9..20)), Some(true));
             }
         });
+    }
+
+    /// What a child sees that was copied in the middle of a change.
+    #[test]
+    fn a_change_that_never_ends_is_told() {
+        let ranges = Ranges::new();
+        assert!(ranges.set(std::iter::once(&(5..6))));
+        ranges.sequence.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(ranges.overlap(&(5..6)), None);
     }
 }

@@ -22,7 +22,7 @@ fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["sequences", "hammer", "refused", "raw"] {
+        for name in ["sequences", "hammer", "refused", "raw", "forks"] {
             let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
             let compiled = Command::new("cc")
                 .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
@@ -181,6 +181,36 @@ fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
         report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
         "{report}"
     );
+}
+
+fn forks(arguments: &[&str]) -> String {
+    let (folder, file) = data();
+    // Who waits for a lock takes no other signal.
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "120"]).arg(program("forks"));
+    command.arg(file).args(arguments);
+    // Only what maps something is to report.
+    command.env("MEMTIDE_PAGER_PID", "1");
+    text(&preloaded(&mut command, &folder.path().join("stats.json")))
+}
+
+#[test]
+fn copies_of_the_process_made_without_libc_wait_for_nobody() {
+    let copies = std::env::var("MEMTIDE_PRELOAD_COPIES").unwrap_or("2000".to_owned());
+    assert_eq!(forks(&["copies", &copies]), "stuck 0, wrong 0\n");
+}
+
+#[test]
+fn a_handler_of_others_may_unmap_kept_pages_while_the_process_forks() {
+    assert_eq!(forks(&["prepare"]), "forked: 0\n");
+}
+
+#[test]
+fn a_fork_with_a_thousand_kept_mappings_costs_no_listing_for_each() {
+    // Four times as many take four times as long. With a listing of all mappings for
+    // each it is 16 times; between the two lies 8.
+    let times: f64 = forks(&["many", "1000"]).trim().parse().unwrap();
+    assert!(times < 8.0, "{times} times as long for four times as many");
 }
 
 /// Drops the file from memory, as far as the kernel lets us.

@@ -6,38 +6,77 @@
 
 use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
-use memtide_linux::fs::Root;
-use memtide_linux::fs::proc::maps::{self, Mapping};
+use crate::sys::Errno;
+use crate::sys::vma::{Vma, among};
 use memtide_linux::sys::pagemap::PagemapEntry;
-use std::path::PathBuf;
 
-/// The file's path if all is well.
+/// What lies where: asked for each address, or, where the kernel answers no single
+/// question, read once for all that are judged together.
+pub(crate) struct Layout<'a> {
+    kernel: &'a dyn Kernel,
+    read: Option<Vec<Vma>>,
+}
+
+impl Layout<'_> {
+    pub fn of(kernel: &dyn Kernel) -> Layout<'_> {
+        Layout { kernel, read: None }
+    }
+
+    fn at(&mut self, address: usize) -> Result<Vma, Errno> {
+        if self.read.is_none() {
+            match self.kernel.query(address) {
+                Err(Errno::NOTTY) => self.read = Some(self.kernel.vmas()?),
+                other => return other,
+            }
+        }
+        among(self.read.as_deref().unwrap_or_default(), address)
+    }
+}
+
+/// The pages that `bytes` bytes at `address` take.
+pub(crate) fn pages(address: usize, bytes: usize, offset: u64) -> Result<Range, Error> {
+    let page = rustix::param::page_size();
+    let wrong = |reason: &str| Error::NotAdoptable {
+        address,
+        bytes,
+        reason: reason.to_owned(),
+    };
+    if bytes == 0 || !address.is_multiple_of(page) || !offset.is_multiple_of(page as u64) {
+        return Err(wrong("give whole pages, and at least one"));
+    }
+    bytes
+        .checked_next_multiple_of(page)
+        .filter(|whole| address.checked_add(*whole).is_some())
+        .filter(|whole| offset.checked_add(*whole as u64).is_some())
+        .map(|bytes| Range {
+            start: address,
+            bytes,
+        })
+        .ok_or_else(|| wrong("goes beyond the last address or the last byte of any file"))
+}
+
+/// Whether `range` may be unmapped page by page.
 pub(crate) fn judge(
+    layout: &mut Layout<'_>,
     range: Range,
     offset: u64,
     facts: &FileFacts,
-) -> Result<Option<PathBuf>, Error> {
+) -> Result<(), Error> {
     let wrong = |reason: String| Error::NotAdoptable {
         address: range.start,
         bytes: range.bytes,
         reason,
     };
-    let page = rustix::param::page_size();
-    if range.bytes == 0 || !range.start.is_multiple_of(page) || !offset.is_multiple_of(page as u64)
-    {
-        return Err(wrong("give whole pages, and at least one".to_owned()));
+    let shared = judge_among(|at| layout.at(at), range, offset, facts).map_err(wrong)?;
+    match shared {
+        true => Ok(()),
+        false => nothing_of_its_own(layout.kernel, range),
     }
-    let bytes = Root::new("/")
-        .read("proc/self/maps")
-        .map_err(|error| wrong(error.to_string()))?
-        .unwrap_or_default();
-    let mappings = maps::parse(&bytes).map_err(|error| wrong(error.to_string()))?;
-    judge_among(&mappings, range, offset, facts).map_err(wrong)
 }
 
 /// A private mapping that was written to once holds pages of its own, though it is
 /// read-only by now; unmapping them would lose what was written.
-pub(crate) fn nothing_of_its_own(kernel: &dyn Kernel, range: Range) -> Result<(), Error> {
+fn nothing_of_its_own(kernel: &dyn Kernel, range: Range) -> Result<(), Error> {
     let page = rustix::param::page_size();
     let mut entries = vec![PagemapEntry::default(); 4096];
     for start in (range.start..range.end()).step_by(entries.len() * page) {
@@ -60,52 +99,49 @@ pub(crate) fn nothing_of_its_own(kernel: &dyn Kernel, range: Range) -> Result<()
     Ok(())
 }
 
+/// Whether all of it is a shared mapping, in which no page can have been written to.
 fn judge_among(
-    mappings: &[Mapping],
+    mut vma_at: impl FnMut(usize) -> Result<Vma, Errno>,
     range: Range,
     offset: u64,
     facts: &FileFacts,
-) -> Result<Option<PathBuf>, String> {
-    let (start, end) = (range.start as u64, range.end() as u64);
-    let (mut at, mut path) = (start, None);
-    for mapping in mappings.iter().filter(|m| m.end > start && m.start < end) {
-        if mapping.start > at {
-            break;
-        }
-        let place = format!("{:#x}", at);
-        if !mapping.read {
+) -> Result<bool, String> {
+    let (mut at, mut shared) = (range.start, true);
+    while at < range.end() {
+        let place = format!("{at:#x}");
+        let vma = vma_at(at).map_err(|errno| match errno {
+            Errno::NOENT => format!("nothing is mapped at {place}; give mapped pages only"),
+            errno => format!("the kernel does not say what is mapped at {place}: {errno}"),
+        })?;
+        if !vma.readable {
             return Err(format!("not readable at {place}; map it PROT_READ"));
         }
-        if mapping.write {
+        if vma.writable {
             return Err(format!(
                 "writable at {place}: what is written would be lost; map it PROT_READ"
             ));
         }
         // Some file systems show another device number here than stat does.
-        if mapping.inode != facts.inode {
+        if vma.inode != facts.inode {
             return Err(format!(
                 "maps another file at {place}; give the file that is mapped"
             ));
         }
-        if mapping.offset + (at - mapping.start) != offset + (at - start) {
+        if vma.offset + (at - vma.start) as u64 != offset + (at - range.start) as u64 {
             return Err(format!(
                 "maps another part of the file at {place}; give its offset"
             ));
         }
-        path = mapping.path.clone();
-        at = mapping.end;
+        shared &= vma.shared;
+        at = vma.end;
     }
-    match at >= end {
-        true => Ok(path),
-        false => Err(format!(
-            "nothing is mapped at {at:#x}; give mapped pages only"
-        )),
-    }
+    Ok(shared)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memtide_linux::fs::proc::maps;
 
     const FACTS: FileFacts = FileFacts {
         bytes: 0x8000,
@@ -114,16 +150,19 @@ mod tests {
         inode: 77,
     };
 
-    fn judged(text: &str, start: usize, bytes: usize, offset: u64) -> Result<(), String> {
+    fn judged(text: &str, start: usize, bytes: usize, offset: u64) -> Result<bool, String> {
         let mappings = maps::parse(text.as_bytes()).unwrap();
-        judge_among(&mappings, Range { start, bytes }, offset, &FACTS).map(drop)
+        let vmas: Vec<Vma> = mappings.iter().map(Vma::from).collect();
+        let range = Range { start, bytes };
+        judge_among(|at| among(&vmas, at), range, offset, &FACTS)
     }
 
     #[test]
     fn a_readable_mapping_of_the_file_is_taken() {
         let two = "10000-14000 r--s 00000000 08:01 77 /a\n14000-18000 r--p 00004000 08:01 77 /a\n";
-        assert_eq!(judged(two, 0x10000, 0x8000, 0), Ok(()));
-        assert_eq!(judged(two, 0x12000, 0x4000, 0x2000), Ok(()));
+        assert_eq!(judged(two, 0x10000, 0x4000, 0), Ok(true));
+        // The second is private: its pages have to be looked at.
+        assert_eq!(judged(two, 0x12000, 0x4000, 0x2000), Ok(false));
         assert!(
             judged(two, 0x12000, 0x4000, 0)
                 .unwrap_err()
@@ -149,5 +188,22 @@ mod tests {
         assert!(of(text("---p", 77)).contains("not readable"));
         assert!(of(text("r--p", 78)).contains("another file"));
         assert!(of("10000-14000 r--p 00000000 00:00 0\n".to_owned()).contains("another file"));
+    }
+
+    #[test]
+    fn what_goes_beyond_the_last_address_is_refused() {
+        let page = rustix::param::page_size();
+        let last = usize::MAX - page + 1;
+        for (address, bytes, offset) in [
+            (last, 2 * page, 0),
+            (last, page, 0),
+            (page, usize::MAX, 0),
+            (page, usize::MAX - page + 2, 0),
+            (page, page, u64::MAX - page as u64 + 1),
+        ] {
+            let error = pages(address, bytes, offset).unwrap_err().to_string();
+            assert!(error.contains("goes beyond"), "{error}");
+        }
+        assert_eq!(pages(page, 1, 0).unwrap().bytes, page);
     }
 }

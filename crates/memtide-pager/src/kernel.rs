@@ -27,8 +27,10 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// One past its last address; the last address there is for a range that would
+    /// go beyond it, which the kernel maps nothing at.
     pub fn end(&self) -> usize {
-        self.start + self.bytes
+        self.start.saturating_add(self.bytes)
     }
 }
 
@@ -59,10 +61,17 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     /// Whether the kernel tells this user what of a file is in memory.
     fn may_see(&self, file: BorrowedFd<'_>) -> bool;
     fn facts(&self, file: BorrowedFd<'_>) -> Result<FileFacts, Errno>;
-    /// The mapping that covers an address; `None` from a kernel that has none.
-    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
-        let _ = address;
-        Ok(None)
+    /// The mapping that covers an address: `ENOENT` if none does, `ENOTTY` if the
+    /// kernel answers no single question (before Linux 6.11).
+    fn query(&self, address: usize) -> Result<Vma, Errno>;
+    /// Every mapping of the process, by address.
+    fn vmas(&self) -> Result<Vec<Vma>, Errno>;
+    /// The mapping that covers an address, whatever the kernel; `ENOENT` if none does.
+    fn vma(&self, address: usize) -> Result<Vma, Errno> {
+        match self.query(address) {
+            Err(Errno::NOTTY) => crate::sys::vma::among(&self.vmas()?, address),
+            other => other,
+        }
     }
     fn read(&self, file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, Errno>;
     /// Reads what is kept elsewhere then, so that next to no copy of it stays in the
@@ -116,6 +125,12 @@ impl Linux {
     }
 }
 
+/// Opened for each question: a number that is kept may be closed by the program.
+fn own_maps() -> Result<std::fs::File, Errno> {
+    let file = std::fs::File::open("/proc/self/maps");
+    file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
 impl Kernel for Linux {
     fn zap(&self, ranges: &[Range]) -> Result<usize, Errno> {
         sys::zap::many(self.oneself.as_fd(), ranges)
@@ -147,26 +162,15 @@ impl Kernel for Linux {
         }
     }
 
-    fn vma(&self, address: usize) -> Result<Option<Vma>, Errno> {
-        // Opened anew each time: a number that is kept may be closed by the program.
-        let file = std::fs::File::open("/proc/self/maps");
-        let mut file = file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        match sys::vma::at(&file, address) {
-            Err(Errno::NOTTY) => {}
-            other => return other.map(Some),
-        }
+    fn query(&self, address: usize) -> Result<Vma, Errno> {
+        sys::vma::at(&own_maps()?, address)
+    }
+
+    fn vmas(&self) -> Result<Vec<Vma>, Errno> {
         let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(|_| Errno::IO)?;
+        std::io::Read::read_to_end(&mut own_maps()?, &mut bytes).map_err(|_| Errno::IO)?;
         let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
-        let covers = |m: &&maps::Mapping| (m.start..m.end).contains(&(address as u64));
-        let found = mappings.iter().find(covers).ok_or(Errno::NOENT)?;
-        Ok(Some(Vma {
-            start: found.start as usize,
-            end: found.end as usize,
-            writable: found.write,
-            offset: found.offset,
-            inode: found.inode,
-        }))
+        Ok(mappings.iter().map(Vma::from).collect())
     }
 
     fn may_see(&self, file: BorrowedFd<'_>) -> bool {

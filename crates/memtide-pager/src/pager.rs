@@ -1,5 +1,6 @@
 //! The pager: one budget, one evictor thread, many regions.
 
+use crate::adopt::Layout;
 use crate::bell::Bell;
 use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
@@ -14,9 +15,9 @@ use crate::sys;
 use crate::sys::mapping::Mapping;
 use crate::unmap::lock;
 use rustix::fs::{Mode as FileMode0, OFlags};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -259,6 +260,31 @@ impl Pager {
         file: impl AsFd,
         offset: u64,
     ) -> Result<Adopted, Error> {
+        let layout = &mut Layout::of(&*self.shared.core.kernel);
+        self.adopt_in(layout, address, bytes, file.as_fd(), offset)
+    }
+
+    /// [`Pager::adopt`] for many mappings at once, each an address, a length, a file
+    /// and an offset: a kernel that has to list all mappings of the process lists
+    /// them once.
+    pub fn adopt_many<'a>(
+        &self,
+        mappings: impl IntoIterator<Item = (usize, usize, BorrowedFd<'a>, u64)>,
+    ) -> Vec<Result<Adopted, Error>> {
+        let layout = &mut Layout::of(&*self.shared.core.kernel);
+        let adopt =
+            |(address, bytes, file, offset)| self.adopt_in(layout, address, bytes, file, offset);
+        mappings.into_iter().map(adopt).collect()
+    }
+
+    fn adopt_in(
+        &self,
+        layout: &mut Layout<'_>,
+        address: usize,
+        bytes: usize,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<Adopted, Error> {
         let core = &self.shared.core;
         core.usable()?;
         if core.settings.mode != Mode::File {
@@ -268,28 +294,20 @@ impl Pager {
                 reason: "a strict pager makes its own mappings; use Mode::File".to_owned(),
             });
         }
-        let name = PathBuf::from(format!("fd {}", file.as_fd().as_raw_fd()));
+        let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let name = std::fs::read_link(&name).unwrap_or_else(|_| name.into());
         let wrong = |what| {
             let path = name.clone();
             move |errno| Error::File { path, what, errno }
         };
-        let facts = core
-            .kernel
-            .facts(file.as_fd())
-            .map_err(wrong("look at it"))?;
-        let page = rustix::param::page_size();
-        let range = Range {
-            start: address,
-            bytes: bytes.next_multiple_of(page),
-        };
-        let found = crate::adopt::judge(range, offset, &facts)?;
-        crate::adopt::nothing_of_its_own(&*core.kernel, range)?;
+        let facts = core.kernel.facts(file).map_err(wrong("look at it"))?;
+        let range = crate::adopt::pages(address, bytes, offset)?;
+        crate::adopt::judge(layout, range, offset, &facts)?;
         let file: OwnedFd = file
-            .as_fd()
             .try_clone_to_owned()
             .map_err(|_| wrong("duplicate its descriptor")(sys::Errno::MFILE))?;
         let number = core.file.add(Opening {
-            name: found.unwrap_or(name),
+            name,
             file,
             range,
             offset,

@@ -4,7 +4,8 @@
 //! far it came. Such a range is tried alone, reported, and left out; the batch
 //! goes on behind it. A kernel without the batched call gets one call for each
 //! 2 MiB that hold something to unmap: neighbours that are unmapped along with it
-//! come back by a minor fault.
+//! come back by a minor fault. Whose pages those neighbours are is asked right before
+//! the call, for a program may have put other memory there by itself.
 
 use crate::kernel::{Kernel, Range};
 use crate::state::Means;
@@ -17,7 +18,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The unit of the fallback: what one page-table page maps.
-const FALLBACK_BYTES: usize = 2 << 20;
+pub(crate) const FALLBACK_BYTES: usize = 2 << 20;
 /// Most ranges in a call.
 const MOST: usize = crate::builder::MOST_RANGES;
 
@@ -62,19 +63,19 @@ impl Unmapper {
         lock(&self.means).clone()
     }
 
-    /// Unmaps all ranges, sorted in place. `confine` is the mapping around an
-    /// address, which the fallback must not leave. Returns those that the kernel
-    /// would not unmap.
+    /// Unmaps all ranges, sorted in place. `widen` is what may be unmapped along with
+    /// a range, that range included, by one call of the fallback; `None` if the range
+    /// itself is not ours any more. Returns those that were not unmapped.
     pub fn unmap(
         &self,
         ranges: &mut [Range],
         counters: &Counters,
-        confine: impl Fn(usize) -> Option<Range>,
+        widen: impl Fn(Range) -> Option<Range>,
     ) -> Vec<Range> {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut refused = Vec::new();
         if !self.batched.load(Relaxed) {
-            self.by_blocks(ranges, counters, confine, &mut refused);
+            self.by_blocks(ranges, counters, widen, &mut refused);
             return refused;
         }
         for batch in ranges.chunks(MOST) {
@@ -127,7 +128,7 @@ impl Unmapper {
         &self,
         ranges: &[Range],
         counters: &Counters,
-        confine: impl Fn(usize) -> Option<Range>,
+        widen: impl Fn(Range) -> Option<Range>,
         refused: &mut Vec<Range>,
     ) {
         let mut unmapped_to = 0;
@@ -135,13 +136,10 @@ impl Unmapper {
             if range.end() <= unmapped_to {
                 continue;
             }
-            let block = confine(range.start).map_or(*range, |mapping| {
-                let start = range.start / FALLBACK_BYTES * FALLBACK_BYTES;
-                let end = range.end().next_multiple_of(FALLBACK_BYTES);
-                let start = start.max(mapping.start);
-                let bytes = end.min(mapping.end()) - start;
-                Range { start, bytes }
-            });
+            let Some(block) = widen(*range) else {
+                refused.push(*range);
+                continue;
+            };
             if self.alone(block, counters).is_ok() {
                 unmapped_to = block.end();
             } else {

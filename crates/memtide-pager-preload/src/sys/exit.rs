@@ -4,7 +4,7 @@
 //! A program that ends by `_exit` or a signal reports nothing.
 
 use super::section::section;
-use super::state;
+use super::{fork, home, state};
 use crate::report::Report;
 use crate::settings::Stats;
 use std::fs::File;
@@ -18,7 +18,12 @@ static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
     section(|| {
-        if state::settings().is_some_and(|settings| settings.stats.is_some()) {
+        let Some(settings) = state::settings() else {
+            return;
+        };
+        home::settle();
+        fork::watch();
+        if settings.stats.is_some() {
             crate::report::begin();
             // SAFETY: a function that lives as long as this library.
             unsafe { libc::atexit(at_end) };

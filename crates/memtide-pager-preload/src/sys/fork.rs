@@ -2,42 +2,63 @@
 //! its own.
 //!
 //! Our lock is held while the process forks, or the child might find it taken
-//! for ever by a thread that it does not have.
+//! for ever by a thread that it does not have. Handlers of other libraries run in
+//! between, on the same thread, and may unmap what is kept: they find the lock open
+//! to them. Ours are registered when the library is loaded, so that the locks of
+//! libraries that come later are taken before ours and not behind it.
 
+use super::home;
 use super::section::section;
 use super::state::{self, Inner};
 use std::cell::RefCell;
 use std::sync::MutexGuard;
-use std::sync::Once;
 
 thread_local! {
     static HELD: RefCell<Option<MutexGuard<'static, Inner>>> = const { RefCell::new(None) };
 }
 
-/// Asks to be called around every fork. Later calls do nothing.
+/// Asks to be called around every fork. Once, when the library is loaded.
 pub fn watch() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: three functions without arguments that live as long as this
-        // library; it is not unloaded while the program runs.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    });
+    // An allocator registers its own handlers with its first allocation: before ours,
+    // or fork would wait for our lock with the allocator's in hand.
+    drop(std::hint::black_box(Box::new(0u8)));
+    // SAFETY: three functions without arguments that live as long as this
+    // library; it is not unloaded while the program runs.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+/// The lock, if this thread holds it because it is forking.
+pub fn held() -> Option<MutexGuard<'static, Inner>> {
+    HELD.try_with(|held| held.try_borrow_mut().ok()?.take())
+        .ok()
+        .flatten()
+}
+
+/// Holds it again.
+pub fn hold(guard: MutexGuard<'static, Inner>) {
+    let _ = HELD.try_with(|held| held.replace(Some(guard)));
 }
 
 extern "C" fn before() {
-    section(|| HELD.with_borrow_mut(|held| *held = state::lock()));
+    section(|| {
+        if home::here()
+            && let Some(guard) = state::take_lock()
+        {
+            hold(guard);
+        }
+    });
 }
 
 extern "C" fn in_parent() {
-    section(|| HELD.with_borrow_mut(|held| *held = None));
+    section(held);
 }
 
 extern "C" fn in_child() {
     section(|| {
-        HELD.with_borrow_mut(|held| {
-            if let Some(mut inner) = held.take() {
-                inner.after_fork();
-            }
-        });
+        // Without the lock nothing is sure, and the child goes on without us.
+        let mut guard = held()?;
+        home::settle();
+        guard.after_fork();
+        Some(())
     });
 }

@@ -3,7 +3,7 @@
 use super::file::Held;
 use super::section::section;
 use super::state::{self, Then};
-use super::{pages, section};
+use super::{home, pages, section};
 use crate::decide;
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_void, off_t, size_t};
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn mmap(
             return libc::MAP_FAILED;
         }
     }
-    if decide::may_keep(length, prot, flags, fd) && state::is_on() {
+    if decide::may_keep(length, prot, flags, fd) && state::is_on() && home::here() {
         // SAFETY: the caller's promise, passed on.
         let made = section(|| unsafe { make(address, length, flags, fd, offset) });
         if let Some(Some(at)) = made {

@@ -11,6 +11,7 @@
 pub mod exit;
 pub mod file;
 pub mod fork;
+pub mod home;
 pub mod madvise;
 pub mod mlock;
 pub mod mmap;

@@ -12,22 +12,22 @@
 //! again first.
 //!
 //! A process that was made without the C library's `fork` shares or has copied
-//! our state and has no evictor. It is known by its number; its calls go to the
-//! kernel as they come.
+//! our state and has no evictor. [`home`] knows it; its calls go to the kernel as
+//! they come.
 
 use super::file::{Held, path};
 use super::mmap::raw_mmap;
 use super::section::section;
-use super::{exit, fork};
+use super::{exit, fork, home};
 use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
 use memtide_pager::{Adopted, Pager, Unmapping};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// A file, and the pager's care for one mapping of it: it ends with the last
@@ -54,8 +54,6 @@ static INNER: Mutex<Inner> = Mutex::new(Inner {
 
 /// The addresses of all pieces.
 static RANGES: Ranges = Ranges::new();
-/// The process that all this is about; 0 before anything was kept.
-static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Set when keeping makes no sense any more.
 static OFF: AtomicBool = AtomicBool::new(false);
 static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
@@ -74,7 +72,15 @@ pub fn settings() -> Option<&'static Settings> {
 
 /// Whether any page of the range is kept, in this process. Takes no lock.
 pub fn is_kept(range: &Range<usize>) -> bool {
-    RANGES.overlap(range) && OWNER.load(Ordering::Relaxed) == std::process::id()
+    loop {
+        match RANGES.overlap(range) {
+            Some(false) => return false,
+            Some(true) => return home::here(),
+            // Who changes the ranges may be a thread that this process does not have.
+            None if !home::here() => return false,
+            None => std::hint::spin_loop(),
+        }
+    }
 }
 
 /// Whether mappings are kept at all any more.
@@ -87,9 +93,53 @@ pub fn switch(on: bool) {
     OFF.store(!on, Ordering::Relaxed);
 }
 
-/// The lock; `None` if somebody panicked with it, after which nothing is sure.
-pub fn lock() -> Option<MutexGuard<'static, Inner>> {
+/// The lock. `None` if somebody panicked with it, after which nothing is sure, and
+/// in a process that our state is not about.
+pub fn lock() -> Option<Locked> {
+    if !home::here() {
+        return None;
+    }
+    let held = fork::held();
+    let forking = held.is_some();
+    let guard = held.or_else(take_lock);
+    guard.map(|guard| Locked {
+        guard: Some(guard),
+        forking,
+    })
+}
+
+/// The lock itself, for who is about to fork.
+pub fn take_lock() -> Option<MutexGuard<'static, Inner>> {
     INNER.lock().ok()
+}
+
+/// The lock, taken. A thread that holds it because it forks goes on holding it.
+pub struct Locked {
+    /// There until the drop.
+    guard: Option<MutexGuard<'static, Inner>>,
+    forking: bool,
+}
+
+impl Deref for Locked {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        self.guard.as_ref().expect("held until the drop")
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut Inner {
+        self.guard.as_mut().expect("held until the drop")
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Some(guard) = self.guard.take().filter(|_| self.forking) {
+            fork::hold(guard);
+        }
+    }
 }
 
 /// What a released piece becomes.
@@ -217,31 +267,57 @@ impl Inner {
 
     /// Keeps, or makes it what the program asked for.
     fn adopt(&mut self, piece: Piece<Arc<Held>>) {
-        if !self.adopt_only(piece.clone()) && piece.private {
-            count(&TALLY.handed_over);
-            remap_private(&piece);
+        if !self.adopt_only(piece.clone()) {
+            self.give_up(&piece);
         }
     }
 
     fn adopt_only(&mut self, piece: Piece<Arc<Held>>) -> bool {
-        if self.pieces.all().len() >= MOST || !is_on() {
-            return false;
+        let one = self.adopt_each(std::slice::from_ref(&piece));
+        one == [true] && self.publish()
+    }
+
+    /// Keeps what can be kept, one word for each; the caller publishes.
+    fn adopt_each(&mut self, pieces: &[Piece<Arc<Held>>]) -> Vec<bool> {
+        let room = MOST.saturating_sub(self.pieces.all().len());
+        let room = if is_on() { room } else { 0 };
+        let tried = &pieces[..pieces.len().min(room)];
+        if tried.is_empty() {
+            return vec![false; pieces.len()];
         }
-        let held = piece.file.clone();
-        let (Some(pager), Some(fd)) = (self.pager(), held.fd()) else {
-            return false;
+        let Some(pager) = self.pager() else {
+            return vec![false; pieces.len()];
         };
-        let (start, bytes) = (piece.range.start, piece.range.len());
-        let care = match pager.adopt(start, bytes, fd, piece.offset) {
-            Ok(care) => care,
-            Err(why) => {
-                exit::say_once(&why.to_string());
-                return false;
+        let given = tried.iter().filter_map(|piece| {
+            let (start, bytes) = (piece.range.start, piece.range.len());
+            Some((start, bytes, piece.file.fd()?, piece.offset))
+        });
+        let given: Vec<_> = given.collect();
+        let mut cares = match given.len() == tried.len() {
+            true => pager.adopt_many(given).into_iter(),
+            // A file that the program closed; alone, it spoils nothing for others.
+            false if pieces.len() > 1 => {
+                let each = pieces.iter();
+                return each
+                    .flat_map(|piece| self.adopt_each(std::slice::from_ref(piece)))
+                    .collect();
             }
+            false => return vec![false],
         };
-        let kept = Kept { held, _care: care };
-        self.pieces.add(piece.with(Arc::new(kept)));
-        self.publish()
+        let mut kept = vec![false; pieces.len()];
+        for (piece, kept) in pieces.iter().zip(&mut kept) {
+            match cares.next() {
+                Some(Ok(care)) => {
+                    let held = piece.file.clone();
+                    self.pieces
+                        .add(piece.with(Arc::new(Kept { held, _care: care })));
+                    *kept = true;
+                }
+                Some(Err(why)) => exit::say_once(&why.to_string()),
+                None => {}
+            }
+        }
+        kept
     }
 
     /// The pager, started with the first mapping.
@@ -264,8 +340,6 @@ impl Inner {
                     return None;
                 }
             }
-            OWNER.store(std::process::id(), Ordering::Relaxed);
-            fork::watch();
         }
         self.pager.as_ref()
     }
@@ -301,15 +375,32 @@ impl Inner {
         TALLY.reset();
         // Ending them would wait for a thread that stayed with the parent.
         std::mem::forget(self.pager.take());
-        OWNER.store(std::process::id(), Ordering::Relaxed);
         let everything = self.everything();
-        for piece in self.pieces.cut(&everything) {
-            self.adopt(piece.with(piece.file.held.clone()));
-            count(&TALLY.kept);
-            add(&TALLY.kept_bytes, piece.range.len() as u64);
-            std::mem::forget(piece);
+        let before = self.pieces.cut(&everything);
+        let pieces: Vec<_> = before
+            .iter()
+            .map(|piece| piece.with(piece.file.held.clone()))
+            .collect();
+        std::mem::forget(before);
+        let kept = self.adopt_each(&pieces);
+        for (piece, kept) in pieces.iter().zip(kept) {
+            match kept {
+                true => {
+                    count(&TALLY.kept);
+                    add(&TALLY.kept_bytes, piece.range.len() as u64);
+                }
+                false => self.give_up(piece),
+            }
         }
         self.publish();
+    }
+
+    /// Makes what could not be kept what the program asked for.
+    fn give_up(&mut self, piece: &Piece<Arc<Held>>) {
+        if piece.private {
+            count(&TALLY.handed_over);
+            remap_private(piece);
+        }
     }
 }
 

@@ -259,6 +259,76 @@ fn what_was_taken_out_of_care_is_touched_no_more() {
     assert!(matches!(error, Err(Error::NotAdoptable { .. })));
 }
 
+/// A page of the program's own in each of 16 blocks, put there behind everybody's
+/// back, on a kernel without the batched call, which unmaps whole blocks.
+#[test]
+fn the_fallback_leaves_pages_of_others_in_its_blocks_alone() {
+    const BLOCKS: usize = 16;
+    const BLOCK: usize = 512;
+    let file = numbered(BLOCKS * BLOCK);
+    let kernel = Faulty::new(Op::Zap, 0, u64::MAX, Errno::INVAL);
+    let pager = start(builder(BLOCKS * BLOCK, 8), kernel);
+    assert!(!pager.state().unmap.best);
+    let bytes = BLOCKS * BLOCK * PAGE;
+    let mapping = crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, bytes).unwrap();
+    let _adopted = pager
+        .adopt(mapping.address(), bytes, file.as_file(), 0)
+        .unwrap();
+    let own = |block: usize| block * BLOCK + 37 * (block + 1) % BLOCK;
+    for block in 0..BLOCKS {
+        child::overwrite(mapping.address() + own(block) * PAGE, PAGE, 0xa5);
+    }
+    for _ in 0..3 {
+        for page in 0..BLOCKS * BLOCK {
+            let bytes = &mapping.as_slice(bytes)[page * PAGE..][..PAGE];
+            match own(page / BLOCK) == page {
+                true => assert!(
+                    bytes.iter().all(|byte| *byte == 0xa5),
+                    "page {page} is lost"
+                ),
+                false => assert_eq!(number_of(bytes), Some(value(page))),
+            }
+        }
+        pager.settle();
+    }
+    assert!(pager.statistics().dropped_pages > 0);
+}
+
+/// A thread waits in a fault while another forks: the child must not wait for it.
+#[test]
+fn a_child_closes_a_region_in_which_a_thread_of_the_parent_faults() {
+    struct Stalled(AtomicUsize);
+    impl Source for &'static Stalled {
+        fn len(&self) -> u64 {
+            (PAGES * PAGE) as u64
+        }
+        fn read_at(&self, buffer: &mut [u8], _: u64) -> io::Result<usize> {
+            self.0.fetch_add(1, SeqCst);
+            while self.0.load(SeqCst) < 100 {
+                std::thread::yield_now();
+            }
+            buffer.fill(7);
+            Ok(buffer.len())
+        }
+    }
+    let stalled: &'static Stalled = Box::leak(Box::new(Stalled(0.into())));
+    let pager = start(builder(PAGES, 4).mode(Mode::Strict), Faulty::sound());
+    let region = std::sync::Arc::new(pager.open_source(stalled).unwrap());
+    let reader = region.clone();
+    let reads = std::thread::spawn(move || reader.as_slice()[0]);
+    while stalled.0.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let status = child::run(|| {
+        child::alarm(20);
+        child::drop_last(region.clone());
+        0
+    });
+    stalled.0.store(100, SeqCst);
+    assert_eq!(reads.join().unwrap(), 7);
+    assert_eq!(status, Ok(0), "14 is SIGALRM: it waited for ever");
+}
+
 #[test]
 fn what_cannot_be_opened_is_named() {
     let pager = start(builder(PAGES, 4), Faulty::sound());

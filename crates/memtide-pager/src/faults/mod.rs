@@ -11,6 +11,7 @@ mod modes;
 
 use crate::kernel::{FileFacts, Kernel, Linux, Range};
 use crate::sys::Errno;
+use crate::sys::vma::Vma;
 use memtide_linux::sys::pagemap::PagemapEntry;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -29,19 +30,21 @@ pub(super) enum Op {
     CountCached,
     InCore,
     Mapped,
+    Query,
     Facts,
     Read,
     ReadAhead,
     Fill,
 }
 
-pub(super) const OPS: [Op; 10] = [
+pub(super) const OPS: [Op; 11] = [
     Op::Zap,
     Op::ZapOne,
     Op::DropCached,
     Op::CountCached,
     Op::InCore,
     Op::Mapped,
+    Op::Query,
     Op::Facts,
     Op::Read,
     Op::ReadAhead,
@@ -148,6 +151,17 @@ impl Kernel for Faulty {
 
     fn mapped(&self, address: usize, out: &mut [PagemapEntry]) -> Result<(), Errno> {
         self.or_fail(Op::Mapped, (), || self.inner.mapped(address, out))
+    }
+
+    fn query(&self, address: usize) -> Result<Vma, Errno> {
+        match self.strikes(Op::Query) {
+            true => Err(self.errno),
+            false => self.inner.query(address),
+        }
+    }
+
+    fn vmas(&self) -> Result<Vec<Vma>, Errno> {
+        self.inner.vmas()
     }
 
     fn may_see(&self, file: BorrowedFd<'_>) -> bool {

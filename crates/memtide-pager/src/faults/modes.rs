@@ -124,6 +124,12 @@ fn who_may_not_see_the_page_cache_counts_what_is_mapped() {
     #[derive(Debug)]
     struct Blind(crate::kernel::Linux);
     impl crate::kernel::Kernel for Blind {
+        fn query(&self, address: usize) -> Result<crate::sys::vma::Vma, Errno> {
+            self.0.query(address)
+        }
+        fn vmas(&self) -> Result<Vec<crate::sys::vma::Vma>, Errno> {
+            self.0.vmas()
+        }
         fn zap(&self, ranges: &[crate::kernel::Range]) -> Result<usize, Errno> {
             self.0.zap(ranges)
         }

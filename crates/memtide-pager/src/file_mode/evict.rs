@@ -238,17 +238,10 @@ impl FileMode {
         let counters = &self.counters;
         let strangers = self.take_strangers(regions, ranges);
         let mut refused = match self.settings.unmapping {
-            Unmapping::Lazy => self.unmapper.unmap(ranges, counters, |address| {
-                let whole = |region: &&FileRegion| {
-                    let fits = (region.range.start..region.range.end()).contains(&address);
-                    fits && !region.excluded.contains(&true)
-                };
-                regions
-                    .iter()
-                    .flatten()
-                    .find(whole)
-                    .map(|region| region.range)
-            }),
+            Unmapping::Lazy => {
+                let widen = |range| self.widened(regions, range);
+                self.unmapper.unmap(ranges, counters, widen)
+            }
             Unmapping::EagerPages => self.unmapper.unmap_each(ranges, self.page_bytes, counters),
             Unmapping::EagerGranules => {
                 let bytes = self.settings.granule_bytes;

@@ -10,6 +10,7 @@
 use super::{FileMode, FileRegion};
 use crate::kernel::Range;
 use crate::sys::vma::Vma;
+use crate::unmap::FALLBACK_BYTES;
 
 impl FileMode {
     /// Takes out of `ranges` those that do not show their region's file, and
@@ -32,6 +33,35 @@ impl FileMode {
         strangers
     }
 
+    /// What may be unmapped together with `range`: the 2 MiB around it, as far as
+    /// they are ours by our books and by the kernel's, who is asked at this moment.
+    /// `None` if not even the range is.
+    pub(super) fn widened(&self, regions: &[Option<FileRegion>], range: Range) -> Option<Range> {
+        let fits = |r: &&FileRegion| r.range.start <= range.start && range.end() <= r.range.end();
+        let region = regions.iter().flatten().find(fits)?;
+        let granule = self.settings.granule_bytes;
+        let index_of = |address: usize| (address - region.range.start) / granule;
+        let start = range.start / FALLBACK_BYTES * FALLBACK_BYTES;
+        let end = range.end().next_multiple_of(FALLBACK_BYTES);
+        let lowest = index_of(start.max(region.range.start));
+        let highest = index_of(end.min(region.range.end()) - 1);
+        let (mut first, mut last) = (index_of(range.start), index_of(range.end() - 1));
+        while first > lowest && !region.excluded[first - 1] {
+            first -= 1;
+        }
+        while last < highest && !region.excluded[last + 1] {
+            last += 1;
+        }
+        let from = region.range.start + first * granule;
+        let to = (region.range.start + (last + 1) * granule).min(region.range.end());
+        let wide = Range {
+            start: from,
+            bytes: to - from,
+        };
+        let own = |range| self.is_own(regions, range, &mut None);
+        [wide, range].into_iter().find(|range| own(*range))
+    }
+
     fn is_own(
         &self,
         regions: &[Option<FileRegion>],
@@ -48,9 +78,7 @@ impl FileMode {
             let vma = match known.filter(|vma| (vma.start..vma.end).contains(&at)) {
                 Some(vma) => vma,
                 None => match self.kernel.vma(at) {
-                    Ok(Some(vma)) => *known.insert(vma),
-                    // Nobody to ask: a kernel of a test.
-                    Ok(None) => return true,
+                    Ok(vma) => *known.insert(vma),
                     Err(_) => {
                         self.counters.failed_calls.add(1);
                         return false;

@@ -387,7 +387,7 @@ impl StrictMode {
         let counters = &self.counters;
         inner.flush.take(last, |mut ranges| {
             refused = match self.settings.unmapping {
-                Unmapping::Lazy => unmapper.unmap(&mut ranges.0, counters, |_| None),
+                Unmapping::Lazy => unmapper.unmap(&mut ranges.0, counters, Some),
                 Unmapping::EagerPages => unmapper.unmap_each(&ranges.0, self.page_bytes, counters),
                 Unmapping::EagerGranules => {
                     unmapper.unmap_each(&ranges.0, self.settings.granule_bytes, counters)

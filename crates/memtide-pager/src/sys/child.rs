@@ -4,6 +4,7 @@ use super::{Errno, last};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::io::Read;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
 /// Exit status of a child whose own handler saw a fault.
 pub(crate) const HANDLER_SAW_IT: i32 = 42;
@@ -104,6 +105,26 @@ impl Drop for Private {
     fn drop(&mut self) {
         // SAFETY: our own mapping, to which no reference exists.
         unsafe { libc::munmap(self.address as *mut _, self.bytes) };
+    }
+}
+
+/// Has the child end by SIGALRM if it is still there after so many seconds.
+pub(crate) fn alarm(seconds: u32) {
+    // SAFETY: sets a timer of the child's own.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// Drops what is shared with threads that stayed with the parent.
+pub(crate) fn drop_last<T>(shared: Arc<T>) {
+    let raw = Arc::into_raw(shared);
+    // SAFETY: in a forked child the other owners were threads of the parent's, which
+    // do not run here. One count is left for the last line.
+    unsafe {
+        let count = |raw| Arc::strong_count(&std::mem::ManuallyDrop::new(Arc::from_raw(raw)));
+        while count(raw) > 1 {
+            Arc::decrement_strong_count(raw);
+        }
+        drop(Arc::from_raw(raw));
     }
 }
 

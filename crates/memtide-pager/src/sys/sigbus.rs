@@ -13,7 +13,7 @@
 use super::Errno;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Once, OnceLock};
 
 /// Who serves faults in a range of addresses. Must be safe to call in a signal
@@ -42,6 +42,9 @@ static TABLE: [Slot; SLOTS] = [const {
         entry: AtomicPtr::new(null_mut()),
     }
 }; SLOTS];
+
+/// The process whose threads the counts of users are about.
+static HOME: AtomicU32 = AtomicU32::new(0);
 
 /// What was installed before us.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -83,6 +86,9 @@ pub(crate) struct Registration {
 pub(crate) fn serve(served: Arc<dyn Served>) -> Result<Registration, Errno> {
     install()?;
     super::fork::at_fork(in_child);
+    if HOME.load(SeqCst) != std::process::id() {
+        settle_here();
+    }
     let entry = Box::into_raw(Box::new(served));
     for (slot, place) in TABLE.iter().enumerate() {
         let taken = place
@@ -102,8 +108,9 @@ impl Drop for Registration {
         let place = &TABLE[self.slot];
         let entry = place.entry.swap(null_mut(), SeqCst);
         // A handler that counted itself before the swap may still read it; one
-        // that comes later finds nothing.
-        while place.users.load(SeqCst) > 0 {
+        // that comes later finds nothing. In a child that libc did not make, those
+        // that counted themselves are threads of the parent's, which do not run here.
+        while HOME.load(SeqCst) == std::process::id() && place.users.load(SeqCst) > 0 {
             std::thread::yield_now();
         }
         // SAFETY: made by `Box::into_raw` in `serve`, taken out of the table by
@@ -138,7 +145,16 @@ fn each(address: Option<usize>, mut act: impl FnMut(&dyn Served) -> bool) -> boo
     false
 }
 
+/// Begins to count in this process: a child has one thread, and it is not in a fault.
+fn settle_here() {
+    for place in &TABLE {
+        place.users.store(0, SeqCst);
+    }
+    HOME.store(std::process::id(), SeqCst);
+}
+
 extern "C" fn in_child() {
+    settle_here();
     each(None, |served| {
         served.forked();
         false

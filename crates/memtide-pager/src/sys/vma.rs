@@ -2,13 +2,16 @@
 //! (`PROCMAP_QUERY`, Linux 6.11).
 
 use super::{Errno, check};
+use memtide_linux::fs::proc::maps::Mapping;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
 /// `_IOWR('f', 17, struct procmap_query)` of `linux/fs.h`.
 const PROCMAP_QUERY: libc::Ioctl = 0xc068_6611u32 as libc::Ioctl;
-/// `PROCMAP_QUERY_VMA_WRITABLE`, as a flag of what was found.
+/// Flags of what was found: `PROCMAP_QUERY_VMA_READABLE` and its kin.
+const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
+const SHARED: u64 = 8;
 
 /// `struct procmap_query`.
 #[repr(C)]
@@ -36,11 +39,35 @@ struct Query {
 pub(crate) struct Vma {
     pub start: usize,
     pub end: usize,
+    pub readable: bool,
     pub writable: bool,
+    /// Writes would reach the file: no page of it is anybody's own.
+    pub shared: bool,
     /// Byte of the file at `start`.
     pub offset: u64,
     /// 0 if it maps no file.
     pub inode: u64,
+}
+
+impl From<&Mapping> for Vma {
+    fn from(mapping: &Mapping) -> Vma {
+        Vma {
+            start: mapping.start as usize,
+            end: mapping.end as usize,
+            readable: mapping.read,
+            writable: mapping.write,
+            shared: mapping.shared,
+            offset: mapping.offset,
+            inode: mapping.inode,
+        }
+    }
+}
+
+/// The one of `vmas`, which ascend, that covers `address`; `ENOENT` if none does.
+pub(crate) fn among(vmas: &[Vma], address: usize) -> Result<Vma, Errno> {
+    let behind = vmas.partition_point(|vma| vma.end <= address);
+    let found = vmas.get(behind).filter(|vma| vma.start <= address);
+    found.copied().ok_or(Errno::NOENT)
 }
 
 /// The mapping that covers `address`; `ENOENT` if none does, `ENOTTY` before
@@ -57,7 +84,9 @@ pub(crate) fn at(maps: &File, address: usize) -> Result<Vma, Errno> {
     Ok(Vma {
         start: query.vma_start as usize,
         end: query.vma_end as usize,
+        readable: query.vma_flags & READABLE != 0,
         writable: query.vma_flags & WRITABLE != 0,
+        shared: query.vma_flags & SHARED != 0,
         offset: query.vma_offset,
         inode: query.inode,
     })

@@ -18,7 +18,7 @@ use memtide_core::hotness::{Config, Layout};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
-use memtide_linux::live::balance::affinity::{Affinities, Turn};
+use memtide_linux::live::balance::affinity::{self, Affinities};
 use memtide_linux::live::balance::{Balancing, Options, Tasks};
 use print::Printer;
 use std::process::ExitCode;
@@ -44,12 +44,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         );
     }
     let signal = hear_signals()?;
-    let turn = Turn::take(&context.root)?;
+    let turn = affinity::journal(&context.root).turn()?;
     let mut printer = Printer::new(context.json, page);
-    match turn {
+    match &turn {
         // Nobody else is at it: what is noted was left.
-        Some(_) => {
-            if let Some(freed) = Affinities::put_back_left(&context.root)? {
+        Some(turn) => {
+            if let Some(freed) = Affinities::put_back_left(&context.root, turn)? {
                 printer.notice(&format!(
                     "put back what a killed memtide left: the affinity of {freed} threads"
                 ));

@@ -9,7 +9,8 @@ use memtide_core::units::NodeId;
 use memtide_linux::fs::numa::{self, Capabilities, Capability};
 use memtide_linux::fs::proc::status;
 use memtide_linux::fs::{self, FsError, Root, topology};
-use memtide_linux::live::balance::affinity::{self, Affinities};
+use memtide_linux::lent::LentError;
+use memtide_linux::live::balance::affinity::Affinities;
 use memtide_linux::probe::standing::{self, Standing};
 use memtide_linux::source::damon::knobs::KnobError;
 use memtide_linux::weight_table::WeightError;
@@ -221,8 +222,10 @@ impl Machine {
             Ok(_) => {}
             Err(error) => return Finding::new(State::Broken, error.to_string()),
         }
-        if Affinities::is_left(&self.root) && !affinity::is_held(&self.root) {
-            left.push("memtide balance left threads with its affinity".to_owned());
+        match Affinities::is_left(&self.root) {
+            Ok(true) => left.push("memtide balance left threads with its affinity".to_owned()),
+            Ok(false) => {}
+            Err(error) => return unlendable(&error),
         }
         match left.is_empty() {
             true => Finding::new(State::Works, "nothing of a crashed memtide"),
@@ -252,6 +255,14 @@ fn unreadable(error: &FsError) -> Finding {
     let denied =
         error.is_errno(rustix::io::Errno::ACCESS) || error.is_errno(rustix::io::Errno::PERM);
     match denied {
+        true => Finding::new(State::NotPermitted, format!("{error}; run as root")),
+        false => Finding::new(State::Broken, error.to_string()),
+    }
+}
+
+/// The same for what is noted.
+fn unlendable(error: &LentError) -> Finding {
+    match error.is_denied() {
         true => Finding::new(State::NotPermitted, format!("{error}; run as root")),
         false => Finding::new(State::Broken, error.to_string()),
     }

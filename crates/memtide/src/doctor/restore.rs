@@ -74,11 +74,15 @@ fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
 
 /// The affinity of threads, if a killed `memtide balance --tasks` left it.
 fn restore_affinity(root: &Root) -> anyhow::Result<Option<String>> {
-    // Without a turn another run has just begun, which has put it back itself.
-    if !Affinities::is_left(root) || affinity::Turn::take(root)?.is_none() {
+    if !Affinities::is_left(root)? {
         return Ok(None);
     }
-    let freed = Affinities::put_back_left(root)?;
+    // Without a turn another run has just begun, which has put it back itself.
+    let Some(turn) = affinity::journal(root).turn()? else {
+        return Ok(None);
+    };
+    let freed = Affinities::put_back_left(root, &turn)?;
+    drop(turn);
     Ok(freed.map(|freed| format!("memtide balance left the affinity of {freed} threads")))
 }
 

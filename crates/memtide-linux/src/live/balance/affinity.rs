@@ -7,7 +7,7 @@
 //!   somebody, and stays as it is. (Where cgroups are of version 1 the cpuset is
 //!   not looked up, so a thread in a narrow one counts as pinned.)
 //! - Before a thread is changed, its number, its start time and the CPUs that
-//!   it gets are noted in a file of `/run`. At the end every thread that still
+//!   it gets are noted in the journal ([`crate::lent`]). At the end every thread that still
 //!   has what it was given is free again; one that somebody has changed since
 //!   is left alone. What a killed run leaves, the next one puts back.
 //! - *Free* means all possible CPUs, of which the kernel takes what the cpuset
@@ -21,56 +21,37 @@ use crate::fs::cgroup;
 use crate::fs::list;
 use crate::fs::proc::{self, Process, stat, status};
 use crate::fs::{FsError, Root};
-use rustix::fs::{FlockOperation, flock};
+use crate::lent::{Journal, Kind, LentError, Turn};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
-/// Where the note is, under the root. A reboot empties the folder.
-const NOTE: &str = "run/memtide/affinity.json";
-/// Where the lock is.
-const LOCK: &str = "run/memtide/affinity.lock";
-
-/// The right to change affinities, until dropped: a note without somebody who
-/// holds this was left.
-#[derive(Debug)]
-pub struct Turn {
-    _lock: std::fs::File,
+/// Where what is lent is noted, and who may lend.
+pub fn journal(root: &Root) -> Journal {
+    Journal::new(root, Kind::Affinity)
 }
 
-impl Turn {
-    /// Takes it, unless a living run has it.
-    pub fn take(root: &Root) -> Result<Option<Turn>, FsError> {
-        let path = root.path(LOCK);
-        let open = || {
-            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            std::fs::File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path)
-        };
-        let failed = |cause| FsError::Read {
-            path: path.clone(),
-            cause,
-        };
-        let lock = open().map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Turn { _lock: lock })),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(failed(errno.into())),
-        }
-    }
-}
-
-/// Whether a living run has the right.
-pub fn is_held(root: &Root) -> bool {
-    std::fs::File::open(root.path(LOCK)).is_ok_and(|file| {
-        flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
-    })
+/// Why threads may not be as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum AffinityError {
+    /// A file of the kernel.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// The note.
+    #[error(transparent)]
+    Lent(#[from] LentError),
+    /// A thread still has what it was given. It stays noted.
+    #[error(
+        "thread {tid} keeps the CPUs that memtide gave it: {why}; memtide doctor --restore tries again"
+    )]
+    Kept {
+        /// The thread.
+        tid: u32,
+        /// Why.
+        why: Kept,
+    },
 }
 
 /// Why a thread stays where it may run.
@@ -150,19 +131,35 @@ fn gone_is_none<T>(read: Result<Option<T>, FsError>) -> Result<Option<T>, FsErro
     }
 }
 
-/// What is written down of a change.
+/// What is written down of a thread's changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Lent {
     thread: Thread,
-    given: BTreeSet<u32>,
+    /// Each that it was given, in turn: killed between the note and the call,
+    /// it has the one before the last.
+    given: Vec<Given>,
+}
+
+/// CPUs that a thread was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    cpus: BTreeSet<u32>,
     /// When, in clock ticks since boot: who started later may have inherited.
     at_ticks: u64,
 }
 
 impl Lent {
+    /// Whether the thread has the mask `now` from here.
+    fn gave(&self, now: &BTreeSet<u32>) -> bool {
+        self.given.iter().any(|given| given.cpus == *now)
+    }
+
     /// Whether `thread`, which has the mask `now`, may have it from here.
     fn is_inherited(&self, thread: &Thread, now: &BTreeSet<u32>) -> bool {
-        thread.start_ticks > self.at_ticks && *now == self.given
+        let mut given = self.given.iter();
+        given.any(|given| thread.start_ticks > given.at_ticks && *now == given.cpus)
     }
 }
 
@@ -173,19 +170,39 @@ fn now_ticks() -> u64 {
     boot.tv_sec as u64 * ticks + boot.tv_nsec as u64 * ticks / 1_000_000_000
 }
 
+/// The note, as it is read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Note {
+    lent: Vec<Lent>,
+}
+
+/// The note, as it is written.
+#[derive(Debug, Serialize)]
+struct NoteOf<'a> {
+    lent: Vec<&'a Lent>,
+}
+
+/// How a thread gets its CPUs.
+type Set = fn(&Root, u32, &BTreeSet<u32>) -> Result<(), Kept>;
+
 /// All that was changed and will be put back.
 #[derive(Debug)]
 pub struct Affinities {
     root: Root,
+    journal: Journal,
     lent: BTreeMap<u32, Lent>,
+    set: Set,
 }
 
 impl Affinities {
     /// Nothing is changed yet.
     pub fn new(root: Root) -> Affinities {
         Affinities {
+            journal: journal(&root),
             root,
             lent: BTreeMap::new(),
+            set,
         }
     }
 
@@ -199,7 +216,7 @@ impl Affinities {
         let allowed = thread.allowed(&self.root).map_err(unreadable)?;
         let allowed = allowed.ok_or(Kept::Gone)?;
         let ours = self.lent.get(&thread.tid);
-        let ours = ours.is_some_and(|lent| lent.thread == thread && lent.given == allowed);
+        let ours = ours.is_some_and(|lent| lent.thread == thread && lent.gave(&allowed));
         let cpuset = self.cpuset(thread.pid).map_err(unreadable)?;
         if !ours && !cpuset.is_subset(&allowed) {
             return Err(Kept::Own);
@@ -214,20 +231,25 @@ impl Affinities {
     /// Has `thread` run on the CPUs of `node`; which ones, or why not.
     pub fn lend(&mut self, thread: Thread, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
         let given = self.propose(thread, node)?;
-        let before = self.lent.insert(
-            thread.tid,
-            Lent {
-                thread,
-                given: given.clone(),
+        let before = self.lent.get(&thread.tid).cloned();
+        let earlier = before.iter().filter(|lent| lent.thread == thread);
+        let mut given_yet: Vec<Given> = earlier.flat_map(|lent| lent.given.clone()).collect();
+        if !given_yet.iter().any(|yet| yet.cpus == given) {
+            given_yet.push(Given {
+                cpus: given.clone(),
                 at_ticks: now_ticks(),
-            },
-        );
+            });
+        }
+        let lent = Lent {
+            thread,
+            given: given_yet,
+        };
+        self.lent.insert(thread.tid, lent);
         // The note comes first: what is not noted is not changed.
         let done = match self.note() {
-            Ok(()) => set(thread.tid, &given),
-            Err(error) => Err(Kept::Refused(
-                Errno::from_io_error(&error).unwrap_or(Errno::IO),
-            )),
+            Ok(()) => (self.set)(&self.root, thread.tid, &given),
+            Err(LentError::Folder(error)) => Err(Kept::Refused(error.errno().unwrap_or(Errno::IO))),
+            Err(_) => Err(Kept::Refused(Errno::IO)),
         };
         if let Err(why) = done {
             match before {
@@ -246,13 +268,19 @@ impl Affinities {
 
     /// Frees every thread that has what it was given, and those that have
     /// inherited it. How many were freed.
-    pub fn put_back(&mut self) -> Result<usize, FsError> {
+    ///
+    /// # Errors
+    ///
+    /// The first reason why a thread may not be free. The rest are, and the
+    /// note stays for another try.
+    pub fn put_back(&mut self) -> Result<usize, AffinityError> {
         if self.lent.is_empty() {
             return Ok(0);
         }
         let possible = self.cpus("sys/devices/system/cpu/possible")?;
         let pids: BTreeSet<u32> = self.lent.values().map(|lent| lent.thread.pid).collect();
         let mut freed = 0;
+        let mut kept = None;
         for pid in self.with_children(&pids)? {
             // An inherited mask is told by being one that was given, in a thread
             // that started after that. Who was there before has its mask from
@@ -264,56 +292,70 @@ impl Affinities {
                     continue;
                 };
                 let ours = match known {
-                    Some(lent) => lent.given == now,
+                    Some(lent) => lent.gave(&now),
                     None => self
                         .lent
                         .values()
                         .any(|lent| lent.is_inherited(&thread, &now)),
                 };
-                if ours && set(thread.tid, &possible).is_ok() {
-                    freed += 1;
+                if !ours {
+                    continue;
+                }
+                match (self.set)(&self.root, thread.tid, &possible) {
+                    Ok(()) => freed += 1,
+                    Err(Kept::Gone) => {}
+                    Err(why) => kept = kept.or(Some((thread.tid, why))),
                 }
             }
         }
+        if let Some((tid, why)) = kept {
+            return Err(AffinityError::Kept { tid, why });
+        }
+        self.journal.forget()?;
         self.lent.clear();
-        // Without a note there is nothing left to put back, whatever the
-        // reason why the file does not go.
-        let _ = std::fs::remove_file(self.root.path(NOTE));
         Ok(freed)
     }
 
     /// What a killed run left, put back; how many threads were freed. None
     /// if there is nothing of the kind.
-    pub fn put_back_left(root: &Root) -> Result<Option<usize>, FsError> {
-        let Some(bytes) = root.read(NOTE)? else {
+    ///
+    /// # Errors
+    ///
+    /// As [`Affinities::put_back`], and if the note makes no sense.
+    pub fn put_back_left(root: &Root, turn: &Turn) -> Result<Option<usize>, AffinityError> {
+        Affinities::put_back_by(root, turn, set)
+    }
+
+    fn put_back_by(root: &Root, _turn: &Turn, set: Set) -> Result<Option<usize>, AffinityError> {
+        let journal = journal(root);
+        let Some(noted) = journal.noted::<Note>()? else {
             return Ok(None);
         };
-        // A note that is cut short was being written when its run was killed,
-        // before anything it names was changed.
-        let noted: Vec<Lent> = serde_json::from_slice(&bytes).unwrap_or_default();
-        let mut left = Affinities::new(root.clone());
-        left.lent = noted
-            .into_iter()
-            .map(|lent| (lent.thread.tid, lent))
-            .collect();
+        let lent = noted.lent.into_iter().map(|lent| (lent.thread.tid, lent));
+        let mut left = Affinities {
+            lent: lent.collect(),
+            set,
+            ..Affinities::new(root.clone())
+        };
         let freed = left.put_back()?;
-        let _ = std::fs::remove_file(root.path(NOTE));
+        journal.forget()?;
         Ok(Some(freed))
     }
 
-    /// Whether a killed run may have left something.
-    pub fn is_left(root: &Root) -> bool {
-        root.path(NOTE).exists()
+    /// Whether a killed run has left something.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be read.
+    pub fn is_left(root: &Root) -> Result<bool, LentError> {
+        let journal = journal(root);
+        Ok(!journal.is_held()? && journal.noted::<Note>()?.is_some())
     }
 
-    fn note(&self) -> std::io::Result<()> {
-        let path = self.root.path(NOTE);
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(folder)?;
-        let lent: Vec<&Lent> = self.lent.values().collect();
-        let fresh: PathBuf = path.with_extension("new");
-        std::fs::write(&fresh, serde_json::to_vec(&lent)?)?;
-        std::fs::rename(fresh, path)
+    fn note(&self) -> Result<(), LentError> {
+        self.journal.note(&NoteOf {
+            lent: self.lent.values().collect(),
+        })
     }
 
     /// `pids` and the processes that they started.
@@ -370,7 +412,8 @@ fn threads(root: &Root, pid: u32) -> Result<Vec<Thread>, FsError> {
     found.filter_map(Result::transpose).collect()
 }
 
-fn set(tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
+/// The running kernel's.
+fn set(_: &Root, tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
     let mut wanted = CpuSet::new();
     let mut any = false;
     for &cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU as u32) {
@@ -392,6 +435,7 @@ fn set(tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::faults::{self, Fault};
     use rustix::thread::sched_getaffinity;
 
     /// Process 7 with thread 8, on a machine of four CPUs.
@@ -465,8 +509,10 @@ mod tests {
     fn only_younger_threads_inherit() {
         let lent = Lent {
             thread: THREAD,
-            given: BTreeSet::from([2, 3]),
-            at_ticks: 700,
+            given: vec![Given {
+                cpus: BTreeSet::from([2, 3]),
+                at_ticks: 700,
+            }],
         };
         let started = |start_ticks| Thread {
             tid: 9,
@@ -476,6 +522,85 @@ mod tests {
         assert!(!lent.is_inherited(&started(700), &BTreeSet::from([2, 3])));
         assert!(lent.is_inherited(&started(701), &BTreeSet::from([2, 3])));
         assert!(!lent.is_inherited(&started(701), &BTreeSet::from([2])));
+    }
+
+    /// A kernel whose threads are the files of the copy.
+    fn set_in_copy(root: &Root, tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
+        let asked = faults::ask(&format!("set the affinity of {tid}"));
+        asked.map_err(|error| Kept::Refused(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        // What the kernel takes of it: all that are online, here.
+        let given = list::format(cpus.iter().copied().filter(|cpu| *cpu < 4));
+        let text = format!("Name:\tx\nCpus_allowed_list:\t{given}\n");
+        std::fs::write(root.path(Thread::path(7, tid, "status")), text).unwrap();
+        Ok(())
+    }
+
+    /// Two threads of process 7 that may run anywhere.
+    fn two_threads() -> (tempfile::TempDir, Root) {
+        let (dir, root) = machine("0-3", None);
+        let second = dir.path().join("proc/7/task/9");
+        std::fs::create_dir_all(&second).unwrap();
+        std::fs::write(second.join("stat"), stat::tests::line(9, "x", 0, 5)).unwrap();
+        std::fs::write(second.join("status"), "Name:\tx\nCpus_allowed_list:\t0-3\n").unwrap();
+        (dir, root)
+    }
+
+    fn lends_three_times_and_puts_back(root: &Root) -> Result<usize, AffinityError> {
+        let _turn = journal(root).turn()?.expect("nobody else is here");
+        let mut lender = Affinities {
+            set: set_in_copy,
+            ..Affinities::new(root.clone())
+        };
+        let other = Thread { tid: 9, ..THREAD };
+        for (thread, first) in [(THREAD, 2), (other, 2), (THREAD, 0)] {
+            let _ = lender.lend(thread, &BTreeSet::from([first, first + 1]));
+        }
+        lender.put_back()
+    }
+
+    /// Killed before and after each single change: the next start mends it.
+    #[test]
+    fn whenever_it_is_killed_the_next_start_frees_every_thread() {
+        let (_dir, root) = two_threads();
+        let (freed, trail) = faults::trail(|| lends_three_times_and_puts_back(&root));
+        assert_eq!(freed.unwrap(), 2);
+        assert_eq!(
+            trail
+                .iter()
+                .filter(|what| what.contains("affinity"))
+                .count(),
+            5
+        );
+        let errnos = [Fault::Fail(libc::ENOSPC), Fault::Fail(libc::EPERM)];
+        for (nth, what) in trail.iter().enumerate() {
+            for fault in [Fault::Die].into_iter().chain(errnos) {
+                let (_dir, root) = two_threads();
+                let _ = faults::with(nth, fault, || lends_three_times_and_puts_back(&root));
+                let turn = journal(&root).turn().unwrap().unwrap();
+                Affinities::put_back_by(&root, &turn, set_in_copy).unwrap();
+                let at = format!("{fault:?} at {nth}: {what}");
+                for tid in [8, 9] {
+                    let thread = Thread { tid, ..THREAD };
+                    let now = thread.allowed(&root).unwrap().unwrap();
+                    assert_eq!(now, BTreeSet::from([0, 1, 2, 3]), "thread {tid}, {at}");
+                }
+                drop(turn);
+                assert!(!Affinities::is_left(&root).unwrap(), "{at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_note_that_makes_no_sense_is_said_and_not_forgotten() {
+        let (_dir, root) = two_threads();
+        let turn = journal(&root).turn().unwrap().unwrap();
+        std::fs::write(journal(&root).path(), "[{").unwrap();
+        let error = Affinities::put_back_left(&root, &turn).unwrap_err();
+        assert!(
+            error.to_string().contains("not a note of memtide's"),
+            "{error}"
+        );
+        assert!(journal(&root).path().exists());
     }
 
     #[test]
@@ -518,13 +643,15 @@ mod tests {
             Err(why) => panic!("{why}"),
         }
         assert_eq!(sched_getaffinity(Some(tid)).unwrap().count(), 1);
-        assert!(Affinities::is_left(&root));
+        assert!(Affinities::is_left(&root).unwrap());
         // As if this run had been killed.
         drop(lender);
-        assert_eq!(Affinities::put_back_left(&root).unwrap(), Some(1));
+        let turn = journal(&root).turn().unwrap().unwrap();
+        assert_eq!(Affinities::put_back_left(&root, &turn).unwrap(), Some(1));
         let after = sched_getaffinity(Some(tid)).unwrap();
         assert_eq!(after.count(), before.count());
-        assert!(!Affinities::is_left(&root));
+        drop(turn);
+        assert!(!Affinities::is_left(&root).unwrap());
         drop(end);
         worker.join().unwrap();
     }

@@ -94,6 +94,9 @@ pub enum BalancingError {
     /// A file of the kernel's.
     #[error(transparent)]
     Fs(#[from] FsError),
+    /// What was lent.
+    #[error(transparent)]
+    Affinity(#[from] affinity::AffinityError),
     /// The source.
     #[error(transparent)]
     Ears(#[from] EarsError),
@@ -293,8 +296,10 @@ impl Balancing {
 
     /// Puts back what was changed. How many threads were freed.
     pub fn finish(&mut self) -> Result<usize, BalancingError> {
+        // Whatever becomes of the source: the threads are somebody else's.
+        let freed = self.affinities.put_back();
         self.ears.listen_to(&[])?;
-        Ok(self.affinities.put_back()?)
+        Ok(freed?)
     }
 
     /// Where things stand.

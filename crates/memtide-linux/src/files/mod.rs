@@ -1,0 +1,27 @@
+//! Files that memtide keeps and makes, and files that it is given.
+//!
+//! Problem. memtide runs as root, in folders that others may write to, and it
+//! can be killed between any two system calls. A file that is opened by name
+//! may be somebody's link to something else; one that is written in place is
+//! half a file if the writer dies; one that is read whole may never end.
+//!
+//! Approach. [`Private`] is a folder of our own under `/run`: nobody else may
+//! look in, and what it holds is written whole or not at all.
+
+#[cfg(test)]
+pub(crate) mod faults;
+mod private;
+
+pub use private::{FolderError, Private};
+
+use std::io;
+
+/// Asked before each operation that changes something. Tests make the nth one
+/// fail, or have the process "die" there.
+pub(crate) fn step(what: &str) -> io::Result<()> {
+    #[cfg(test)]
+    faults::ask(what)?;
+    #[cfg(not(test))]
+    let _ = what;
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! A folder that is ours alone.
+//!
+//! What memtide believes after a crash it reads from here, and acts on it as
+//! root. So the folder has mode 0700 and belongs to us, or nothing in it is
+//! believed; its files are regular, ours and of mode 0600; no link is followed;
+//! and a file is replaced whole: written beside, synced, renamed.
+//!
+//! The locks are here too: nobody else can open them, so nobody else can hold
+//! them.
+
+use super::step;
+use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Why a folder or a file in it is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Others could have put something there.
+    #[error("{}: {why}; memtide uses it only if nobody else can change it: remove it", path.display())]
+    Refused {
+        /// The folder or the file.
+        path: PathBuf,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The kernel's error.
+    #[error("{}: cannot {doing}: {cause}", path.display())]
+    Io {
+        /// The folder or the file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        cause: io::Error,
+    },
+}
+
+impl FolderError {
+    /// The kernel's errno, if this came from the kernel.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            FolderError::Io { cause, .. } => Errno::from_io_error(cause),
+            FolderError::Refused { .. } => None,
+        }
+    }
+
+    /// Whether it takes more rights.
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno(), Some(Errno::ACCESS | Errno::PERM))
+    }
+}
+
+/// A folder of mode 0700 that belongs to this process's user.
+#[derive(Debug)]
+pub struct Private {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Private {
+    /// The folder, if it is there. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// It is a link, somebody else's, or others may write to it.
+    pub fn open(path: &Path) -> Result<Option<Private>, FolderError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            // Of a link the kernel says the one or the other.
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(refused(path, "not a folder")),
+            Err(errno) => return Err(failed(path, "open", errno)),
+        };
+        let stat = fs::fstat(&fd).map_err(|errno| failed(path, "open", errno))?;
+        only_ours(path, &stat)?;
+        Ok(Some(Private {
+            fd,
+            path: path.to_owned(),
+        }))
+    }
+
+    /// The folder, made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and where it cannot be made.
+    pub fn make(path: &Path) -> Result<Private, FolderError> {
+        let io = |cause| FolderError::Io {
+            path: path.to_owned(),
+            doing: "make",
+            cause,
+        };
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(io)?;
+        }
+        step("make the folder").map_err(io)?;
+        match fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed(path, "make", errno)),
+        }
+        let Some(folder) = Private::open(path)? else {
+            return Err(failed(path, "open", Errno::NOENT));
+        };
+        // One of an earlier version lets others look in.
+        fs::fchmod(&folder.fd, Mode::RWXU).map_err(|errno| failed(path, "make", errno))?;
+        Ok(folder)
+    }
+
+    /// The file's bytes, or `None` if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// It is no regular file of ours, others may write to it, or it has more
+    /// than `limit` bytes.
+    pub fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, FolderError> {
+        let Some(file) = self.existing(name, OFlags::RDONLY)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        let read = file.take(limit + 1).read_to_end(&mut bytes);
+        read.map_err(|cause| self.io(name, "read", cause))?;
+        match bytes.len() as u64 > limit {
+            true => Err(refused(&self.path.join(name), "too large")),
+            false => Ok(Some(bytes)),
+        }
+    }
+
+    /// Makes the file hold `bytes`, all of them; otherwise it stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
+        let new = format!("{name}.new");
+        // Of a memtide that was killed while it wrote.
+        self.unlink(&new)?;
+        let written = self.write_new(&new, bytes).and_then(|()| {
+            step("rename the note")?;
+            Ok(fs::renameat(&self.fd, &new, &self.fd, name)?)
+        });
+        written.map_err(|cause| {
+            let _ = self.unlink(&new);
+            self.io(name, "write", cause)
+        })?;
+        self.sync()
+    }
+
+    fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        step("create the note")?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC;
+        let mut file: File = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?.into();
+        step("write the note")?;
+        file.write_all(bytes)?;
+        step("sync the note")?;
+        file.sync_all()
+    }
+
+    /// Removes the file, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn remove(&self, name: &str) -> Result<(), FolderError> {
+        self.unlink(name)?;
+        self.sync()
+    }
+
+    /// The lock of this name, until it is dropped; `None` if another process
+    /// holds it.
+    ///
+    /// # Errors
+    ///
+    /// The file is not ours, or the kernel's.
+    pub fn lock(&self, name: &str) -> Result<Option<File>, FolderError> {
+        let create = || {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let flags = flags | OFlags::NONBLOCK;
+            fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
+        };
+        let file = create().map_err(|errno| self.failed(name, "open", errno))?;
+        self.check(name, &file)?;
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file.into())),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(self.failed(name, "lock", errno)),
+        }
+    }
+
+    /// Whether a process holds the lock of this name.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn is_locked(&self, name: &str) -> Result<bool, FolderError> {
+        let Some(file) = self.existing(name, OFlags::RDONLY)? else {
+            return Ok(false);
+        };
+        match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(errno) => Err(self.failed(name, "lock", errno)),
+        }
+    }
+
+    fn existing(&self, name: &str, flags: OFlags) -> Result<Option<File>, FolderError> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => return Err(refused(&self.path.join(name), "a link")),
+            Err(errno) => return Err(self.failed(name, "open", errno)),
+        };
+        self.check(name, &file)?;
+        Ok(Some(file.into()))
+    }
+
+    fn check(&self, name: &str, file: &OwnedFd) -> Result<(), FolderError> {
+        let stat = fs::fstat(file).map_err(|errno| self.failed(name, "open", errno))?;
+        let path = self.path.join(name);
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(refused(&path, "not a regular file"));
+        }
+        only_ours(&path, &stat)
+    }
+
+    fn unlink(&self, name: &str) -> Result<(), FolderError> {
+        let unlink = || -> io::Result<()> {
+            step("remove the note")?;
+            match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        };
+        unlink().map_err(|cause| self.io(name, "remove", cause))
+    }
+
+    /// Has the names reach the disk, if there is one.
+    fn sync(&self) -> Result<(), FolderError> {
+        let sync = || -> io::Result<()> {
+            step("sync the folder")?;
+            match fs::fsync(&self.fd) {
+                // A file system that cannot has nothing to sync.
+                Ok(()) | Err(Errno::INVAL) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        };
+        sync().map_err(|cause| FolderError::Io {
+            path: self.path.clone(),
+            doing: "sync",
+            cause,
+        })
+    }
+
+    fn io(&self, name: &str, doing: &'static str, cause: io::Error) -> FolderError {
+        FolderError::Io {
+            path: self.path.join(name),
+            doing,
+            cause,
+        }
+    }
+
+    fn failed(&self, name: &str, doing: &'static str, errno: Errno) -> FolderError {
+        failed(&self.path.join(name), doing, errno)
+    }
+}
+
+fn only_ours(path: &Path, stat: &Stat) -> Result<(), FolderError> {
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(refused(path, "belongs to another user"));
+    }
+    match stat.st_mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(refused(path, "others may write to it")),
+    }
+}
+
+fn refused(path: &Path, why: &'static str) -> FolderError {
+    FolderError::Refused {
+        path: path.to_owned(),
+        why,
+    }
+}
+
+fn failed(path: &Path, doing: &'static str, errno: Errno) -> FolderError {
+    FolderError::Io {
+        path: path.to_owned(),
+        doing,
+        cause: errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::faults::{self, Fault};
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    fn says<T: std::fmt::Debug>(result: Result<T, FolderError>, what: &str) {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+
+    #[test]
+    fn the_folder_and_its_files_are_ours_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/memtide");
+        assert!(Private::open(&path).unwrap().is_none());
+        let folder = Private::make(&path).unwrap();
+        folder.replace("a", b"1").unwrap();
+        let _lock = folder.lock("l").unwrap().unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!(mode(&path.join("a")), 0o600);
+        assert_eq!(mode(&path.join("l")), 0o600);
+        assert_eq!(folder.read("a", 1).unwrap().unwrap(), b"1");
+        assert!(folder.is_locked("l").unwrap());
+        assert!(folder.lock("l").unwrap().is_none());
+        // One that others may look into, as earlier versions made it.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        Private::make(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+    }
+
+    #[test]
+    fn what_others_could_have_put_there_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memtide");
+        std::fs::create_dir(dir.path().join("theirs")).unwrap();
+        symlink("theirs", &path).unwrap();
+        says(Private::open(&path), "not a folder");
+        says(Private::make(&path), "not a folder");
+        std::fs::remove_file(&path).unwrap();
+        let folder = Private::make(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o770)).unwrap();
+        says(Private::open(&path), "others may write");
+        says(Private::make(&path), "others may write");
+        assert_eq!(mode(&path), 0o770, "not taken over");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        symlink("../secret", path.join("note")).unwrap();
+        says(folder.read("note", 9), "a link");
+        assert!(folder.lock("note").is_err() && folder.is_locked("note").is_err());
+        folder.replace("note", b"ours").unwrap();
+        assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"s");
+        assert_eq!(folder.read("note", 9).unwrap().unwrap(), b"ours");
+
+        let flags = libc::S_IFIFO | 0o600;
+        let fifo = FileType::from_raw_mode(flags);
+        rustix::fs::mknodat(&folder.fd, "fifo", fifo, Mode::RUSR, 0).unwrap();
+        says(folder.read("fifo", 9), "not a regular file");
+        folder.replace("big", &[0; 10]).unwrap();
+        says(folder.read("big", 9), "too large");
+    }
+
+    /// Whatever fails, the file reads as before or as it should after.
+    #[test]
+    fn the_nth_failure_leaves_the_old_or_the_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memtide");
+        let folder = Private::make(&path).unwrap();
+        folder.replace("a", b"old").unwrap();
+        let (_, trail) = faults::trail(|| folder.replace("a", b"old").unwrap());
+        assert!(trail.len() >= 6, "{trail:?}");
+        for nth in 0..trail.len() {
+            for fault in [Fault::Fail(libc::ENOSPC), Fault::Die] {
+                folder.replace("a", b"old").unwrap();
+                let done = faults::with(nth, fault, || folder.replace("a", b"new"));
+                let now = folder.read("a", 9).unwrap().unwrap();
+                // Only after the rename is the name synced.
+                let renamed = trail[..nth].iter().any(|what| what == "rename the note");
+                let wanted: &[u8] = if renamed { b"new" } else { b"old" };
+                assert_eq!(now, wanted, "{nth}: {}", trail[nth]);
+                assert!(done.is_err(), "{nth}: {}", trail[nth]);
+                folder.replace("a", b"next").unwrap();
+                assert_eq!(folder.read("a", 9).unwrap().unwrap(), b"next");
+                let names = std::fs::read_dir(&path).unwrap().count();
+                assert_eq!(names, 1, "{nth}: {}", trail[nth]);
+            }
+        }
+    }
+}
