@@ -49,8 +49,11 @@ fn lay_out(root: &Path, book: &Path) -> Result<()> {
         }
     }
     std::fs::write(pages.join("SUMMARY.md"), summary_from_root(&summary))?;
-    // README links to the summary, which is no page of the book.
-    copy(&file, &pages.join("docs/SUMMARY.md"))
+    // The summary is no page of the book; what mdBook makes of it is.
+    let readme = pages.join("README.md");
+    let text = std::fs::read_to_string(&readme)?;
+    std::fs::write(readme, text.replace("](docs/SUMMARY.md)", "](toc.html)"))?;
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -115,5 +118,7 @@ mod tests {
             assert!(book.join("src").join(page).is_file(), "{page}");
         }
         assert!(book.join("src/docs/overview.svg").is_file());
+        let readme = std::fs::read_to_string(book.join("src/README.md")).unwrap();
+        assert!(!readme.contains("SUMMARY.md"));
     }
 }

@@ -9,6 +9,8 @@ use super::build::Built;
 use super::{Entry, Release, archive};
 
 pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) -> Result<Vec<u8>> {
+    let entries: Vec<Entry> = entries.iter().map(where_debian_has_it).collect();
+    let entries = entries.as_slice();
     let control = Entry {
         path: "control".to_owned(),
         mode: 0o644,
@@ -39,6 +41,16 @@ pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) ->
         package.append(&header, content.as_slice())?;
     }
     Ok(package.into_inner()?)
+}
+
+/// Debian's zsh looks for packages' completions in a folder of its own.
+fn where_debian_has_it(entry: &Entry) -> Entry {
+    Entry {
+        path: entry
+            .path
+            .replace("zsh/site-functions", "zsh/vendor-completions"),
+        ..entry.clone()
+    }
 }
 
 fn control(release: &Release, library: Option<&Built>, entries: &[Entry]) -> String {
