@@ -19,7 +19,7 @@ macro_rules! scenarios {
         &[$(Shipped {
             name: $name,
             path: concat!("scenarios/", $name, ".toml"),
-            text: include_str!(concat!("../../../../scenarios/", $name, ".toml")),
+            text: include_str!(concat!("../../scenarios/", $name, ".toml")),
         },)*]
     };
 }
@@ -40,7 +40,7 @@ macro_rules! machines {
         &[$(ShippedMachine {
             name: $name,
             path: concat!("machines/", $name, ".toml"),
-            text: include_str!(concat!("../../../../scenarios/machines/", $name, ".toml")),
+            text: include_str!(concat!("../../scenarios/machines/", $name, ".toml")),
         },)*]
     };
 }
