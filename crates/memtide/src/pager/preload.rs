@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -36,12 +37,20 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         );
     }
     let library = library()?;
+    if let Some(total) = memory_bytes(context)
+        && args.budget > total
+    {
+        let why = format!(
+            "--budget: this machine has {}; give less, or run the program without the pager",
+            crate::lines::size(total)
+        );
+        return Err(BadUsage(why).into());
+    }
     let program = &args.command[0];
-    if let Some(path) = find(program).filter(|path| is_static(path)) {
-        complain(&format!(
-            "{}: linked statically: its mappings will not be seen",
-            path.display()
-        ));
+    if let Some(path) = find(program)
+        && let Some(why) = refusal(&path)
+    {
+        bail!("{}: {why}", path.display());
     }
     let mut preload = OsString::from(library.as_os_str());
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -151,31 +160,80 @@ fn find(program: &std::ffi::OsStr) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether it is an ELF program without a loader, which then loads nothing.
-fn is_static(path: &Path) -> bool {
+/// Why a program would not load the library, if it would not.
+fn refusal(path: &Path) -> Option<&'static str> {
+    let metadata = path.metadata().ok()?;
+    // Set-uid and set-gid.
+    if metadata.is_file() && metadata.mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root()
+    {
+        return Some("set-uid or set-gid: the loader gives such a program no library of ours");
+    }
     let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
-    read.is_ok() && elf_is_static(&head) == Some(true)
+    File::open(path)
+        .and_then(|file| file.take(4096).read_to_end(&mut head))
+        .ok()?;
+    match elf_loader(&head)? {
+        Loader::None => {
+            Some("linked statically: its mappings would not be seen; link it with glibc")
+        }
+        Loader::OtherWidth => Some("not a program of 64 bits: the library is one"),
+        Loader::Other => Some("made for another C library than glibc: the library would not load"),
+        Loader::Glibc => None,
+    }
 }
 
-/// From the first bytes of a file; `None` if it is no ELF file of 64 bits in
-/// this machine's byte order, or its headers lie elsewhere.
-fn elf_is_static(head: &[u8]) -> Option<bool> {
+/// Who loads a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loader {
+    Glibc,
+    /// That of another C library, such as musl.
+    Other,
+    /// It is linked statically.
+    None,
+    /// Not of 64 bits.
+    OtherWidth,
+}
+
+/// From the first bytes of a file; `None` if it is no ELF file in this machine's byte
+/// order, or its headers lie elsewhere.
+fn elf_loader(head: &[u8]) -> Option<Loader> {
     const PT_INTERP: u32 = 3;
     let order = if cfg!(target_endian = "little") { 1 } else { 2 };
-    if head.get(..6)? != [0x7f, b'E', b'L', b'F', 2, order] {
+    if head.get(..4)? != *b"\x7fELF" || *head.get(5)? != order {
         return None;
     }
-    let half = |at: usize| Some(u16::from_ne_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    let table = u64::from_ne_bytes(head.get(32..40)?.try_into().ok()?);
-    let (size, count) = (usize::from(half(54)?), usize::from(half(56)?));
-    for number in 0..count {
-        if word(usize::try_from(table).ok()? + number * size)? == PT_INTERP {
-            return Some(false);
+    if *head.get(4)? != 2 {
+        return Some(Loader::OtherWidth);
+    }
+    let number = |at: usize, bytes: usize| {
+        let mut whole = [0; 8];
+        let place = if order == 1 { 0 } else { 8 - bytes };
+        whole[place..place + bytes].copy_from_slice(head.get(at..at + bytes)?);
+        usize::try_from(u64::from_ne_bytes(whole)).ok()
+    };
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for nth in 0..count {
+        let entry = table.checked_add(nth * size)?;
+        if number(entry, 4)? == PT_INTERP as usize {
+            let (at, bytes) = (number(entry + 8, 8)?, number(entry + 32, 8)?);
+            let loader = head.get(at..at.checked_add(bytes)?)?;
+            return Some(match loader.windows(4).any(|word| word == b"musl") {
+                true => Loader::Other,
+                false => Loader::Glibc,
+            });
         }
     }
-    Some(true)
+    Some(Loader::None)
+}
+
+/// Memory of the machine.
+fn memory_bytes(context: &Context) -> Option<u64> {
+    let text = std::fs::read_to_string(context.root.path("/proc/meminfo")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(test)]
@@ -185,18 +243,28 @@ mod tests {
     #[test]
     fn programs_with_a_loader_are_told_from_those_without() {
         let own = std::env::current_exe().unwrap();
-        assert!(!is_static(&own));
-        assert!(!is_static(Path::new("/etc/passwd")));
+        assert_eq!(refusal(&own), None);
+        assert_eq!(refusal(Path::new("/etc/passwd")), None);
         let mut head = vec![0; 4096];
         let read = File::open(own).unwrap().read(&mut head).unwrap();
         head.truncate(read);
+        assert_eq!(elf_loader(&head), Some(Loader::Glibc));
         let table = u64::from_ne_bytes(head[32..40].try_into().unwrap()) as usize;
         let count = usize::from(u16::from_ne_bytes(head[56..58].try_into().unwrap()));
+        let mut narrow = head.clone();
+        narrow[4] = 1;
+        assert_eq!(elf_loader(&narrow), Some(Loader::OtherWidth));
+        let mut other = head.clone();
+        let name = b"ld-linux";
+        let at = other.windows(8).position(|word| word == name).unwrap();
+        other[at..at + 8].copy_from_slice(b"ld-musl-");
+        assert_eq!(elf_loader(&other), Some(Loader::Other));
         for number in 0..count {
             // Every program header becomes PT_NOTE.
             head[table + number * 56..][..4].copy_from_slice(&4u32.to_ne_bytes());
         }
-        assert_eq!(elf_is_static(&head), Some(true));
+        assert_eq!(elf_loader(&head), Some(Loader::None));
+        assert_eq!(elf_loader(&head[..40]), None);
     }
 
     #[test]
