@@ -9,9 +9,37 @@ use crate::{COLUMNS, Row};
 use csv::{ByteRecord, ReaderBuilder, Trim};
 use std::io::Read;
 
+/// The longest line that is read, in bytes. A row of ours has some fifty.
+const LONGEST_LINE: u64 = 64 << 10;
+
+/// Text of which no line is longer than [`LONGEST_LINE`]: the library keeps a
+/// line whole.
+struct Lines {
+    text: Box<dyn Read + Send>,
+    /// Bytes since the last line's end.
+    line: u64,
+}
+
+impl Read for Lines {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let bytes = self.text.read(out)?;
+        for line in out[..bytes].split_inclusive(|byte| *byte == b'\n') {
+            self.line += line.len() as u64;
+            if self.line > LONGEST_LINE {
+                let why = format!("a line is longer than {} KiB", LONGEST_LINE >> 10);
+                return Err(std::io::Error::other(why));
+            }
+            if line.ends_with(b"\n") {
+                self.line = 0;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
 /// A reader that is past the line with the names.
 pub struct CsvRows {
-    reader: csv::Reader<Box<dyn Read + Send>>,
+    reader: csv::Reader<Lines>,
     record: ByteRecord,
     /// Where in a line each column of [`COLUMNS`] stands.
     places: [usize; 4],
@@ -25,7 +53,7 @@ impl CsvRows {
             .has_headers(false)
             .flexible(true)
             .trim(Trim::All)
-            .from_reader(text);
+            .from_reader(Lines { text, line: 0 });
         let mut record = ByteRecord::new();
         reader
             .read_byte_record(&mut record)

@@ -167,3 +167,17 @@ fn more_rows_than_a_batch_and_a_row_group() {
     let rows: Vec<Row> = (0..1_060_000).map(|n| row(n, 1, n * 64, false)).collect();
     assert!(through(&rows, Format::Parquet) == rows);
 }
+
+#[test]
+fn a_line_without_an_end_is_an_error() {
+    let head = std::io::Cursor::new(b"time_ns,thread,address,write\n".to_vec());
+    for endless in [b'1', b'"', b' '] {
+        let text = head.clone().chain(std::io::repeat(endless));
+        let rows: Vec<_> = Rows::from_csv(text, Path::new("t.csv")).collect();
+        let error = rows[0].as_ref().unwrap_err().to_string();
+        assert!(error.contains("a line is longer than 64 KiB"), "{error}");
+    }
+    let text = std::io::repeat(b'x');
+    let error = Rows::from_csv(text, Path::new("t.csv")).next().unwrap();
+    assert!(error.unwrap_err().to_string().contains("64 KiB"));
+}

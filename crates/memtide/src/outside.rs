@@ -24,6 +24,14 @@ pub fn outside(text: &str) -> Cow<'_, str> {
     shown(text, LONGEST)
 }
 
+/// A value in quotes, as it would be written in a program.
+pub fn quoted(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        None => format!("{text:?}"),
+        Some((cut, _)) => format!("{:?}... ({} bytes)", &text[..cut], text.len()),
+    }
+}
+
 /// A path, for people. What is no text in it is shown by a mark.
 pub fn path(path: &Path) -> String {
     outside(&path.to_string_lossy()).into_owned()
@@ -139,7 +147,9 @@ mod tests {
         assert_eq!(outside("caf\u{e9}"), "caf\u{e9}");
         assert_eq!(outside("\x1b[31mred\n"), r"\u{1b}[31mred\n");
         assert_eq!(outside("\u{9b}2J\u{202e}\x7f"), r"\u{9b}2J\u{202e}\u{7f}");
+        assert_eq!(quoted("a\"\x1b\u{202e}\n"), r#""a\"\u{1b}\u{202e}\n""#);
         let long = "x".repeat(1 << 20);
+        assert_eq!(quoted(&long).len(), 202 + "... (1048576 bytes)".len());
         assert_eq!(outside(&long).len(), 200 + "... (1048576 bytes)".len());
         assert!(message(&long).len() < 4100);
         assert_eq!(message("a\n  b\x1b[2J"), r"a b\u{1b}[2J");

@@ -1,9 +1,9 @@
-//! Faults on purpose: the nth change of anything fails, or is the last one.
+//! Faults on purpose: the nth operation on anything fails, or is the last one.
 //!
-//! Every operation that changes a file asks [`ask`] first; so do the kernels
+//! Every operation that changes a file, or reads a note, asks [`ask`] first; so do the kernels
 //! made of a map that tests use. [`trail`] names the operations of a piece of
 //! work, and [`with`] runs it again with a fault at one of them. Work that
-//! "dies" has every later change refused, too: what it would do on its way out
+//! "dies" has every later one refused, too: what it would do on its way out
 //! has no effect, as if it had been killed.
 
 use std::cell::RefCell;
@@ -28,7 +28,7 @@ thread_local! {
     static PLAN: RefCell<Option<Plan>> = const { RefCell::new(None) };
 }
 
-/// Whether the next change happens.
+/// Whether the next operation happens.
 pub(crate) fn ask(what: &str) -> io::Result<()> {
     PLAN.with_borrow_mut(|plan| {
         let Some(plan) = plan else {

@@ -24,8 +24,8 @@ pub use private::{FolderError, Private};
 
 use std::io;
 
-/// Asked before each operation that changes something. Tests make the nth one
-/// fail, or have the process "die" there.
+/// Asked before each operation that changes something or reads what was noted.
+/// Tests make the nth one fail, or have the process "die" there.
 pub(crate) fn step(what: &str) -> io::Result<()> {
     #[cfg(test)]
     faults::ask(what)?;

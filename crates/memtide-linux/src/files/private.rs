@@ -134,7 +134,8 @@ impl Private {
             return Ok(None);
         };
         let mut bytes = Vec::new();
-        let read = file.take(limit + 1).read_to_end(&mut bytes);
+        let read =
+            step("read the note").and_then(|()| file.take(limit + 1).read_to_end(&mut bytes));
         read.map_err(|cause| self.io(name, "read", cause))?;
         match bytes.len() as u64 > limit {
             true => Err(refused(&self.path.join(name), "too large")),

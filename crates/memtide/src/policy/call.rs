@@ -5,7 +5,7 @@
 //! the line; addresses and lengths wrap around at 2^64.
 
 use super::fields::{Fields, Result, word};
-use crate::outside::outside;
+use crate::outside::{outside, quoted};
 use memtide_core::mempolicy::{Query, RawMask};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
@@ -179,10 +179,8 @@ impl Regions {
                 match self.starts.get(&name) {
                     Some(start) => Some(*start),
                     None => {
-                        return fields.wrong(
-                            "region",
-                            &format!("no line above maps {:?}", outside(&name)),
-                        );
+                        return fields
+                            .wrong("region", &format!("no line above maps {}", quoted(&name)));
                     }
                 }
             }

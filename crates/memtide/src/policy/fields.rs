@@ -4,7 +4,7 @@
 //! misspelt must not pass as one left out. So every reader takes the fields
 //! that it knows, and what then is left is an error. Errors name the field.
 
-use crate::outside::outside;
+use crate::outside::{outside, quoted};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -145,7 +145,7 @@ impl Fields {
     pub fn end(self) -> Result<()> {
         match self.left.keys().next() {
             None => Ok(()),
-            Some(name) => wrong(format!("{}: {:?}: unknown", self.what, outside(name))),
+            Some(name) => wrong(format!("{}: {}: unknown", self.what, quoted(name))),
         }
     }
 }
@@ -220,8 +220,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         while let Some(key) = from.next_key::<String>()? {
             let Strict(value) = from.next_value()?;
             if map.contains_key(&key) {
-                let key = outside(&key).into_owned();
-                return Err(de::Error::custom(format!("{TWICE}{key:?}")));
+                return Err(de::Error::custom(format!("{TWICE}{}", quoted(&key))));
             }
             map.insert(key, value);
         }

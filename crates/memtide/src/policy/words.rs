@@ -1,7 +1,7 @@
 //! A policy in words: `bind+static 0,2`, or the raw arguments of the call.
 
 use super::fields::hexadecimal;
-use crate::outside::outside;
+use crate::outside::quoted;
 use anyhow::ensure;
 use memtide_core::mempolicy::{
     Mode, ModeFlags, NUMA_BALANCING, RELATIVE_NODES, RawMask, STATIC_NODES,
@@ -94,8 +94,8 @@ fn mode_word(text: &str) -> Result<ModeWord, String> {
     let Some((_, mode)) = MODES.iter().find(find) else {
         let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "no policy {:?}; there are {}",
-            outside(name),
+            "no policy {}; there are {}",
+            quoted(name),
             names.join(", ")
         ));
     };
@@ -105,8 +105,8 @@ fn mode_word(text: &str) -> Result<ModeWord, String> {
             Some((_, bit)) => word |= bit,
             None => {
                 return Err(format!(
-                    "no flag {:?}; there are static, relative, balancing",
-                    outside(part)
+                    "no flag {}; there are static, relative, balancing",
+                    quoted(part)
                 ));
             }
         }
@@ -123,7 +123,7 @@ fn raw_mask(text: &str) -> Result<RawMask, String> {
     let word = |word: &str| {
         let digits = word.strip_prefix("0x");
         let value = digits.and_then(hexadecimal);
-        value.ok_or_else(|| format!("{:?} is not a word such as 0x5", outside(word)))
+        value.ok_or_else(|| format!("{} is not a word such as 0x5", quoted(word)))
     };
     match text {
         "null" => Ok(RawMask::Null),
