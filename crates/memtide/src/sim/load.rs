@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
 use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
-use memtide_sim::workload::TraceRow;
+use memtide_sim::workload::{MAX_SPAN_NS, TraceRow};
 use std::path::Path;
 
 /// A scenario, ready to run.
@@ -66,7 +66,25 @@ fn text(word: &str, what: &str, names: &[&str]) -> Result<String, String> {
              name of a file ends with .toml"
         ));
     }
-    std::fs::read_to_string(word).map_err(|error| format!("{word}: {error}"))
+    read(Path::new(word))
+}
+
+/// The largest file that a scenario or a machine may be: their texts are some kilobytes.
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// A text file, and nothing that has no end.
+fn read(path: &Path) -> Result<String, String> {
+    let error = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
+    let about = std::fs::metadata(path).map_err(|what| error(&what))?;
+    if !about.is_file() {
+        return Err(error(&"it is no file; name one that ends with .toml"));
+    }
+    if about.len() > MAX_TEXT_BYTES {
+        return Err(error(
+            &"it is larger than 16 MiB, which no description of a scenario or machine is",
+        ));
+    }
+    std::fs::read_to_string(path).map_err(|what| error(&what))
 }
 
 /// The folder of a file that was named by its path.
@@ -77,11 +95,15 @@ fn folder(file: &str) -> &Path {
 /// A file by its path relative to another.
 fn beside(file: &str, path: &str) -> Result<String, String> {
     let path = folder(file).join(path);
-    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    read(&path)
 }
 
 /// The rows of a recording.
 pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
+    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        let what = "it is no file; a recording is read more than once";
+        return Err(BadUsage(format!("{}: {what}", path.display())).into());
+    }
     // The Parquet library panics on some damaged files. memtide-trace makes an error of that; what
     // the library would write to standard error says nothing more.
     let hook = std::panic::take_hook();
@@ -99,10 +121,15 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
     });
     std::panic::set_hook(hook);
     let rows = rows.map_err(|error| BadUsage(error.to_string()))?;
-    match rows.is_empty() {
-        true => Err(BadUsage(format!("{}: it has no rows", path.display())).into()),
-        false => Ok(rows),
+    let times = rows.iter().map(|row| row.time_ns);
+    let Some((first, last)) = times.clone().min().zip(times.max()) else {
+        return Err(BadUsage(format!("{}: it has no rows", path.display())).into());
+    };
+    if last - first > MAX_SPAN_NS {
+        let what = "its rows are more than 100 days apart; cut it";
+        return Err(BadUsage(format!("{}: {what}", path.display())).into());
     }
+    Ok(rows)
 }
 
 /// Writes a file that an option names.
