@@ -35,6 +35,8 @@ use threads::{PriceLists, Thread};
 
 /// A quantum, in nanoseconds.
 pub const QUANTUM_NS: u64 = 1_000_000;
+/// Quanta in which nobody does anything before time jumps.
+const IDLE_QUANTA: u64 = 2_000;
 /// Picoseconds of a nanosecond.
 const PS: u64 = 1000;
 
@@ -110,6 +112,8 @@ pub struct Run<W> {
     placed: Vec<[u64; MAX_NODES]>,
     now_ps: u64,
     quanta: u64,
+    /// Quanta in a row in which nobody did anything.
+    idle_quanta: u64,
 }
 
 impl<W: Source> Run<W> {
@@ -165,6 +169,7 @@ impl<W: Source> Run<W> {
             placed: Vec::new(),
             now_ps: 0,
             quanta: 0,
+            idle_quanta: 0,
             configuration,
             kernel,
             hw,
@@ -176,6 +181,11 @@ impl<W: Source> Run<W> {
             .map(|region| run.kernel.pages_by_node(region))
             .collect();
         Ok(run)
+    }
+
+    /// Where its accesses come from.
+    pub fn source(&self) -> &W {
+        &self.source
     }
 
     /// The share that is done.
@@ -196,6 +206,7 @@ impl<W: Source> Run<W> {
         if ended || self.threads.iter().all(Thread::is_done) {
             return Ok(false);
         }
+        self.skip_idle_time();
         let end_ps = self.now_ps + QUANTUM_NS * PS;
         self.run_threads(end_ps)?;
         self.now_ps = end_ps;
@@ -214,6 +225,25 @@ impl<W: Source> Run<W> {
             self.record();
         }
         Ok(true)
+    }
+
+    /// Where nobody does anything for long, time jumps to shortly before somebody does: the kernel has had
+    /// [`IDLE_QUANTA`] to finish what it was at, and pages age no further by being left alone longer.
+    fn skip_idle_time(&mut self) {
+        const QUANTUM_PS: u64 = QUANTUM_NS * PS;
+        let next_ps = self.next_ps().unwrap_or(0);
+        let next_ps = self.ends_at_ps.map_or(next_ps, |end| next_ps.min(end));
+        let ahead = next_ps.saturating_sub(self.now_ps) / QUANTUM_PS;
+        if ahead == 0 {
+            self.idle_quanta = 0;
+            return;
+        }
+        self.idle_quanta += 1;
+        if self.idle_quanta > IDLE_QUANTA && ahead > 1 {
+            self.now_ps += (ahead - 1) * QUANTUM_PS;
+            self.quanta += ahead - 1;
+            self.idle_quanta = 0;
+        }
     }
 
     /// Hands samples to the kernel; who was sampled pays for the work.

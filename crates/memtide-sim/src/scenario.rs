@@ -9,6 +9,7 @@
 
 pub mod balancing;
 pub mod coarse;
+pub mod confidence;
 mod published;
 mod read;
 pub mod reproduction;
@@ -95,18 +96,10 @@ impl Scenario {
     pub fn workload(&self, case: &Case, configuration: &Configuration, scale: u32) -> Workload {
         let places = Places::new(&self.machine);
         let mut workload = case.workload.build(&places, scale, &self.rows);
+        if let Some(interleave) = &configuration.interleave {
+            workload.interleave(&places, interleave);
+        }
         for region in workload.regions_mut() {
-            if let Some(interleave) = &configuration.interleave
-                && (region.bandwidth || !interleave.targeted)
-            {
-                let nodes: Vec<u16> = interleave.weights.iter().map(|&(node, _)| node).collect();
-                let plain = interleave.weights.iter().all(|&(_, weight)| weight == 1);
-                region.policy = match nodes.as_slice() {
-                    [only] => places.bind(&[*only], false),
-                    _ => places.interleave(&nodes, !plain),
-                };
-                region.policy_after = None;
-            }
             let bound = region.policy.mode == memtide_core::mempolicy::Mode::Bind;
             if configuration.bind_balancing && bound && region.policy.nodes.len() > 1 {
                 let nodes: Vec<u16> = region.policy.nodes.iter().map(|node| node.0).collect();

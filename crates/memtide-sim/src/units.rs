@@ -11,7 +11,7 @@ use serde::de::{self, Deserialize, Deserializer};
 pub struct Bytes(pub u64);
 
 /// A time in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Nanos(pub f64);
 
 /// A rate in bytes a second.

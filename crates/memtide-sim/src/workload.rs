@@ -11,6 +11,8 @@
 mod about;
 mod checks;
 mod inference;
+mod limits;
+mod lines;
 mod list;
 mod pace;
 mod page_count;
@@ -29,6 +31,7 @@ mod xsbench;
 mod zipf;
 
 pub use inference::InferenceSpec;
+pub use limits::{MAX_ACCESSES, MAX_SPAN_NS, MAX_THINK, MAX_THREADS};
 pub use page_count::PageCountSpec;
 pub use phases::PhasesSpec;
 pub use places::Places;
@@ -39,11 +42,12 @@ pub use regions::RegionsSpec;
 pub use scan_over_hot::ScanOverHotSpec;
 pub use sockets::SocketsSpec;
 pub use streams::{MlcSpec, StreamSpec};
-pub use trace::{TraceRow, TraceSpec};
+pub use trace::{SLEEP_NS, TraceRow, TraceSpec};
 pub use two_set::TwoSetSpec;
 pub use xsbench::XsbenchSpec;
 pub use zipf::ZipfSpec;
 
+use crate::config::Interleave;
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::Bytes;
@@ -229,6 +233,8 @@ pub struct Plan {
 pub enum Filled {
     /// So many accesses were written.
     Accesses(usize),
+    /// It needs no memory for so many nanoseconds; ask again then.
+    Thinks(u64),
     /// It waits for the others (barrier); ask again next quantum.
     Waits,
     /// It is done.
@@ -396,6 +402,7 @@ impl WorkloadSpec {
     ///
     /// The first key that cannot be.
     pub fn check(&self, places: &Places) -> Result<(), Wrong> {
+        self.within_limits()?;
         match self {
             WorkloadSpec::Random(spec) => spec.check(places),
             WorkloadSpec::Regions(spec) => spec.check(places),
@@ -494,6 +501,21 @@ impl Workload {
     /// Changes the policies under which its regions are populated.
     pub(crate) fn regions_mut(&mut self) -> &mut [RegionPlan] {
         &mut self.plan.regions
+    }
+
+    /// Populates its regions in turn on the nodes of an interleave instead of where it says.
+    pub fn interleave(&mut self, places: &Places, interleave: &Interleave) {
+        let weights = &interleave.weights;
+        let nodes: Vec<u16> = weights.iter().map(|&(node, _)| node).collect();
+        let plain = weights.iter().all(|&(_, weight)| weight == 1);
+        let wanted = |region: &&mut RegionPlan| region.bandwidth || !interleave.targeted;
+        for region in self.plan.regions.iter_mut().filter(wanted) {
+            region.policy = match nodes.as_slice() {
+                [only] => places.bind(&[*only], false),
+                _ => places.interleave(&nodes, !plain),
+            };
+            region.policy_after = None;
+        }
     }
 
     /// Told once, after mapping: the first slot of each region.

@@ -146,6 +146,19 @@ impl ConfigurationText {
                     source.error(text.span(), &what)
                 })?;
         }
+        if made.scan_period_min_ms > made.scan_period_max_ms {
+            let spans = [&self.scan_period_min, &self.scan_period_max];
+            let span = spans
+                .into_iter()
+                .flatten()
+                .next()
+                .map_or(0..0, Spanned::span);
+            let what = format!(
+                "scan_period_min: {} ms are more than scan_period_max, {} ms; give less",
+                made.scan_period_min_ms, made.scan_period_max_ms
+            );
+            return Err(source.error(span, &what));
+        }
         made.scan_size_mb = self.scan_size_mb.unwrap_or(made.scan_size_mb).max(1);
         if let Some(Rate(bytes_per_s)) = self.rate_limit {
             made.rate_limit_mbps = (bytes_per_s / f64::from(1 << 20)).round().max(1.0) as u64;
@@ -162,7 +175,16 @@ impl ConfigurationText {
         };
         if let Some(text) = &self.pghot {
             let error = |what: String| source.error(text.span(), &format!("pghot: {what}"));
-            made.pghot = Some(pghot(text.get_ref()).map_err(error)?);
+            let hot = pghot(text.get_ref()).map_err(error)?;
+            if hot
+                .sources
+                .contains(memtide_core::access::Source::HintFault)
+                && made.numa_balancing == 0
+            {
+                let what = "hint-fault: without balancing there are none; set numa_balancing = 2";
+                return Err(error(what.to_owned()));
+            }
+            made.pghot = Some(hot);
         }
         if let Some(text) = &self.samples {
             let error = |what: String| source.error(text.span(), &format!("samples: {what}"));
@@ -283,6 +305,13 @@ fn interleave(text: &InterleaveText, memory: &NodeMask) -> Result<Interleave, St
     }
     if let Some(node) = text.nodes.iter().find(|&&n| !memory.contains(NodeId(n))) {
         return Err(format!("node {node} has no memory; choose from {memory}"));
+    }
+    let twice = (1..text.nodes.len()).find(|&at| text.nodes[..at].contains(&text.nodes[at]));
+    if let Some(at) = twice {
+        return Err(format!(
+            "node {} is named twice; name it once",
+            text.nodes[at]
+        ));
     }
     let ones = vec![1; text.nodes.len()];
     let weights = text.weights.as_ref().unwrap_or(&ones);

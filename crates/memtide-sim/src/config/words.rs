@@ -8,13 +8,13 @@ use memtide_core::hotness::Layout;
 pub(crate) fn in_words(configuration: &Configuration) -> String {
     match configuration.bound {
         Some(Bound::Static) => {
-            return "A bound: pages stay where they were first put, and looking after them costs \
+            return "No kernel: pages stay where they were first put, and looking after them costs \
                     nothing."
                 .to_owned();
         }
         Some(Bound::Oracle) => {
-            return "A bound: whoever places the pages knows every access beforehand and moves pages \
-                    at no cost. Nothing real can be faster."
+            return "No kernel: whoever places the pages knows every access beforehand and moves pages \
+                    at no cost. An estimate of what placing pages could reach."
                 .to_owned();
         }
         None => {}

@@ -75,8 +75,12 @@ impl Recorder {
         quanta.is_multiple_of(self.interval)
     }
 
+    /// Takes a point, unless no time has passed since the last one.
     pub fn record(&mut self, now: Totals) {
         let last = &self.last;
+        if now.seconds <= last.seconds {
+            return;
+        }
         self.points.push(Point {
             seconds: now.seconds,
             pages_migrated: now.pages_migrated,

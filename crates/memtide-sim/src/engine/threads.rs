@@ -6,7 +6,7 @@ use crate::hardware::Hardware;
 use crate::kernel::{Fault, KernelError, Who};
 use crate::page::MAX_NODES;
 use crate::rng::Rng;
-use crate::workload::{Access, Filled, Pattern, ThreadPlan};
+use crate::workload::{Access, Filled, Pattern, SLEEP_NS, ThreadPlan};
 use memtide_core::units::NodeId;
 
 /// Faults of one access, one after the other, that no kernel makes.
@@ -29,6 +29,8 @@ pub struct Thread {
     pub clock_ps: u64,
     /// Accesses made.
     pub accesses: u64,
+    /// Whether it sleeps until its clock's time, and others may have its CPU.
+    asleep: bool,
     rng: Rng,
     batch: Vec<Access>,
     at: usize,
@@ -46,6 +48,7 @@ impl Thread {
             state: State::Running,
             clock_ps: 0,
             accesses: 0,
+            asleep: false,
             rng: Rng::new(seed, index),
             batch: vec![Access(0); BATCH],
             at: 0,
@@ -81,7 +84,10 @@ impl<W: Source> Run<W> {
                     false => self.now_ps + (turn as u64 + 1) * share,
                 };
                 self.run_thread(index, *cpu, from_ps, until_ps)?;
-                from_ps = from_ps.max(self.threads[index].clock_ps);
+                let thread = &self.threads[index];
+                if !thread.asleep {
+                    from_ps = from_ps.max(thread.clock_ps);
+                }
             }
         }
         self.ask_waiting(&order, end_ps)?;
@@ -123,6 +129,17 @@ impl<W: Source> Run<W> {
             if !went_on {
                 return Ok(());
             }
+        }
+    }
+
+    /// When the next thread does anything, in picoseconds; `None` if one waits for another, or none is
+    /// left.
+    pub(super) fn next_ps(&self) -> Option<u64> {
+        let waits = |thread: &Thread| thread.state == State::Waiting;
+        let live = self.threads.iter().filter(|thread| !thread.is_done());
+        match self.threads.iter().any(waits) {
+            true => None,
+            false => live.map(|thread| thread.clock_ps).min(),
         }
     }
 
@@ -179,6 +196,7 @@ impl<W: Source> Run<W> {
         }
         thread.clock_ps = from_ps;
         thread.state = State::Running;
+        thread.asleep = false;
         self.hw.enter_space(thread.plan.space, cpu);
         let prices = self.prices.of(&self.hw, &thread.plan, cpu);
         let mut who = Who {
@@ -197,7 +215,7 @@ impl<W: Source> Run<W> {
             let cost_ns = self.kernel.tick(&mut self.hw, &who, ran_ns);
             thread.clock_ps += cost_ns * PS * self.scale;
         }
-        let mut faults = 0;
+        let (mut faults, mut slept_ps) = (0, 0);
         while thread.clock_ps < until_ps {
             let stolen_ns = std::mem::take(&mut self.hw.cpus[cpu as usize].stolen_ns);
             thread.clock_ps += stolen_ns * PS * self.scale;
@@ -212,6 +230,14 @@ impl<W: Source> Run<W> {
                     Filled::Waits => {
                         thread.state = State::Waiting;
                         break;
+                    }
+                    Filled::Thinks(ns) => {
+                        thread.clock_ps += ns * PS;
+                        if ns > SLEEP_NS {
+                            slept_ps += ns * PS;
+                            thread.asleep = true;
+                        }
+                        continue;
                     }
                     Filled::Done => {
                         thread.state = State::Done;
@@ -263,7 +289,7 @@ impl<W: Source> Run<W> {
                 thread.clock_ps += cost_ns.max(1) * PS * self.scale;
             }
         }
-        thread.since_tick_ps += thread.clock_ps - from_ps;
+        thread.since_tick_ps += thread.clock_ps - from_ps - slept_ps;
         self.sharing.ran(self.hw.cpus[cpu as usize].domain);
         Ok(())
     }

@@ -62,7 +62,11 @@ impl Scenario {
         let cases = cases(source, text.workload, text.cases, &places)?;
         let limit = cases.iter().map(|case| case.workload.max_scale()).min();
         if limit.is_some_and(|limit| *text.scale.get_ref() > limit) {
-            let what = "scale: this workload counts single pages; give 1";
+            let limit = limit.unwrap_or(1);
+            let what = &match limit {
+                1 => "scale: this workload counts single pages; give 1".to_owned(),
+                limit => format!("scale: give {limit} at most"),
+            };
             return Err(source.error(text.scale.span(), what));
         }
         let memory = machine.topology.memory_nodes();
@@ -78,6 +82,19 @@ impl Scenario {
                 return Err(source.error(span, &what));
             }
             configurations.push(configuration);
+        }
+        for case in &cases {
+            let names: Vec<&str> = configurations.iter().map(|c| c.name.as_str()).collect();
+            let unknown = case
+                .only
+                .iter()
+                .find(|name| !names.contains(&name.as_str()));
+            if let Some(name) = unknown {
+                let at = source.text.find(&format!("\"{name}\"")).unwrap_or(0);
+                let mean = did_you_mean(name, &names);
+                let what = format!("only: there is no configuration \"{name}\"{mean}");
+                return Err(source.error(at..at, &what));
+            }
         }
         let stem = file.rsplit(['/', '\\']).next().unwrap_or(file);
         let scenario = Scenario {
@@ -216,6 +233,19 @@ fn published(
             Measure::Bytes | Measure::Traffic => row.gb_per_s.or(row.ratio).is_some(),
             Measure::Pages => !row.pages.is_empty(),
         };
+        for (key, figure) in [
+            ("seconds", row.seconds),
+            ("gb_per_s", row.gb_per_s),
+            ("ratio", row.ratio),
+        ] {
+            let good = |figure: f64| figure.is_finite() && figure > 0.0;
+            if let Some(figure) = figure.filter(|&figure| !good(figure)) {
+                return Err(error(
+                    key,
+                    format!("{figure} is no measurement; give more than 0"),
+                ));
+            }
+        }
         if !fits || row.figure().is_none() {
             let what = "give one figure that this workload has: seconds, gb_per_s, ratio or pages";
             return Err(source.error(span, &format!("published: {what}")));

@@ -94,7 +94,7 @@ fn what_is_wrong_comes_with_file_line_and_key() {
         (
             "\"1 GiB\"",
             "\"100 GiB\"",
-            "scenarios/x.toml:9: memory: 100.0 GiB are more than the machine's 40.0 GiB",
+            "scenarios/x.toml:9: memory: 100 GiB are more than the machine's 40 GiB",
         ),
         (
             "on = 1",
@@ -161,11 +161,74 @@ fn what_is_wrong_comes_with_file_line_and_key() {
             "name = \"off\"\npghot = { sources = [], threshold = 9 }",
             "scenarios/x.toml:18: pghot: threshold 9",
         ),
+        (
+            "\"1 GiB\"",
+            "\"0 GiB\"",
+            "scenarios/x.toml:9: memory: 0 bytes are nothing to access",
+        ),
+        (
+            "threads = 4",
+            "threads = 4_294_967_295",
+            "scenarios/x.toml:7: threads: 4294967295 threads are more than 65536",
+        ),
+        (
+            "1_000_000",
+            "1_000_000_000_000_000_000",
+            "scenarios/x.toml:12: accesses: 4000000000000000000 accesses of all threads are more than",
+        ),
+        (
+            "think = \"0 ns\"",
+            "think = \"1000000 min\"",
+            "scenarios/x.toml:14: think: 60000000 s between two accesses; give 1 s at most",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\nscan_period_min = \"90 s\"",
+            "scenarios/x.toml:18: scan_period_min: 90000 ms are more than scan_period_max, 60000 ms",
+        ),
+        (
+            "name = \"off\"",
+            "name = \"off\"\npghot = { sources = [\"hint-fault\"] }",
+            "scenarios/x.toml:18: pghot: hint-fault: without balancing there are none",
+        ),
+        (
+            "nodes = [0, 1]",
+            "nodes = [0, 0]",
+            "scenarios/x.toml:21: interleave: node 0 is named twice",
+        ),
+        (
+            "seconds = 10.0",
+            "seconds = nan",
+            "scenarios/x.toml:25: seconds: NaN is no measurement",
+        ),
+        (
+            "seconds = 10.0",
+            "seconds = -1.0",
+            "scenarios/x.toml:25: seconds: -1 is no measurement",
+        ),
     ];
     for (from, to, expected) in cases {
         let found = wrong(from, to);
         assert!(found.starts_with(expected), "{found}\nexpected {expected}");
     }
+}
+
+#[test]
+fn a_case_names_configurations_that_there_are() {
+    let cases = GOOD.replacen(
+        "[workload.random]",
+        "[[case]]\nname = \"a\"\nonly = [\"of\"]\n[case.workload.random]",
+        1,
+    );
+    let cases = cases.replace(
+        "configuration = \"off\"",
+        "configuration = \"off\"\ncase = \"a\"",
+    );
+    assert_eq!(
+        read(&cases).unwrap_err(),
+        "scenarios/x.toml:8: only: there is no configuration \"of\"; did you mean `off`?"
+    );
+    assert!(read(&cases.replace("[\"of\"]", "[\"off\"]")).is_ok());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! file says in comments where each of its figures comes from.
 
 use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, StorageSpec};
+use crate::hardware::shootdown::MAX_CPUS;
 use crate::page::MAX_NODES;
 use crate::text::{Source, TextError};
 use crate::units::{Bytes, Nanos, Rate};
@@ -33,17 +34,17 @@ struct MachineText {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CpuText {
-    l1_tlb_4k: u32,
-    l1_tlb_2m: u32,
-    l2_tlb: u32,
+    l1_tlb_4k: Spanned<u32>,
+    l1_tlb_2m: Spanned<u32>,
+    l2_tlb: Spanned<u32>,
     l2_tlb_ways: Spanned<u32>,
-    l2_tlb_hit: Nanos,
-    walk: Nanos,
-    walk_huge: Nanos,
+    l2_tlb_hit: Spanned<Nanos>,
+    walk: Spanned<Nanos>,
+    walk_huge: Spanned<Nanos>,
     llc_cpus: Spanned<u32>,
-    llc: Bytes,
-    llc_hit: Nanos,
-    cache_to_cache: Nanos,
+    llc: Spanned<Bytes>,
+    llc_hit: Spanned<Nanos>,
+    cache_to_cache: Spanned<Nanos>,
     mlp_random: Spanned<f64>,
     mlp_sequential: Spanned<f64>,
 }
@@ -65,8 +66,8 @@ const READAHEAD_BYTES: u64 = 128 << 10;
 struct NodeText {
     id: Spanned<u16>,
     memory: Spanned<Bytes>,
-    #[serde(default)]
-    cpus: u32,
+    #[serde(default = "no_cpus")]
+    cpus: Spanned<u32>,
     distances: Spanned<Vec<u32>>,
     #[serde(default)]
     seen_from: Spanned2<BTreeMap<String, Nanos>>,
@@ -76,6 +77,10 @@ struct NodeText {
     write_bandwidth: Spanned<Rate>,
     loaded: Option<Spanned<LoadedText>>,
     measured: Option<Spanned<String>>,
+}
+
+fn no_cpus() -> Spanned<u32> {
+    Spanned::new(0..0, 0)
 }
 
 /// A value that may be absent, with its place if it is there.
@@ -157,6 +162,7 @@ impl MachineSpec {
             let what = format!("node: more than {MAX_NODES} nodes; leave some out");
             return Err(source.error(extra.span(), &what));
         }
+        within_limits(source, &text)?;
         let cpu = cpu(source, &text.cpu)?;
         let mut nodes: Vec<&NodeText> = text.node.iter().map(Spanned::get_ref).collect();
         nodes.sort_by_key(|node| *node.id.get_ref());
@@ -200,21 +206,84 @@ fn cpu(source: Source<'_>, cpu: &CpuText) -> Result<CpuSpec, TextError> {
         }
     }
     Ok(CpuSpec {
-        l1_tlb_4k: cpu.l1_tlb_4k,
-        l1_tlb_2m: cpu.l1_tlb_2m,
-        l2_tlb: cpu.l2_tlb,
+        l1_tlb_4k: *cpu.l1_tlb_4k.get_ref(),
+        l1_tlb_2m: *cpu.l1_tlb_2m.get_ref(),
+        l2_tlb: *cpu.l2_tlb.get_ref(),
         l2_tlb_ways: *cpu.l2_tlb_ways.get_ref(),
-        l2_tlb_ns: cpu.l2_tlb_hit.0,
-        walk_ns: cpu.walk.0,
-        walk_huge_ns: cpu.walk_huge.0,
+        l2_tlb_ns: cpu.l2_tlb_hit.get_ref().0,
+        walk_ns: cpu.walk.get_ref().0,
+        walk_huge_ns: cpu.walk_huge.get_ref().0,
         llc_cpus: *cpu.llc_cpus.get_ref(),
-        llc_bytes: cpu.llc.0,
-        llc_ns: cpu.llc_hit.0,
-        cache_to_cache_ns: cpu.cache_to_cache.0,
+        llc_bytes: cpu.llc.get_ref().0,
+        llc_ns: cpu.llc_hit.get_ref().0,
+        cache_to_cache_ns: cpu.cache_to_cache.get_ref().0,
         mlp_dependent: 1.0,
         mlp_random: *cpu.mlp_random.get_ref(),
         mlp_sequential: *cpu.mlp_sequential.get_ref(),
     })
+}
+
+/// Most entries of a level of the TLB.
+pub const MAX_TLB: u32 = 1 << 20;
+/// The largest cache; and all caches of a machine together, as its tags are held in memory.
+pub const MAX_CACHE_BYTES: u64 = 64 << 30;
+/// The largest node.
+pub const MAX_NODE_BYTES: u64 = 1 << 50;
+/// The longest that anything of the hardware takes.
+const MAX_NS: f64 = 1e9;
+
+/// That a machine's sizes are such as can be simulated.
+fn within_limits(source: Source<'_>, text: &MachineText) -> Result<(), TextError> {
+    let cpu = &text.cpu;
+    for (key, entries) in [
+        ("l1_tlb_4k", &cpu.l1_tlb_4k),
+        ("l1_tlb_2m", &cpu.l1_tlb_2m),
+        ("l2_tlb", &cpu.l2_tlb),
+    ] {
+        if *entries.get_ref() > MAX_TLB {
+            let what = format!(
+                "{key}: {} entries; give {MAX_TLB} at most",
+                entries.get_ref()
+            );
+            return Err(source.error(entries.span(), &what));
+        }
+    }
+    for (key, time) in [
+        ("l2_tlb_hit", &cpu.l2_tlb_hit),
+        ("walk", &cpu.walk),
+        ("walk_huge", &cpu.walk_huge),
+        ("llc_hit", &cpu.llc_hit),
+        ("cache_to_cache", &cpu.cache_to_cache),
+    ] {
+        if time.get_ref().0 > MAX_NS {
+            return Err(source.error(time.span(), &format!("{key}: give 1 s at most")));
+        }
+    }
+    let mut cpus = 0u64;
+    let mut caches = 0u64;
+    for node in text.node.iter().map(Spanned::get_ref) {
+        let own = u64::from(*node.cpus.get_ref());
+        cpus += own;
+        caches += own.div_ceil(u64::from((*cpu.llc_cpus.get_ref()).max(1)));
+        if cpus > MAX_CPUS as u64 {
+            let what = format!("cpus: more than {MAX_CPUS} CPUs in all; give fewer");
+            return Err(source.error(node.cpus.span(), &what));
+        }
+        if node.memory.get_ref().0 > MAX_NODE_BYTES {
+            return Err(source.error(node.memory.span(), "memory: give 1024 TiB at most"));
+        }
+        for (key, time) in [("read", &node.read), ("write", &node.write)] {
+            if time.get_ref().0 > MAX_NS {
+                return Err(source.error(time.span(), &format!("{key}: give 1 s at most")));
+            }
+        }
+    }
+    let bytes = cpu.llc.get_ref().0.saturating_mul(caches.max(1));
+    if bytes > MAX_CACHE_BYTES {
+        let what = format!("llc: {caches} caches of this size are more than 64 GiB; give less");
+        return Err(source.error(cpu.llc.span(), &what));
+    }
+    Ok(())
 }
 
 fn storage(source: Source<'_>, text: &Spanned<StorageText>) -> Result<StorageSpec, TextError> {
@@ -268,7 +337,7 @@ fn topology(
             id: NodeId(id),
             online: true,
             memory_bytes: node.memory.get_ref().0,
-            cpus: (next_cpu..next_cpu + node.cpus).collect(),
+            cpus: (next_cpu..next_cpu + node.cpus.get_ref()).collect(),
             distances: Some(node.distances.get_ref().clone()),
             figures: AccessFigures {
                 read_latency_ns: figure(node.read.get_ref().0),
@@ -278,7 +347,7 @@ fn topology(
             },
             tier: None,
         });
-        next_cpu += node.cpus;
+        next_cpu += node.cpus.get_ref();
     }
     if next_cpu == 0 {
         return Err(source.error(name, "node: no node has CPUs; give one `cpus = 8`"));
@@ -315,7 +384,7 @@ fn read_node(
     Ok(NodeSpec {
         id,
         capacity_bytes: node.memory.get_ref().0,
-        cpus: node.cpus,
+        cpus: *node.cpus.get_ref(),
         memory: MemorySpec {
             read_ns: node.read.get_ref().0,
             write_ns: node.write.get_ref().0,
@@ -337,10 +406,10 @@ fn seen_from(
     let at = |id: u16| nodes.iter().position(|node| *node.id.get_ref() == id);
     let own = at(*node.id.get_ref()).unwrap_or(0);
     let distance = |from: usize| f64::from(nodes[from].distances.get_ref()[own]);
-    let with_cpus = (0..nodes.len()).filter(|&n| nodes[n].cpus > 0);
+    let with_cpus = (0..nodes.len()).filter(|&n| *nodes[n].cpus.get_ref() > 0);
     let nearest = with_cpus.map(distance).fold(f64::INFINITY, f64::min);
     let mut factors: Vec<f64> = (0..nodes.len())
-        .map(|from| match nodes[from].cpus {
+        .map(|from| match nodes[from].cpus.get_ref() {
             0 => 1.0,
             _ => distance(from) / nearest,
         })
@@ -351,6 +420,13 @@ fn seen_from(
                 let what = format!("seen_from: there is no node {from}; name nodes by their ids");
                 return Err(source.error(given.span(), &what));
             };
+            if *ns <= 0.0 {
+                let what = format!(
+                    "seen_from: {ns} ns from node {}; give more than 0",
+                    nodes[from].id.get_ref()
+                );
+                return Err(source.error(given.span(), &what));
+            }
             factors[from] = ns / node.read.get_ref().0;
         }
     }

@@ -127,6 +127,35 @@ fn errors_name_line_and_key() {
 }
 
 #[test]
+fn sizes_have_limits() {
+    let starts = |from: &str, to: &str, expected: &str| {
+        let found = wrong(from, to);
+        assert!(found.starts_with(expected), "{found}\nexpected {expected}");
+    };
+    starts(
+        "cpus = 4",
+        "cpus = 4294967295",
+        "m.toml:25: cpus: more than 512 CPUs in all",
+    );
+    starts("llc = \"", "llc = \"1000 TiB\" # \"", "m.toml:13: llc: ");
+    starts(
+        "l2_tlb = ",
+        "l2_tlb = 4294967295 # ",
+        "m.toml:7: l2_tlb: 4294967295 entries; give",
+    );
+    starts(
+        "1 = \"180 ns\"",
+        "1 = \"0 ns\"",
+        "m.toml:27: seen_from: 0 ns from node 1; give more",
+    );
+    starts(
+        "read = \"100 ns\"",
+        "read = \"2 s\"",
+        "m.toml:28: read: give 1 s at most",
+    );
+}
+
+#[test]
 fn no_node_and_too_many_are_no_machine() {
     let (head, _) = SMALL.split_once("[[node]]").unwrap();
     assert_eq!(

@@ -24,7 +24,7 @@ impl WorkloadSpec {
                 },
                 if spec.huge { ", in huge pages" } else { "" },
                 spec.on,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::Regions(spec) => format!(
                 "One thread on node {} works through {} regions of {} on node {}, one after the other, \
@@ -37,7 +37,7 @@ impl WorkloadSpec {
                 count(spec.accesses_per_region),
                 size(spec.idle),
                 spec.node,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::TwoSet(spec) => format!(
                 "Two sets of {} threads, one on node {} and one on node {}, each with {} of its own. \
@@ -49,7 +49,7 @@ impl WorkloadSpec {
                 size(spec.memory_per_set),
                 spec.nodes[0],
                 spec.iterations,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::Sockets(spec) => format!(
                 "{} threads of one program, spread over nodes {}, access {} each of their own and {} \
@@ -64,7 +64,7 @@ impl WorkloadSpec {
                 size(spec.shared),
                 spec.shared_percent,
                 spec.on,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::Pmbench(spec) => format!(
                 "{} processes, half on node {} and half on node {}, access {} each at random; their \
@@ -79,7 +79,7 @@ impl WorkloadSpec {
                 spec.nodes[1],
                 time(spec.eater_until),
                 time(spec.until),
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::Stream(spec) => format!(
                 "STREAM's kernel {} over arrays of {}, {} times, by {} on node {}. The score is the \
@@ -141,7 +141,7 @@ impl WorkloadSpec {
                 spec.exponent,
                 time(spec.drift_every),
                 spec.drift_permille,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::Phases(spec) => format!(
                 "{} on node {} share {}, which begins on node {}. {} of 100 accesses go to a hot set of \
@@ -153,7 +153,7 @@ impl WorkloadSpec {
                 spec.hot_percent,
                 size(spec.hot),
                 spec.phases,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::ScanOverHot(spec) => format!(
                 "{} on node {} keep using {}, while another thread reads {} once from end to end. Both \
@@ -163,7 +163,7 @@ impl WorkloadSpec {
                 size(spec.hot),
                 size(spec.scanned),
                 spec.on,
-                stores(spec.stores_percent),
+                stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::PointerChase(spec) => format!(
                 "{} on node {} follow a chain of addresses through {}{}, which begins on node {}: each \
@@ -192,7 +192,7 @@ impl WorkloadSpec {
 impl TraceSpec {
     fn about(&self) -> String {
         format!(
-            "The accesses of {} again, each at its recorded time or later, by threads on node {}; their \
+            "The accesses of {} again, with what each thread did between them, by threads on node {}; their \
              memory begins on node {}.",
             self.file, self.node, self.on
         )
@@ -230,7 +230,7 @@ fn count(count: u64) -> String {
 }
 
 /// A size with its unit.
-fn size(bytes: Bytes) -> String {
+pub(super) fn size(bytes: Bytes) -> String {
     for (unit, name) in [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")] {
         if bytes.0 >= unit {
             let value = (bytes.0 as f64 / unit as f64 * 10.0).round() / 10.0;

@@ -25,3 +25,16 @@ pub(super) fn stores_of_100(stores_percent: u32) -> Result<(), Wrong> {
     let why = "at most 100 of 100 accesses store";
     want(stores_percent <= 100, "stores_percent", why)
 }
+
+/// No node twice.
+pub(super) fn each_node_once(key: &'static str, nodes: &[u16]) -> Result<(), Wrong> {
+    let twice = (1..nodes.len()).find(|&at| nodes[..at].contains(&nodes[at]));
+    match twice {
+        Some(at) => want(
+            false,
+            key,
+            format!("node {} is named twice; name it once", nodes[at]),
+        ),
+        None => Ok(()),
+    }
+}

@@ -45,6 +45,24 @@ impl PageCountSpec {
                 "is not at a page's beginning; give a multiple of 0x1000",
             )?;
         }
+        let mut ranges: Vec<(u64, u64, &str)> = self
+            .mappings
+            .iter()
+            .map(|mapping| {
+                let first = mapping.address / 4096;
+                (
+                    first,
+                    first + u64::from(mapping.pages),
+                    mapping.name.as_str(),
+                )
+            })
+            .collect();
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            let ((_, end, one), (first, _, other)) = (pair[0], pair[1]);
+            let why = format!("\"{one}\" and \"{other}\" overlap; move one of them");
+            want(end <= first, "mappings", why)?;
+        }
         Ok(())
     }
 

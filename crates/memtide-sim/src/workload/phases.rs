@@ -4,6 +4,7 @@
 //! go anywhere. Phases are counted in accesses, so that a faster machine does not get other work.
 
 use super::checks::{some_operations, some_threads, stores_of_100};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::random::{access_by, share_of_65536};
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -32,6 +33,9 @@ pub struct PhasesSpec {
     pub phases: u32,
     /// Accesses of each thread in each phase.
     pub accesses_per_phase: u64,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Operations that retire per access.
@@ -64,6 +68,7 @@ impl PhasesSpec {
             "hot_percent",
             "at most 100 of 100 accesses",
         )?;
+        self.lines.check()?;
         stores_of_100(self.stores_percent)
     }
 
@@ -93,6 +98,8 @@ impl PhasesSpec {
             hot,
             hot_share: share_of_65536(self.hot_percent),
             each,
+            threads,
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(threads, each * u64::from(self.phases)),
@@ -109,6 +116,8 @@ pub(super) struct Phases {
     hot: u32,
     hot_share: u32,
     each: u64,
+    threads: usize,
+    lines: Lines,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -139,7 +148,9 @@ impl Acts for Phases {
                 true => (hot, self.hot),
                 false => (self.base, self.pages),
             };
-            *access = access_by(bits, base, pages, self.stores);
+            // All of the first number is spent: page, hot or not, store.
+            let line = self.lines.pick(rng.bits());
+            *access = access_by(bits, base, pages, line, self.stores);
         }
         Filled::of(count)
     }
@@ -149,18 +160,21 @@ impl Acts for Phases {
     }
 
     fn phase(&self, _: u64) -> u64 {
-        self.pace.made(0) / self.each
+        // Threads change one by one.
+        (0..self.threads)
+            .map(|thread| self.pace.made(thread) / self.each)
+            .sum()
     }
 
     fn truth(&self, _: usize, page: u32, _: u64) -> Truth {
-        let begin = self.hot_at(0);
         let anywhere = (65_536 - self.hot_share) as f32 / self.pages as f32;
         let hot = self.hot_share as f32 / self.hot as f32;
+        let threads = (0..self.threads).filter(|&thread| {
+            let begin = self.hot_at(thread);
+            (begin..begin + self.hot).contains(&page)
+        });
         Truth {
-            rate: match (begin..begin + self.hot).contains(&page) {
-                true => anywhere + hot,
-                false => anywhere,
-            },
+            rate: anywhere + hot * threads.count() as f32 / self.threads as f32,
             node: self.node,
         }
     }

@@ -64,13 +64,14 @@ impl Places {
     /// That `bytes` fit into the memory of the whole machine.
     pub(super) fn fit(&self, key: &'static str, bytes: u64) -> Result<(), Wrong> {
         let all: u64 = self.bytes.iter().map(|(_, bytes)| bytes).sum();
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        want(bytes > 0, key, "0 bytes are nothing to access; give more")?;
+        let size = |bytes: u64| super::about::size(crate::units::Bytes(bytes));
         let why = format!(
-            "{:.1} GiB are more than the machine's {:.1} GiB; make it smaller",
-            gib(bytes),
-            gib(all)
+            "{} are more than the machine's {}; make it smaller",
+            size(bytes),
+            size(all)
         );
-        want(bytes > 0 && bytes <= all, key, why)
+        want(bytes <= all, key, why)
     }
 
     /// No policy of its own: the CPU that touches decides, and hint faults move pages to it.

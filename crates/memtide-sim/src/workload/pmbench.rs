@@ -5,7 +5,8 @@
 //! and get the rest from the other node of the binding. When the eater is gone there is room, but only
 //! balancing within the binding can use it. The score is the rate of accesses over the whole run.
 
-use super::checks::{some_operations, stores_of_100};
+use super::checks::{each_node_once, some_operations, stores_of_100};
+use super::lines::Lines;
 use super::random::{random_access, share_of_65536};
 use super::{
     Access, Acts, Filled, Kind, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth, Wrong, pages,
@@ -32,6 +33,9 @@ pub struct PmbenchSpec {
     pub eater_until: Nanos,
     /// When the run ends.
     pub until: Nanos,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Operations that retire per access.
@@ -42,6 +46,7 @@ pub struct PmbenchSpec {
 
 impl PmbenchSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        each_node_once("nodes", &self.nodes)?;
         for node in self.nodes {
             places.has_cpus("nodes", node)?;
             places.has_memory("nodes", node)?;
@@ -62,6 +67,7 @@ impl PmbenchSpec {
             "the eater is killed before the run ends; make it earlier than `until`",
         )?;
         some_operations(self.ops_per_access)?;
+        self.lines.check()?;
         stores_of_100(self.stores_percent)
     }
 
@@ -109,6 +115,7 @@ impl PmbenchSpec {
         let pmbench = Pmbench {
             bases: Vec::new(),
             pages: count,
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             nodes: self.nodes,
             until_ns: self.until.0 as u64,
@@ -123,6 +130,7 @@ impl PmbenchSpec {
 pub(super) struct Pmbench {
     bases: Vec<Slot>,
     pages: u32,
+    lines: Lines,
     stores: u32,
     nodes: [u16; 2],
     until_ns: u64,
@@ -141,7 +149,7 @@ impl Acts for Pmbench {
         }
         let base = self.bases[thread];
         for access in batch.iter_mut() {
-            *access = random_access(rng, base, self.pages, self.stores);
+            *access = random_access(rng, base, self.pages, self.lines, self.stores);
         }
         Filled::Accesses(batch.len())
     }

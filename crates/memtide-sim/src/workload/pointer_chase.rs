@@ -2,10 +2,12 @@
 //! nanosecond of latency counts.
 //!
 //! Each thread has a chain of its own, which goes through all pages in one cycle, by a stride near the
-//! golden section of their number. (On one chain threads would catch up with each other, and those
+//! golden section of their number. Each round goes to another line of every page, so that the chain is as
+//! long as the memory has lines. (On one chain threads would catch up with each other, and those
 //! behind would find in the cache what those before them read.)
 
 use super::checks::{some_accesses, some_operations, some_threads};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::zipf::coprime_stride;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages};
@@ -29,6 +31,9 @@ pub struct PointerChaseSpec {
     /// Whether it has huge pages.
     #[serde(default)]
     pub huge: bool,
+    /// Which lines of a page a chain goes through: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// Accesses of each thread.
     pub accesses: u64,
     /// Operations that retire per access.
@@ -44,6 +49,7 @@ impl PointerChaseSpec {
         places.fit("memory", self.memory.0)?;
         some_threads(self.threads)?;
         some_accesses(self.accesses)?;
+        self.lines.check()?;
         some_operations(self.ops_per_access)
     }
 
@@ -76,6 +82,9 @@ impl PointerChaseSpec {
                 .map(|n| coprime_stride(count, n * 7) % count.max(1))
                 .collect(),
             at: (0..threads as u64).map(begin).collect(),
+            begun: (0..threads as u64).map(begin).collect(),
+            rounds: vec![0; threads],
+            lines: self.lines,
             node: self.node,
             pace: Pace::new(threads, self.accesses / u64::from(scale)),
         };
@@ -90,6 +99,11 @@ pub(super) struct PointerChase {
     pages: u32,
     strides: Vec<u32>,
     at: Vec<u32>,
+    /// Where each chain begins.
+    begun: Vec<u32>,
+    /// How often each went through all pages.
+    rounds: Vec<u32>,
+    lines: Lines,
     node: u16,
     pace: Pace,
 }
@@ -102,15 +116,18 @@ impl Acts for PointerChase {
     fn fill(&mut self, thread: usize, _: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
         let count = self.pace.take(thread, batch.len());
         let (mut at, stride) = (self.at[thread], self.strides[thread]);
+        let (begun, mut round) = (self.begun[thread], self.rounds[thread]);
         for access in &mut batch[..count] {
             // The line differs from page to page, as a node's place in its page would.
-            *access = Access::new(self.base + at, at.wrapping_mul(29) & 63, 1, false);
+            let line = self.lines.nth(at.wrapping_mul(29).wrapping_add(round));
+            *access = Access::new(self.base + at, line, 1, false);
             at += stride;
             if at >= self.pages {
                 at -= self.pages;
             }
+            round += u32::from(at == begun);
         }
-        self.at[thread] = at;
+        (self.at[thread], self.rounds[thread]) = (at, round);
         Filled::of(count)
     }
 

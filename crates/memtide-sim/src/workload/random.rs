@@ -2,11 +2,12 @@
 //! the plainest of workloads.
 //!
 //! "Multi-threaded application with 64 threads that access memory at 4K granularity repetitively and
-//! randomly": each access goes to the first line of a random page. A store is a read-modify-write of
-//! that line. The memory is populated on one node before the threads start on another. Which page is
+//! randomly": each access goes to a line of a random page: in the document's benchmark to its first, which its
+//! scenarios say. A store is a read-modify-write of that line. The memory is populated on one node before the threads start on another. Which page is
 //! next a thread reads from its list (`list.rs`).
 
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
+use super::lines::Lines;
 use super::list::Lists;
 use super::pace::Pace;
 use super::{
@@ -35,6 +36,9 @@ pub struct RandomSpec {
     /// Whether it has huge pages.
     #[serde(default)]
     pub huge: bool,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Accesses of each thread.
@@ -78,6 +82,7 @@ impl RandomSpec {
         some_accesses(self.accesses)?;
         some_operations(self.ops_per_access)?;
         stores_of_100(self.stores_percent)?;
+        self.lines.check()?;
         want(
             !self.huge || self.mapping == Mapping::Anonymous,
             "huge",
@@ -110,6 +115,7 @@ impl RandomSpec {
             base: 0,
             lists,
             pages: count,
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(self.threads as usize, self.accesses / u64::from(scale)),
@@ -123,20 +129,27 @@ pub(super) fn share_of_65536(percent: u32) -> u32 {
     percent * 65_536 / 100
 }
 
-/// An access to line 0 of a random one of `pages` pages, by one random number: its high half says
-/// which, its low 16 bits whether it stores.
+/// An access to a random one of `lines` of a random one of `pages` pages, by one random number: its high
+/// half says which page, bits 16 to 31 which line, its low 16 bits whether it stores.
 #[inline]
-pub(super) fn random_access(rng: &mut Rng, base: Slot, pages: u32, stores: u32) -> Access {
-    access_by(rng.bits(), base, pages, stores)
+pub(super) fn random_access(
+    rng: &mut Rng,
+    base: Slot,
+    pages: u32,
+    lines: Lines,
+    stores: u32,
+) -> Access {
+    let bits = rng.bits();
+    access_by(bits, base, pages, lines.pick(bits >> 16), stores)
 }
 
-/// The same by a number that was drawn already; its bits 16 to 31 are still free.
+/// The same by a number that was drawn already, to a line that was; its bits 16 to 31 are free.
 #[inline]
-pub(super) fn access_by(bits: u64, base: Slot, pages: u32, stores: u32) -> Access {
+pub(super) fn access_by(bits: u64, base: Slot, pages: u32, line: u32, stores: u32) -> Access {
     let page = ((bits >> 32) * u64::from(pages)) >> 32;
     Access::new(
         base + page as u32,
-        0,
+        line,
         1,
         (bits & 0xffff) < u64::from(stores),
     )
@@ -148,6 +161,7 @@ pub(super) struct Random {
     base: Slot,
     lists: Lists,
     pages: u32,
+    lines: Lines,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -173,7 +187,7 @@ impl Acts for Random {
         let room = batch.len().min(Lists::until_next(made) as usize);
         let count = self.pace.take(thread, room);
         for access in &mut batch[..count] {
-            *access = random_access(rng, self.base, self.pages, self.stores);
+            *access = random_access(rng, self.base, self.pages, self.lines, self.stores);
         }
         Filled::Accesses(count + usize::from(turned.is_some()))
     }

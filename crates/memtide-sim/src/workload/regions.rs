@@ -6,6 +6,7 @@
 //! is provisioned and idle; promoted pages need its room, so idle pages have to be demoted.
 
 use super::checks::stores_of_100;
+use super::lines::Lines;
 use super::pace::Pace;
 use super::random::{random_access, share_of_65536};
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -28,6 +29,9 @@ pub struct RegionsSpec {
     pub regions: u32,
     /// The size of each.
     pub region: Bytes,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Accesses to each region.
@@ -51,6 +55,7 @@ impl RegionsSpec {
         let hot = self.region.0.saturating_mul(u64::from(self.regions));
         places.fit("region", hot.saturating_add(self.idle.0))?;
         stores_of_100(self.stores_percent)?;
+        self.lines.check()?;
         want(
             self.accesses_per_region > 0 && self.ops_per_access > 0,
             "accesses_per_region",
@@ -81,6 +86,7 @@ impl RegionsSpec {
             base: 0,
             pages: count,
             each,
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(1, each * u64::from(self.regions)),
@@ -95,6 +101,7 @@ pub(super) struct Regions {
     base: Slot,
     pages: u32,
     each: u64,
+    lines: Lines,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -117,7 +124,7 @@ impl Acts for Regions {
         let room = batch.len().min(until_next as usize);
         let count = self.pace.take(thread, room);
         for access in &mut batch[..count] {
-            *access = random_access(rng, base, self.pages, self.stores);
+            *access = random_access(rng, base, self.pages, self.lines, self.stores);
         }
         Filled::of(count)
     }

@@ -4,6 +4,7 @@
 //! The scanner keeps a pace of its own, so that what slows it does not help the others.
 
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::random::{random_access, share_of_65536};
@@ -27,6 +28,9 @@ pub struct ScanOverHotSpec {
     pub scanned: Bytes,
     /// The node both are populated on.
     pub on: u16,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses to the hot set store.
     pub stores_percent: u32,
     /// Accesses of each thread to the hot set.
@@ -53,6 +57,7 @@ impl ScanOverHotSpec {
         some_threads(self.threads)?;
         some_accesses(self.accesses)?;
         some_operations(self.ops_per_access)?;
+        self.lines.check()?;
         stores_of_100(self.stores_percent)
     }
 
@@ -93,6 +98,7 @@ impl ScanOverHotSpec {
             users: count,
             scanned: 0,
             interval_ns: self.scan_interval.0 * f64::from(scale),
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(count, self.accesses / u64::from(scale)),
@@ -110,6 +116,7 @@ pub(super) struct ScanOverHot {
     /// Pages that the scanner has read.
     scanned: u64,
     interval_ns: f64,
+    lines: Lines,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -124,7 +131,7 @@ impl Acts for ScanOverHot {
         if thread < self.users {
             let count = self.pace.take(thread, batch.len());
             for access in &mut batch[..count] {
-                *access = random_access(rng, self.bases[0], self.pages[0], self.stores);
+                *access = random_access(rng, self.bases[0], self.pages[0], self.lines, self.stores);
             }
             return Filled::of(count);
         }

@@ -8,7 +8,8 @@
 //! access goes to a random line of a random page, of the thread's own or of the shared memory by the
 //! given share.
 
-use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
+use super::checks::{each_node_once, some_accesses, some_operations, some_threads, stores_of_100};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::random::share_of_65536;
@@ -34,6 +35,9 @@ pub struct SocketsSpec {
     pub on: u16,
     /// How many of 100 accesses go to the shared memory.
     pub shared_percent: u32,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Accesses of each thread.
@@ -46,6 +50,7 @@ pub struct SocketsSpec {
 
 impl SocketsSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        each_node_once("nodes", &self.nodes)?;
         want(!self.nodes.is_empty(), "nodes", "name at least one")?;
         for &node in &self.nodes {
             places.has_cpus("nodes", node)?;
@@ -64,6 +69,7 @@ impl SocketsSpec {
         )?;
         some_accesses(self.accesses)?;
         some_operations(self.ops_per_access)?;
+        self.lines.check()?;
         stores_of_100(self.stores_percent)
     }
 
@@ -99,6 +105,7 @@ impl SocketsSpec {
             own,
             shared,
             share: share_of_65536(self.shared_percent),
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             nodes: self.nodes.clone(),
             pace: Pace::new(threads, self.accesses / u64::from(scale)),
@@ -114,6 +121,7 @@ pub(super) struct Sockets {
     own: u32,
     shared: u32,
     share: u32,
+    lines: Lines,
     stores: u32,
     nodes: Vec<u16>,
     pace: Pace,
@@ -135,7 +143,7 @@ impl Acts for Sockets {
             let bits = rng.bits();
             let page = ((bits >> 32) * u64::from(pages)) >> 32;
             let (line, store) = (
-                (bits >> 16 & 63) as u32,
+                self.lines.pick(bits >> 16),
                 bits & 0xffff < u64::from(self.stores),
             );
             *access = Access::new(base + page as u32, line, 1, store);

@@ -46,7 +46,7 @@ fn run(workload: &mut Workload, most: usize) -> Vec<Vec<Access>> {
                     made.extend_from_slice(&batch[..count]);
                     going |= made.len() < most;
                 }
-                Filled::Waits => going = true,
+                Filled::Waits | Filled::Thinks(_) => going = true,
                 Filled::Done => {}
             }
         }
@@ -89,11 +89,134 @@ fn random_makes_its_accesses_and_stores_as_many_as_it_says() {
         .count();
     // 128,000 draws at one half: standard deviation 179; five of them.
     assert!(stores.abs_diff(64_000) < 895, "{stores}");
-    assert!(
-        all.iter()
-            .flatten()
-            .all(|access| access.slot() < 1024 && access.line() == 0)
-    );
+    assert!(all.iter().flatten().all(|access| access.slot() < 1024));
+}
+
+/// How often each line of a page was accessed.
+fn lines_of(all: &[Vec<Access>]) -> [u32; 64] {
+    let mut counts = [0; 64];
+    for access in all.iter().flatten().filter(|access| access.lines() == 1) {
+        counts[access.line() as usize] += 1;
+    }
+    counts
+}
+
+/// Every kind whose accesses go to single lines, without what says which.
+const SPREAD: [&str; 8] = [
+    RANDOM,
+    r#"
+    [regions]
+    node = 0
+    idle = "4 MiB"
+    on = 2
+    regions = 3
+    region = "1 MiB"
+    stores_percent = 20
+    accesses_per_region = 40_000
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+    r#"
+    [two-set]
+    nodes = [0, 1]
+    threads_per_set = 2
+    memory_per_set = "4 MiB"
+    iterations = 30
+    stores_percent = 20
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+    r#"
+    [sockets]
+    threads = 4
+    nodes = [0, 1]
+    memory_per_thread = "1 MiB"
+    shared = "4 MiB"
+    on = 0
+    shared_percent = 50
+    stores_percent = 20
+    accesses = 30_000
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+    r#"
+    [zipf]
+    threads = 4
+    node = 0
+    memory = "8 MiB"
+    on = 2
+    exponent = 1.0
+    drift_every = "1 s"
+    drift_permille = 1
+    stores_percent = 20
+    accesses = 30_000
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+    r#"
+    [phases]
+    threads = 4
+    node = 0
+    memory = "8 MiB"
+    on = 2
+    hot = "1 MiB"
+    hot_percent = 90
+    phases = 3
+    accesses_per_phase = 10_000
+    stores_percent = 20
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+    r#"
+    [scan-over-hot]
+    threads = 4
+    node = 0
+    hot = "1 MiB"
+    scanned = "4 MiB"
+    on = 2
+    stores_percent = 20
+    accesses = 30_000
+    ops_per_access = 1
+    think = "0 ns"
+    scan_interval = "1 ms"
+    "#,
+    r#"
+    [pointer-chase]
+    threads = 4
+    node = 0
+    memory = "1 MiB"
+    on = 2
+    accesses = 32_768
+    ops_per_access = 1
+    think = "0 ns"
+    "#,
+];
+
+#[test]
+fn accesses_spread_over_all_lines_of_a_page_unless_told_otherwise() {
+    for text in SPREAD {
+        // The lists of the benchmark are read in order: their accesses are to line 0.
+        let lists = if text == RANDOM { 4 * 126 } else { 0 };
+        let all = run(&mut built(text, 1), usize::MAX);
+        let counts = lines_of(&all);
+        let sum: u32 = counts.iter().sum::<u32>() - lists;
+        let mean = f64::from(sum) / 64.0;
+        for (line, &count) in counts.iter().enumerate() {
+            let count = f64::from(count - if line == 0 { lists } else { 0 });
+            // Five standard deviations of a count that is drawn.
+            let slack = 5.0 * mean.sqrt();
+            assert!(
+                (count - mean).abs() < slack,
+                "line {line}: {count} of {mean}: {text}"
+            );
+        }
+        let few = text.replacen("ops_per_access", "lines = 4\nops_per_access", 1);
+        let counts = lines_of(&run(&mut built(&few, 1), usize::MAX));
+        assert!(counts[..4].iter().all(|&count| count > 0), "{text}");
+        assert!(counts[4..].iter().all(|&count| count == 0), "{text}");
+        let wrong = spec(&few.replacen("lines = 4", "lines = 65", 1));
+        assert_eq!(wrong.check(&places()).unwrap_err().key, "lines");
+    }
 }
 
 #[test]
@@ -394,48 +517,78 @@ fn the_chain_is_one_cycle_through_all_pages() {
     }
 }
 
-#[test]
-fn a_trace_comes_again_at_its_times() {
-    let spec =
-        spec("[trace]\nfile = \"x\"\nnode = 0\non = 2\nops_per_access = 1\nthink = \"0 ns\"\n");
-    let row = |time_ns, thread, address| TraceRow {
+const TRACE: &str =
+    "[trace]\nfile = \"x\"\nnode = 0\non = 2\nops_per_access = 1\nthink = \"0 ns\"\n";
+
+fn row(time_ns: u64, thread: u32, address: u64) -> TraceRow {
+    TraceRow {
         time_ns,
         thread,
         address,
         write: thread == 7,
-    };
+    }
+}
+
+#[test]
+fn a_trace_comes_again_with_what_its_threads_did_between() {
     let rows = vec![
         row(5_000, 7, 0x10_0000),
         row(6_000, 3, 0x10_2040),
         row(2_005_000, 7, 0x7000_0000),
     ];
-    let mut workload = spec.build(&places(), 1, &Arc::new(rows));
+    let mut workload = spec(TRACE).build(&places(), 1, &Arc::new(rows));
     // Pages 0x100 to 0x102 are one mapping, 0x70000 another; threads 3 and 7.
     let pages: Vec<u32> = workload.plan().regions.iter().map(|r| r.pages).collect();
     assert_eq!(pages, [3, 1]);
     workload.mapped(&[0, 3]);
     let mut rng = Rng::new(0, 0);
     let mut batch = [Access(0); 8];
-    assert_eq!(
-        workload.fill(1, 0, &mut rng, &mut batch),
-        Filled::Accesses(1)
-    );
+    // What the clock says is no matter: it is the time between that counts.
+    let mut fill = |thread, batch: &mut [Access]| workload.fill(thread, 77, &mut rng, batch);
+    assert_eq!(fill(1, &mut batch), Filled::Accesses(1));
     assert_eq!(batch[0], Access::new(0, 0, 1, true));
-    assert_eq!(workload.fill(1, 0, &mut rng, &mut batch), Filled::Waits);
-    assert_eq!(
-        workload.fill(1, 2_000_000, &mut rng, &mut batch),
-        Filled::Accesses(1)
-    );
-    assert_eq!(
-        workload.fill(1, 2_000_000, &mut rng, &mut batch),
-        Filled::Done
-    );
-    assert_eq!(
-        workload.fill(0, 1_000, &mut rng, &mut batch),
-        Filled::Accesses(1)
-    );
+    assert_eq!(fill(1, &mut batch), Filled::Thinks(2_000_000));
+    assert_eq!(fill(1, &mut batch), Filled::Accesses(1));
+    assert_eq!(fill(1, &mut batch), Filled::Done);
+    // The other thread began 1 us later.
+    assert_eq!(fill(0, &mut batch), Filled::Thinks(1_000));
+    assert_eq!(fill(0, &mut batch), Filled::Accesses(1));
     assert_eq!(batch[0], Access::new(2, 1, 1, false));
+    assert_eq!(fill(0, &mut batch), Filled::Done);
+    assert_eq!(workload.done(), 1.0);
     assert_eq!(workload.truth(0, 1, 0).rate, 0.0);
+}
+
+#[test]
+fn a_scaled_trace_keeps_every_thread_and_page_with_its_share() {
+    // Four threads in turn, on 64 pages in turn: 64,000 rows.
+    let rows: Vec<TraceRow> = (0..64_000u64)
+        .map(|n| row(n * 100, (n % 4) as u32, (n / 4 % 64) * 4096))
+        .collect();
+    for scale in [4, 16] {
+        let mut workload = spec(TRACE).build(&places(), scale, &Arc::new(rows.clone()));
+        let plan = workload.plan().clone();
+        assert_eq!(plan.threads.len(), 4, "1/{scale}");
+        assert_eq!(plan.regions[0].pages, 64 / scale);
+        workload.mapped(&[0]);
+        let all = run(&mut workload, usize::MAX);
+        let kept: usize = all.iter().map(Vec::len).sum();
+        assert_eq!(kept, 64_000 / scale as usize);
+        for made in &all {
+            // A quarter, by lot: five standard deviations of a count.
+            let quarter = kept as f64 / 4.0;
+            let slack = 5.0 * (kept as f64 * 3.0 / 16.0).sqrt();
+            assert!(
+                (made.len() as f64 - quarter).abs() < slack,
+                "1/{scale}: {}",
+                made.len()
+            );
+        }
+        for page in 0..64 / scale {
+            let made = all.iter().flatten().filter(|access| access.slot() == page);
+            assert_eq!(made.count(), 1000);
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,16 @@
-//! Recorded accesses again: each at its recorded time, or later if the simulated machine is slower.
+//! Recorded accesses again, in a closed loop: what a thread did between two of its accesses it does
+//! again, and what memory takes is the simulated machine's. So a slower machine makes the replay longer,
+//! as it would have made the program.
+//!
+//! A recording says when accesses were, not what they waited for. The time from one access of a thread to
+//! its next counts as the thread's own; what the recorded machine's memory took of it (`recorded`, if it
+//! is known) is taken off. Times of more than [`SLEEP_NS`] count as sleep: the thread gives its processor
+//! away and uses none of its time.
 //!
 //! Rows come from whoever can read the file. Addresses become mappings: pages that were touched within
-//! 2 MiB of each other belong to one mapping. At scale 1/S, S neighbouring pages become one and every
-//! S-th access stays.
+//! 2 MiB of each other belong to one mapping. At scale 1/S, S neighbouring pages become one, and of each
+//! S accesses to these one stays, picked by lot: whichever thread made it. So threads that take turns
+//! stay, each with its share, and so does every page that was accessed S times.
 
 use super::checks::some_operations;
 use super::places::START_VPN;
@@ -38,9 +46,15 @@ pub struct TraceSpec {
     pub on: u16,
     /// Operations that retire per access.
     pub ops_per_access: u32,
-    /// Time per access that needs no memory, where the recorded times leave none.
+    /// Time per access that needs no memory, beside what the recorded times leave.
     pub think: Nanos,
+    /// What an access took where it was recorded, as far as known: it is no time of the thread's own.
+    #[serde(default)]
+    pub recorded: Nanos,
 }
+
+/// A thread that does nothing for longer than this sleeps.
+pub const SLEEP_NS: u64 = 10_000_000;
 
 /// Pages this far apart are not of one mapping.
 const GAP_PAGES: u64 = 512;
@@ -59,8 +73,10 @@ impl TraceSpec {
         rows: &Arc<Vec<TraceRow>>,
     ) -> (Plan, Trace) {
         let scale = u64::from(scale);
-        let kept = rows.iter().step_by(scale as usize);
         let page_of = |row: &TraceRow| row.address / 4096 / scale;
+        let origin = rows.iter().map(|row| row.time_ns).min().unwrap_or(0);
+        let kept = kept(rows, scale);
+        let kept = kept.iter();
         let mut touched: Vec<u64> = kept.clone().map(page_of).collect();
         touched.sort_unstable();
         touched.dedup();
@@ -77,7 +93,6 @@ impl TraceSpec {
         let mut threads: Vec<u32> = kept.clone().map(|row| row.thread).collect();
         threads.sort_unstable();
         threads.dedup();
-        let origin = kept.clone().map(|row| row.time_ns).min().unwrap_or(0);
         let mut accesses = vec![Vec::new(); threads.len()];
         for row in kept {
             let run = runs.partition_point(|&(first, _)| first <= page_of(row)) - 1;
@@ -124,11 +139,43 @@ impl TraceSpec {
         let trace = Trace {
             slots: Vec::new(),
             next: vec![0; threads.len()],
+            thought: vec![false; threads.len()],
+            recorded_ns: self.recorded.0 as u64 * scale,
             accesses: Arc::new(accesses),
             counts: Arc::new(counts),
             node: self.node,
         };
         (plan, trace)
+    }
+}
+
+/// One of each `scale` rows of each group of `scale` neighbouring pages, in order.
+fn kept(rows: &[TraceRow], scale: u64) -> Vec<TraceRow> {
+    if scale == 1 {
+        return rows.to_vec();
+    }
+    let group_of = |row: &TraceRow| row.address / 4096 / scale;
+    // A lot for each block of rows: which of them stays.
+    let lot = |group: u64, block: u64| {
+        let mixed =
+            (group.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ block).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32
+    };
+    let mut order: Vec<&TraceRow> = rows.iter().collect();
+    order.sort_by_key(|row| row.time_ns);
+    let mut seen = std::collections::HashMap::new();
+    let stays = |row: &&TraceRow| {
+        let group = group_of(row);
+        let count: &mut u64 = seen.entry(group).or_default();
+        let (block, at) = (*count / scale, *count % scale);
+        *count += 1;
+        lot(group, block) % scale == at
+    };
+    let kept: Vec<TraceRow> = order.into_iter().filter(stays).copied().collect();
+    match (kept.is_empty(), rows.first()) {
+        // Something stays of every recording.
+        (true, Some(&first)) => vec![first],
+        _ => kept,
     }
 }
 
@@ -146,6 +193,10 @@ struct Recorded {
 pub(super) struct Trace {
     slots: Vec<Slot>,
     next: Vec<usize>,
+    /// Whether each thread has done what it did before its next access.
+    thought: Vec<bool>,
+    /// What the recorded machine's memory took of the time between two kept accesses.
+    recorded_ns: u64,
     accesses: Arc<Vec<Vec<Recorded>>>,
     counts: Arc<Vec<Vec<u32>>>,
     node: u16,
@@ -156,21 +207,31 @@ impl Acts for Trace {
         self.slots = slots.to_vec();
     }
 
-    fn fill(&mut self, thread: usize, now_ns: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
-        let rows = &self.accesses[thread][self.next[thread]..];
-        let due = rows.iter().take(batch.len());
+    fn fill(&mut self, thread: usize, _: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
+        let all = &self.accesses[thread];
+        let next = self.next[thread];
+        let own = |at: usize| {
+            let before = at.checked_sub(1).map_or(0, |before| all[before].at_ns);
+            let taken = if at > 0 { self.recorded_ns } else { 0 };
+            (all[at].at_ns - before).saturating_sub(taken)
+        };
         let mut count = 0;
-        for (row, access) in due.take_while(|row| row.at_ns <= now_ns).zip(batch) {
+        for (row, access) in all[next..].iter().zip(batch) {
+            let own_ns = own(next + count);
+            if own_ns > 0 && (count > 0 || !self.thought[thread]) {
+                if count > 0 {
+                    break;
+                }
+                self.thought[thread] = true;
+                return Filled::Thinks(own_ns);
+            }
+            self.thought[thread] = false;
             let slot = self.slots[row.region as usize] + row.page;
             *access = Access::new(slot, u32::from(row.line), 1, row.write);
             count += 1;
         }
         self.next[thread] += count;
-        match (count, rows.len()) {
-            (0, 0) => Filled::Done,
-            (0, _) => Filled::Waits,
-            _ => Filled::Accesses(count),
-        }
+        Filled::of(count)
     }
 
     fn done(&self) -> f64 {

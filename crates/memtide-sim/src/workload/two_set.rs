@@ -4,7 +4,8 @@
 //! "The benchmark touches each page in the chunk iteratively for a fixed number of iterations." Each
 //! thread of a set goes over its set's whole chunk, page after page from its beginning. Half of the memory is local from the beginning, the other half has to move.
 
-use super::checks::{some_operations, stores_of_100};
+use super::checks::{each_node_once, some_operations, stores_of_100};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::places::START_VPN;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -25,6 +26,9 @@ pub struct TwoSetSpec {
     pub memory_per_set: Bytes,
     /// How often each thread goes over its set's memory.
     pub iterations: u32,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Operations that retire per access.
@@ -35,6 +39,7 @@ pub struct TwoSetSpec {
 
 impl TwoSetSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
+        each_node_once("nodes", &self.nodes)?;
         for node in self.nodes {
             places.has_cpus("nodes", node)?;
             places.has_memory("nodes", node)?;
@@ -47,6 +52,7 @@ impl TwoSetSpec {
         )?;
         want(self.iterations > 0, "iterations", "give at least 1")?;
         some_operations(self.ops_per_access)?;
+        self.lines.check()?;
         stores_of_100(self.stores_percent)
     }
 
@@ -74,6 +80,7 @@ impl TwoSetSpec {
             pages: count,
             per_set,
             next: vec![0; 2 * per_set],
+            lines: self.lines,
             stores: super::random::share_of_65536(self.stores_percent),
             nodes: self.nodes,
             pace: Pace::new(2 * per_set, u64::from(self.iterations) * u64::from(count)),
@@ -94,6 +101,7 @@ pub(super) struct TwoSet {
     pages: u32,
     per_set: usize,
     next: Vec<u32>,
+    lines: Lines,
     stores: u32,
     nodes: [u16; 2],
     pace: Pace,
@@ -109,7 +117,9 @@ impl Acts for TwoSet {
         let base = self.bases[usize::from(thread >= self.per_set)];
         let mut next = self.next[thread];
         for access in &mut batch[..count] {
-            *access = Access::new(base + next, 0, 1, rng.chance(self.stores));
+            let bits = rng.bits();
+            let store = ((bits >> 48) as u32) < self.stores;
+            *access = Access::new(base + next, self.lines.pick(bits), 1, store);
             next = if next + 1 == self.pages { 0 } else { next + 1 };
         }
         self.next[thread] = next;

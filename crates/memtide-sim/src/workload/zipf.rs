@@ -1,14 +1,16 @@
 //! Few pages get most accesses: the page of rank r is accessed in proportion to r^-s, and which pages
 //! those are changes slowly.
 //!
-//! A draw costs the same whatever the number of pages. Ranks are grouped by octaves (1, 2-3, 4-7, ...);
-//! an alias table picks the octave by its true weight, and within it every rank is as likely, which is
-//! at most a factor 2^s from Zipf's law and right on average. One random number serves all: its high
-//! half the octave, its low half the rank, what is left of the multiplication the choice of a store.
-//! A rank's page is (rank + shift) * stride modulo the pages, with a stride that has no factor in
+//! A draw costs the same whatever the number of pages. Ranks are grouped by octaves (1, 2-3, 4-7, ...),
+//! each of which is cut into eighths; an alias table picks the range by its true weight, and within it
+//! every rank is as likely, which is at most a factor (9/8)^s from Zipf's law and right on average. One
+//! random number serves both: its high half the range, its low half the rank. At scale 1/S a page of
+//! rank r stands for the S real pages of ranks r S + 1 to (r + 1) S, and weighs what they weigh: so the
+//! share of the accesses that go to the hottest gigabyte is the same at every scale. A rank's page is (rank + shift) * stride modulo the pages, with a stride that has no factor in
 //! common with them, so hot pages lie all over; drift moves the shift.
 
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
+use super::lines::Lines;
 use super::pace::Pace;
 use super::random::share_of_65536;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
@@ -35,6 +37,9 @@ pub struct ZipfSpec {
     pub drift_every: Nanos,
     /// By how many of 1000 pages.
     pub drift_permille: u32,
+    /// Which lines of a page they go to: the first so many of 64.
+    #[serde(default)]
+    pub lines: Lines,
     /// How many of 100 accesses store.
     pub stores_percent: u32,
     /// Accesses of each thread.
@@ -54,6 +59,7 @@ impl ZipfSpec {
         some_accesses(self.accesses)?;
         some_operations(self.ops_per_access)?;
         stores_of_100(self.stores_percent)?;
+        self.lines.check()?;
         want(
             (0.0..=3.0).contains(&self.exponent),
             "exponent",
@@ -93,11 +99,12 @@ impl ZipfSpec {
         let zipf = Zipf {
             base: 0,
             pages: count,
-            octaves: Octaves::new(count, self.exponent),
+            ranges: Ranges::new(count, scale, self.exponent),
             stride,
             inverse: inverse(stride, count),
             drift_ns: self.drift_every.0 as u64,
             drift_pages: (u64::from(count) * u64::from(self.drift_permille) / 1000) as u32,
+            lines: self.lines,
             stores: share_of_65536(self.stores_percent),
             node: self.node,
             pace: Pace::new(threads, self.accesses / u64::from(scale)),
@@ -131,29 +138,66 @@ fn inverse(a: u32, n: u32) -> u32 {
     t.rem_euclid(i64::from(n.max(1))) as u32
 }
 
-/// Which octave of ranks, by an alias table.
+/// Parts of an octave.
+const PARTS: u32 = 8;
+
+/// Which range of ranks, by an alias table.
 #[derive(Clone, Debug)]
-struct Octaves {
+struct Ranges {
     /// By column: stay below this remainder, else take the alias.
     columns: Vec<(u32, u8)>,
-    /// First rank (from 0) and number of ranks by octave.
+    /// First rank (from 0) and number of ranks by range.
     ranks: Vec<(u32, u32)>,
-    /// Weight of one rank by octave.
+    /// Weight of one rank by range.
     rate: Vec<f32>,
 }
 
-impl Octaves {
-    fn new(pages: u32, exponent: f64) -> Octaves {
-        let mut ranks = Vec::new();
-        let mut weights: Vec<f64> = Vec::new();
+/// The sum of r^-s over ranks r from `first` + 1 to `end`.
+fn weight(first: u64, end: u64, exponent: f64) -> f64 {
+    // One by one where the function is steep; from there on the integral around each rank, which is
+    // right to a part in ten million.
+    let steep = end.min(1024);
+    let of = |rank: u64| ((rank + 1) as f64).powf(-exponent);
+    let one_by_one: f64 = (first..steep).map(of).sum();
+    let (from, to) = (first.max(steep) as f64 + 0.5, end as f64 + 0.5);
+    let integral = match exponent == 1.0 {
+        true => (to / from).ln(),
+        false => (to.powf(1.0 - exponent) - from.powf(1.0 - exponent)) / (1.0 - exponent),
+    };
+    one_by_one + integral.max(0.0)
+}
+
+/// The range of a rank from 0.
+fn range_of(rank: u32) -> usize {
+    let octave = (rank + 1).ilog2();
+    // Ranges before it: an octave of up to eight ranks has as many ranges as ranks.
+    let before = match octave {
+        0..=3 => (1 << octave) - 1,
+        _ => PARTS - 1 + (octave - 3) * PARTS,
+    };
+    let within = rank + 1 - (1 << octave);
+    let parts = PARTS.min(1 << octave);
+    let part = (u64::from(within) * u64::from(parts)) >> octave;
+    (before + part as u32) as usize
+}
+
+impl Ranges {
+    /// For `pages` pages that stand for `scale` real ones each.
+    fn new(pages: u32, scale: u32, exponent: f64) -> Ranges {
+        let mut ranks: Vec<(u32, u32)> = Vec::new();
         let mut first = 0u32;
         while first < pages {
-            let size = (first + 1).min(pages - first);
-            ranks.push((first, size));
-            let of = |rank: u32| f64::from(rank + 1).powf(-exponent);
-            weights.push((first..first + size).map(of).sum());
-            first += size;
+            let octave = (first + 1).ilog2();
+            let size = (1u32 << octave) / PARTS.min(1 << octave);
+            ranks.push((first, size.min(pages - first)));
+            first += size.min(pages - first);
         }
+        let scale = u64::from(scale);
+        let weights = ranks.iter().map(|&(first, size)| {
+            let first = u64::from(first);
+            weight(first * scale, (first + u64::from(size)) * scale, exponent)
+        });
+        let weights: Vec<f64> = weights.collect();
         let sum: f64 = weights.iter().sum();
         let rate = ranks.iter().zip(&weights);
         let rate = rate
@@ -177,26 +221,31 @@ impl Octaves {
                 small.push(l);
             }
         }
-        Octaves {
+        Ranges {
             columns,
             ranks,
             rate,
         }
     }
 
-    /// A rank from 0, and 32 bits that are still random.
+    /// A rank from 0.
     #[inline]
-    fn rank(&self, bits: u64) -> (u32, u32) {
+    fn rank(&self, bits: u64) -> u32 {
         let product = (bits >> 32) * self.columns.len() as u64;
         let column = (product >> 32) as usize;
         let (stay, alias) = self.columns[column];
-        let octave = match (product as u32) < stay {
+        let range = match (product as u32) < stay {
             true => column,
             false => usize::from(alias),
         };
-        let (first, size) = self.ranks[octave];
+        let (first, size) = self.ranks[range];
         let within = (bits & 0xffff_ffff) * u64::from(size);
-        (first + (within >> 32) as u32, within as u32)
+        first + (within >> 32) as u32
+    }
+
+    /// The weight of a rank.
+    fn rate(&self, rank: u32) -> f32 {
+        self.rate[range_of(rank)]
     }
 }
 
@@ -205,11 +254,12 @@ impl Octaves {
 pub(super) struct Zipf {
     base: Slot,
     pages: u32,
-    octaves: Octaves,
+    ranges: Ranges,
     stride: u32,
     inverse: u32,
     drift_ns: u64,
     drift_pages: u32,
+    lines: Lines,
     stores: u32,
     node: u16,
     pace: Pace,
@@ -230,9 +280,11 @@ impl Acts for Zipf {
         let count = self.pace.take(thread, batch.len());
         let (shift, stride) = (self.shift(now_ns), u64::from(self.stride));
         for access in &mut batch[..count] {
-            let (rank, rest) = self.octaves.rank(rng.bits());
+            let rank = self.ranges.rank(rng.bits());
             let page = (u64::from(rank) + shift) * stride % u64::from(self.pages);
-            *access = Access::new(self.base + page as u32, 0, 1, (rest >> 16) < self.stores);
+            let bits = rng.bits();
+            let store = ((bits >> 48) as u32) < self.stores;
+            *access = Access::new(self.base + page as u32, self.lines.pick(bits), 1, store);
         }
         Filled::of(count)
     }
@@ -252,10 +304,48 @@ impl Acts for Zipf {
         let pages = u64::from(self.pages);
         let place = u64::from(page) * u64::from(self.inverse) % pages;
         let rank = (place + pages - self.shift(now_ns)) % pages;
-        let octave = (rank + 1).ilog2() as usize;
         Truth {
-            rate: self.octaves.rate[octave],
+            rate: self.ranges.rate(rank as u32),
             node: self.node,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_where_they_are_looked_for() {
+        for pages in [1, 2, 7, 8, 100, 4097, 1 << 20] {
+            let ranges = Ranges::new(pages, 1, 1.0);
+            assert!(ranges.ranks.len() < 256);
+            for (index, &(first, size)) in ranges.ranks.iter().enumerate() {
+                assert_eq!(range_of(first), index);
+                assert_eq!(range_of(first + size - 1), index);
+            }
+        }
+    }
+
+    #[test]
+    fn the_hottest_tenth_weighs_the_same_at_every_scale() {
+        // H(n) = ln n + 0.5772 + 1 / 2n: the hottest 104,858 of 1,048,576 pages get
+        // H(104,858) / H(1,048,576) = 12.1377 / 14.4402 of the accesses.
+        let law = 12.137_7 / 14.440_2;
+        for scale in [1, 16, 256] {
+            let pages = (1 << 20) / scale;
+            let ranges = Ranges::new(pages, scale, 1.0);
+            let hottest = (f64::from(pages) / 10.0).round() as u32;
+            let share: f64 = (0..hottest).map(|rank| f64::from(ranges.rate(rank))).sum();
+            assert!((share - law).abs() < 0.002, "1/{scale}: {share}, not {law}");
+            let mut rng = Rng::new(1, 0);
+            let drawn = (0..200_000).filter(|_| ranges.rank(rng.bits()) < hottest);
+            // Standard deviation sqrt(0.84 * 0.16 / 200,000) = 0.0008; five of them.
+            let drawn = drawn.count() as f64 / 200_000.0;
+            assert!(
+                (drawn - share).abs() < 0.004,
+                "1/{scale}: {drawn} drawn of {share}"
+            );
         }
     }
 }

@@ -53,6 +53,20 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed, allow_negative_numbers = true)]
     pub seed: u64,
 
+    /// Run with so many seeds, from --seed on: prints medians, intervals of 95 %, and which rows are not
+    /// different from the first
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seeds, allow_negative_numbers = true)]
+    pub seeds: u32,
+
+    /// Start whatever the estimate says: runs of more than ten minutes or of more memory than the host
+    /// has to spare are asked about otherwise
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Do not run once more on a coarser machine, which tells the error of the scale
+    #[arg(long)]
+    pub no_scale_error: bool,
+
     /// How much smaller the simulated machine is than the real one: 1, 1/16 [default: the scenario's]
     #[arg(long, value_name = "1/N", value_parser = scale, allow_negative_numbers = true)]
     pub scale: Option<u32>,
@@ -112,6 +126,13 @@ pub fn names(only: &[String], known: &[String]) -> Vec<String> {
 fn seed(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| "not a number from 0 to 2^64 - 1".to_owned())
+}
+
+fn seeds(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(seeds @ 1..=100) => Ok(seeds),
+        _ => Err("not a number from 1 to 100".to_owned()),
+    }
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -3,18 +3,23 @@
 use super::comparison::{
     Case, Comparison, Measure, MeasureKind, NodeLine, NotRun, Outcome, Published,
 };
+use memtide_sim::scenario::confidence::Confidence;
 use memtide_sim::scenario::{self, PublishedBeside, Row, Scenario, Unit};
 use memtide_sim::spec::MachineSpec;
 
-/// The runs of a scenario, held against each other case by case.
-pub fn comparison(scenario: &Scenario, ran: scenario::Comparison) -> Comparison {
-    let mut rows = ran.rows;
+/// The runs of a scenario, held against each other case by case; `sure` says how sure each row is.
+pub fn comparison(
+    scenario: &Scenario,
+    ran: scenario::Comparison,
+    sure: Vec<Confidence>,
+) -> Comparison {
+    let mut rows: Vec<(Row, Confidence)> = ran.rows.into_iter().zip(sure).collect();
     let cases = scenario.cases.iter().filter_map(|case| {
-        let (mine, others): (Vec<Row>, Vec<Row>) = std::mem::take(&mut rows)
+        let (mine, others): (Vec<_>, Vec<_>) = std::mem::take(&mut rows)
             .into_iter()
-            .partition(|row| row.case == case.name);
+            .partition(|(row, _)| row.case == case.name);
         rows = others;
-        let first = mine.first()?;
+        let (first, _) = mine.first()?;
         let all = scenario.configurations_of(case);
         let has_first = all
             .first()
@@ -22,11 +27,11 @@ pub fn comparison(scenario: &Scenario, ran: scenario::Comparison) -> Comparison 
         let measure = measure(first.unit);
         let outcomes = mine
             .into_iter()
-            .map(|row| {
+            .map(|(row, sure)| {
                 let configuration = all.iter().find(|all| all.name == row.configuration);
                 let about = configuration.map_or("", |configuration| &configuration.about);
                 let bound = configuration.is_some_and(|all| all.bound.is_some());
-                outcome(row, about, bound)
+                outcome(row, about, bound, sure)
             })
             .collect();
         Some(Case::new(case.name.clone(), measure, outcomes, has_first))
@@ -68,8 +73,13 @@ pub fn nodes(machine: &MachineSpec) -> Vec<NodeLine> {
         .collect()
 }
 
-fn outcome(row: Row, about: &str, bound: bool) -> Outcome {
+fn outcome(row: Row, about: &str, bound: bool, mut sure: Confidence) -> Outcome {
     let per = per_unit(row.unit);
+    if let Some(value) = &mut sure.value {
+        for figure in [&mut value.median, &mut value.low, &mut value.high] {
+            *figure /= per;
+        }
+    }
     let published = row.published.map(|published| beside(published, per));
     Outcome::new(
         about.to_owned(),
@@ -78,6 +88,7 @@ fn outcome(row: Row, about: &str, bound: bool) -> Outcome {
         published,
         row.result,
     )
+    .sure(sure)
 }
 
 fn beside(published: PublishedBeside, per: f64) -> Published {

@@ -8,6 +8,7 @@
 
 use memtide_core::vmstat::Counter;
 use memtide_sim::result::RunResult;
+use memtide_sim::scenario::confidence::Confidence;
 use memtide_sim::scenario::{Mark, PublishedTlb};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -109,6 +110,8 @@ pub struct Outcome {
     pub value: f64,
     /// The value over that of the first configuration.
     pub ratio: Option<f64>,
+    /// How sure both are: over several seeds, and on a coarser machine.
+    pub confidence: Confidence,
     /// What was published of it.
     pub published: Option<Published>,
     /// Base pages of the real machine that were promoted.
@@ -185,6 +188,7 @@ impl Outcome {
             bound,
             value,
             ratio: None,
+            confidence: Confidence::default(),
             published,
             pages_promoted: promoted,
             // The kernel counts promotions there too.
@@ -201,6 +205,11 @@ impl Outcome {
             hint_faults: count(Counter::NumaHintFaults),
             run,
         }
+    }
+
+    /// The same with how sure it is.
+    pub fn sure(self, confidence: Confidence) -> Outcome {
+        Outcome { confidence, ..self }
     }
 }
 

@@ -9,7 +9,7 @@ use memtide_linux::files::{self, input};
 use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
 use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
-use memtide_sim::workload::TraceRow;
+use memtide_sim::workload::{MAX_SPAN_NS, TraceRow};
 use std::path::Path;
 
 /// The most that a scenario or a machine may be, in bytes.
@@ -86,6 +86,10 @@ fn beside(file: &str, path: &str) -> Result<String, String> {
 
 /// The rows of a recording.
 pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
+    if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        let what = "it is no file; a recording is read more than once";
+        return Err(BadUsage(format!("{}: {what}", path.display())).into());
+    }
     // The Parquet library panics on some damaged files. memtide-trace makes an error of that; what
     // the library would write to standard error says nothing more.
     let hook = std::panic::take_hook();
@@ -103,10 +107,15 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
     });
     std::panic::set_hook(hook);
     let rows = rows.map_err(|error| BadUsage(error.to_string()))?;
-    match rows.is_empty() {
-        true => Err(BadUsage(format!("{}: it has no rows", path.display())).into()),
-        false => Ok(rows),
+    let times = rows.iter().map(|row| row.time_ns);
+    let Some((first, last)) = times.clone().min().zip(times.max()) else {
+        return Err(BadUsage(format!("{}: it has no rows", path.display())).into());
+    };
+    if last - first > MAX_SPAN_NS {
+        let what = "its rows are more than 100 days apart; cut it";
+        return Err(BadUsage(format!("{}: {what}", path.display())).into());
     }
+    Ok(rows)
 }
 
 /// Writes a file that an option names.

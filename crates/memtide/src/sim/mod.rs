@@ -9,6 +9,7 @@ mod args;
 mod causes;
 mod compare;
 mod comparison;
+mod estimate;
 mod explain;
 mod html;
 mod list;

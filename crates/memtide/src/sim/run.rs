@@ -3,9 +3,9 @@
 use super::args::RunArgs;
 use super::comparison::{Comparison, Document};
 use super::progress::Bar;
-use super::{compare, html, load, replay, table};
+use super::{compare, estimate, html, load, replay, table};
 use crate::cli::{BadUsage, Context};
-use memtide_sim::scenario::{self, Options, RunError, Scenario};
+use memtide_sim::scenario::{Options, RunError, Scenario, confidence};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,7 +34,10 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         scenarios: Vec::new(),
     };
     for scenario in &scenarios {
-        let (comparison, rate) = one(scenario, &options(args, scenario))?;
+        estimate::allow(scenario, &options(args, scenario), args.seeds, args.yes)?;
+    }
+    for scenario in &scenarios {
+        let (comparison, rate) = one(scenario, &options(args, scenario), args)?;
         if !to_stdout {
             let blank = if document.scenarios.is_empty() {
                 ""
@@ -82,17 +85,24 @@ fn options(args: &RunArgs, scenario: &Scenario) -> Options {
 }
 
 /// Runs a scenario; also how many accesses it simulated a second of the clock on the wall.
-fn one(scenario: &Scenario, options: &Options) -> anyhow::Result<(Comparison, Option<f64>)> {
+fn one(
+    scenario: &Scenario,
+    options: &Options,
+    args: &RunArgs,
+) -> anyhow::Result<(Comparison, Option<f64>)> {
     let runs = scenario.runs(options).map_err(blame)?;
     let bar = Bar::new(&scenario.name, runs.len());
     let start = Instant::now();
-    let ran = scenario::run(scenario, options, &bar);
+    // A check looks at accesses, not at times.
+    let again = !args.no_scale_error && !args.check;
+    let ran = confidence::run_surely(scenario, options, args.seeds, again, &bar);
     let elapsed = start.elapsed().as_secs_f64();
     bar.finish();
-    let ran = ran.map_err(blame)?;
+    let (ran, sure) = ran.map_err(blame)?;
     let accesses: u64 = ran.rows.iter().map(|row| row.result.accesses).sum();
-    let rate = (accesses > 0 && elapsed > 0.0).then(|| accesses as f64 / elapsed);
-    Ok((compare::comparison(scenario, ran), rate))
+    let all = accesses as f64 * f64::from(args.seeds);
+    let rate = (accesses > 0 && elapsed > 0.0).then(|| all / elapsed);
+    Ok((compare::comparison(scenario, ran, sure), rate))
 }
 
 /// An error of the words that were given, or of the run.

@@ -57,13 +57,29 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
     let mut columns: Vec<Column<'_>> = vec![
         (
             name,
-            Box::new(|outcome| amount(outcome.value, &measure.unit)),
+            Box::new(|outcome| {
+                // Of several seeds the middle one.
+                let median = outcome.confidence.value.map(|value| value.median);
+                amount(median.unwrap_or(outcome.value), &measure.unit)
+            }),
         ),
         (
             "ratio",
-            Box::new(|outcome| or_dash(outcome.ratio.map(ratio))),
+            Box::new(|outcome| {
+                let median = outcome.confidence.ratio.map(|spread| spread.median);
+                or_dash(median.or(outcome.ratio).map(ratio))
+            }),
         ),
     ];
+    if all.iter().any(|outcome| outcome.confidence.ratio.is_some()) {
+        columns.push(("95 %", Box::new(interval)));
+    }
+    if all
+        .iter()
+        .any(|outcome| outcome.confidence.scale_error.is_some())
+    {
+        columns.push(("error of scale", Box::new(scale_error)));
+    }
     if published {
         columns.push(("published", Box::new(published_ratio)));
     }
@@ -78,6 +94,29 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
         }
     }
     print(columns, all, styled, text);
+}
+
+/// The interval of the ratio, or that there is no difference to speak of.
+fn interval(outcome: &Outcome) -> String {
+    let Some(spread) = outcome.confidence.ratio else {
+        return "-".to_owned();
+    };
+    let interval = format!("{}-{}", ratio(spread.low), ratio(spread.high));
+    match outcome.confidence.is_alike() {
+        // The first row is itself.
+        Some(true) if spread.low < spread.high => format!("{interval}, not different"),
+        _ => interval,
+    }
+}
+
+/// How far the ratio moves on a coarser machine.
+fn scale_error(outcome: &Outcome) -> String {
+    or_dash(
+        outcome
+            .confidence
+            .scale_error
+            .map(|error| format!("±{error:.3}")),
+    )
 }
 
 /// The published ratio, marked if the document itself doubts it.
@@ -227,7 +266,7 @@ oracle                   0          0           0          0
 * Published, and doubtful: NUMAB2.
 Simulated at 1/16: each page and each access stands for 16; counts are of the full size.
 61.2 million simulated accesses/s
-Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the bound that knows every access beforehand.
+Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the oracle, an estimate of what placing pages could reach.
 ";
         assert_eq!(text, expected);
     }

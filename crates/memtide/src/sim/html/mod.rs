@@ -154,8 +154,9 @@ fn table_guide(case: &Case) -> String {
     format!(
         "{value} A ratio is the value over that of the first row. Compare ratio with ratio: a \
          simulated second is no second of the machine that the published figures come from.{marked} \
-         Rows in italics are bounds: static moves nothing, oracle knows every access beforehand and \
-         moves at no cost."
+         Rows in italics are no kernels: static moves nothing, which may be better or worse than \
+         moving; oracle knows every access beforehand and moves at no cost, an estimate of what \
+         placing pages could reach."
     )
 }
 
