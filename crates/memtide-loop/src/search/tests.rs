@@ -142,7 +142,7 @@ fn what_two_processes_map_is_observed_once() {
     search.set_memory(other, &[shared(5000)]);
     assert_eq!(search.pages(), 300);
     let mut seen = Vec::new();
-    for now in [0, 40_000, 80_000, 120_000] {
+    for now in [0, 40_000, 140_000, 300_000] {
         let plan = search.plan(Millis(now));
         let at = spans(&plan.look)[0];
         assert_eq!((spans(&plan.look).len(), at.pages), (1, 300));
