@@ -1,7 +1,8 @@
 //! A set of nodes.
 
 use crate::units::NodeId;
-use serde::{Serialize, Serializer};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 const WORDS: usize = NodeId::LIMIT as usize / 64;
@@ -156,6 +157,24 @@ impl fmt::Debug for NodeMask {
 impl Serialize for NodeMask {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeMask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<NodeMask, D::Error> {
+        struct List;
+        impl Visitor<'_> for List {
+            type Value = NodeMask;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of nodes as in 0-3,8")
+            }
+
+            fn visit_str<E: Error>(self, list: &str) -> Result<NodeMask, E> {
+                list.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(List)
     }
 }
 

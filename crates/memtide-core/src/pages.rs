@@ -6,7 +6,7 @@
 //! backend writes only what it knows.
 
 use crate::units::{NodeId, PageNumber};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The pages of a machine or of the watched processes.
@@ -62,7 +62,7 @@ pub struct Folio {
 
 /// A node's room, in pages. Where a node has several zones, these are the
 /// figures of the one with most headroom; `present` is always the whole node's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpace {
     /// Free pages.
     pub free: u64,

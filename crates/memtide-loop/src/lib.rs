@@ -7,4 +7,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod carry;
+pub mod ledger;
+pub mod options;
+mod random;
+pub mod records;
+pub mod report;
 pub mod search;
+pub mod tier;
+pub mod world;
+
+pub use world::World;

@@ -20,7 +20,8 @@ use super::recent::RecentMoves;
 use super::verdict::{Admit, Candidate, Verdict};
 use crate::hotness::{Heat, Histogram, Hotness};
 use crate::pages::NodeSpace;
-use crate::units::Millis;
+use crate::topology::Topology;
+use crate::units::{Millis, PageSize};
 use serde::{Deserialize, Serialize};
 
 /// What a move costs and what it saves.
@@ -39,7 +40,43 @@ pub struct Benefit {
     pub horizon_ms: u64,
 }
 
+/// What unmapping a base page and flushing its translations take, in
+/// nanoseconds.
+const UNMAP_NS: u64 = 4_000;
+/// A page is copied at so many bytes a nanosecond, some gigabytes a second.
+const COPY_BYTES_PER_NS: u64 = 4;
+/// An accessed bit stands for all accesses of its interval: a page that is
+/// touched at all by a running program is touched some hundred times.
+const ACCESSES_PER_BIT: u64 = 100;
+/// How long pages are expected to stay as hot as they are, in ms.
+const HORIZON_MS: u64 = 60_000;
+/// Latencies where the firmware tells none, in nanoseconds.
+const SLOW_NS: u32 = 250;
+const FAST_NS: u32 = 100;
+
 impl Benefit {
+    /// What moving a base page of this size takes, in nanoseconds, wherever
+    /// nobody has measured it.
+    pub fn usual_move_ns(page: PageSize) -> u64 {
+        UNMAP_NS + page.bytes() / COPY_BYTES_PER_NS
+    }
+
+    /// What moves cost and save on a machine whose accesses are told by accessed
+    /// bits, by the latencies that its firmware tells.
+    pub fn by_accessed_bits(topology: &Topology, page: PageSize) -> Benefit {
+        let latency = |top: bool| {
+            let nodes = topology.nodes().iter().filter(|node| node.top_tier == top);
+            nodes.filter_map(|node| node.figures.read_latency_ns).min()
+        };
+        Benefit {
+            slow_ns: u64::from(latency(false).unwrap_or(SLOW_NS)),
+            fast_ns: u64::from(latency(true).unwrap_or(FAST_NS)),
+            move_ns: Benefit::usual_move_ns(page),
+            accesses_per_record: ACCESSES_PER_BIT,
+            horizon_ms: HORIZON_MS,
+        }
+    }
+
     /// Nanoseconds that a page of this hotness saves over the horizon.
     pub fn saving_ns(&self, hotness: &Hotness, window_ms: u32) -> u64 {
         let faster = self.slow_ns.saturating_sub(self.fast_ns);

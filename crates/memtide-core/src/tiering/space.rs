@@ -11,14 +11,17 @@
 
 use crate::dense::SECTION_PAGES;
 use crate::units::PageNumber;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// An owner's slot: small, reused after [`Space::release`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct OwnerId(pub u32);
 
 /// A page of an owner: its address divided by the size of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct VirtualPage(pub u64);
 
 /// The map. See the module's essay.

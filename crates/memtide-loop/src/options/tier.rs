@@ -1,0 +1,93 @@
+//! The options of `memtide tier`.
+
+use super::{Percent, Size, Threshold, Window};
+use serde::{Deserialize, Serialize};
+
+/// How pages are tiered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default, deny_unknown_fields)]
+pub struct TierOptions {
+    /// How accesses are observed
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = TierOptions::DEFAULT.source))]
+    pub source: TierSource,
+
+    /// Which rule admits hot pages to fast memory
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = TierOptions::DEFAULT.gate))]
+    pub gate: TierGate,
+
+    /// Promote at most this much a second
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", default_value_t = TierOptions::DEFAULT.rate_limit, allow_negative_numbers = true))]
+    pub rate_limit: Size,
+
+    /// Keep at least this much free on each fast node, above its high watermark
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", default_value_t = TierOptions::DEFAULT.headroom, allow_negative_numbers = true))]
+    pub headroom: Size,
+
+    /// Accesses within the window that make a page hot
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = TierOptions::DEFAULT.threshold, allow_negative_numbers = true))]
+    pub threshold: Threshold,
+
+    /// How far apart two accesses may be to count together
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TIME", default_value_t = TierOptions::DEFAULT.window, allow_negative_numbers = true))]
+    pub window: Window,
+
+    /// Long-run share of one CPU that observing may take, in percent
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT", default_value_t = TierOptions::DEFAULT.observe_cpu, allow_negative_numbers = true))]
+    pub observe_cpu: Percent,
+
+    /// Decide and report, but move nothing
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub dry_run: bool,
+
+    /// Say of each page or range why it moved or stayed
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub explain: bool,
+}
+
+impl TierOptions {
+    /// What nobody chose.
+    pub const DEFAULT: TierOptions = TierOptions {
+        source: TierSource::Auto,
+        gate: TierGate::Pghot,
+        rate_limit: Size(4 << 30),
+        headroom: Size(16 << 20),
+        threshold: Threshold::new(2),
+        window: Window::new(5000),
+        observe_cpu: Percent::new(5),
+        dry_run: false,
+        explain: false,
+    };
+}
+
+impl Default for TierOptions {
+    fn default() -> TierOptions {
+        TierOptions::DEFAULT
+    }
+}
+
+/// What tells of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum TierSource {
+    /// The best that works here, except page-table scans
+    Auto,
+    /// DAMON: accessed bits, kept intact for reclaim
+    Damon,
+    /// NUMA hint faults; needs kernel.numa_balancing
+    HintFaults,
+    /// Accessed bits read from the page tables; fastest, hides them from reclaim
+    PageTable,
+}
+
+/// Which rule admits pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum TierGate {
+    /// Every page that is touched often enough, within the rate limit
+    Pghot,
+    /// The hottest pages that fit into fast memory, if moving them pays
+    ThresholdFree,
+}
