@@ -132,6 +132,11 @@ impl Costs {
         }
     }
 
+    /// How much later than asked for a pass of `view` over `pieces` ends, in ms.
+    pub fn late(&self, view: View, pieces: u64) -> u64 {
+        (self.late_ms[view as usize] * pieces as f64) as u64
+    }
+
     /// How long the longest of the latest passes took, in ms.
     pub fn longest_pass_ms(&self) -> u64 {
         self.pass_ms[0].max(self.pass_ms[1]) as u64

@@ -87,6 +87,17 @@ impl Glancing {
         self.hits.push(n);
     }
 
+    /// What was asked for brings nothing.
+    pub fn abandon(&mut self) {
+        self.purpose = Purpose::Nothing;
+        self.hits.clear();
+    }
+
+    /// Whether a pass is under way that began more than `ms` before `now`.
+    pub fn began_before(&self, now: Millis, ms: u64) -> bool {
+        self.purpose != Purpose::Nothing && now.since(self.began) > ms
+    }
+
     /// Whether block `n` is being glanced at.
     fn covers(&self, n: u32) -> bool {
         let after = self.runs.partition_point(|(from, _)| *from <= n);
@@ -262,9 +273,10 @@ impl Search {
         let Search {
             blocks,
             shared,
-            turn,
+            turns,
             ..
         } = self;
+        let turn = &mut turns[View::Glance as usize];
         *turn += 1;
         for (from, count) in &runs {
             spans_of(blocks, *from, *count, |span| {

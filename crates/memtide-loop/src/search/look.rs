@@ -54,6 +54,25 @@ impl Look {
     }
 }
 
+impl Look {
+    /// What was asked for brings nothing.
+    pub fn abandon(&mut self) {
+        self.stage = Stage::Resting;
+        self.blocks.clear();
+    }
+
+    /// Whether a pass is under way that began more than `ms` before `now`.
+    pub fn began_before(&self, now: Millis, ms: u64) -> bool {
+        let under_way = matches!(self.stage, Stage::First | Stage::Second);
+        under_way && now.since(self.began) > ms
+    }
+
+    /// Pages of a pass, and how long it was to be.
+    pub fn size(&self) -> (u64, u64) {
+        (self.pages, self.interval_ms)
+    }
+}
+
 /// The smallest chunk: one block, twice, and begun.
 pub fn least_us(costs: &super::Costs) -> f64 {
     costs.tell(1) + 2.0 * costs.pass(BLOCK)
@@ -85,7 +104,7 @@ impl Search {
     /// Begins with the next chunk, if it can be paid for.
     fn begin_look(&mut self, now: Millis) -> Order {
         let credit = self.purse.credit(View::Look) as f64;
-        if credit < least_us(&self.costs) {
+        if credit < least_us(&self.costs) || self.looks_wait {
             return Order::Keep;
         }
         // Pages that are touched now and then look hot in long passes.
@@ -112,9 +131,10 @@ impl Search {
             blocks,
             shared,
             look,
-            turn,
+            turns,
             ..
         } = self;
+        let turn = &mut turns[View::Look as usize];
         *turn += 1;
         each_run(&look.blocks, |from, count| {
             spans_of(blocks, from, count, |span| {
@@ -138,9 +158,10 @@ impl Search {
             blocks,
             shared,
             look,
-            turn,
+            turns,
             ..
         } = self;
+        let turn = &turns[View::Look as usize];
         for (n, bits) in look.blocks.iter().zip(&look.seen) {
             let Some((owner, base)) = blocks.locate(*n as usize) else {
                 continue;

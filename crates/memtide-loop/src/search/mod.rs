@@ -210,7 +210,9 @@ pub struct Search {
     /// What was charged since it was last told what things cost, in microseconds.
     charged: f64,
     findings: Vec<Finding>,
-    turn: u64,
+    /// Turns of those who map shared memory, by view.
+    turns: [u64; 2],
+    looks_wait: bool,
 }
 
 /// Pages found, and what that cost in microseconds.
@@ -226,6 +228,9 @@ impl Yield {
     }
 }
 
+/// A view that says nothing for so long, in ms, has stopped; see
+/// [`Search::patience_ms`].
+const PATIENCE_MS: u64 = 5_000;
 /// How often yields are halved, in ms.
 const HALVE_MS: u64 = 10_000;
 
@@ -247,7 +252,8 @@ impl Search {
             halved: now,
             charged: 0.0,
             findings: Vec::new(),
-            turn: 0,
+            turns: [0; 2],
+            looks_wait: false,
         }
     }
 
@@ -292,8 +298,16 @@ impl Search {
     /// now and then.
     pub fn plan(&mut self, now: Millis) -> Plan {
         self.purse.earn(now);
+        let patience_ms = self.patience_ms();
+        if self.look.began_before(now, patience_ms) {
+            self.look.abandon();
+        }
+        if self.glancing.began_before(now, patience_ms) {
+            self.glancing.abandon();
+        }
         self.weigh(now);
         self.forget(now);
+        self.purse.looks_cost(self.costs.pass(self.blocks.pages()));
         let look = self.plan_look(now);
         let glance = self.plan_glance(now);
         Plan { look, glance }
@@ -347,6 +361,32 @@ impl Search {
         self.purse.spend(view, us as i64);
     }
 
+    /// No look begins until this is taken back: the source's side of one takes
+    /// memory that is scarce now.
+    pub fn looks_wait(&mut self, wait: bool) {
+        self.looks_wait = wait;
+    }
+
+    /// What `view` was last told will bring nothing: whose memory it was is gone.
+    pub fn abandon(&mut self, view: View) {
+        match view {
+            View::Look => self.look.abandon(),
+            View::Glance => self.glancing.abandon(),
+        }
+    }
+
+    /// How long the present pass of the look should take in all, in ms.
+    pub fn look_pass_ms(&self) -> u64 {
+        let (pages, interval_ms) = self.look.size();
+        interval_ms + self.costs.late(View::Look, pages)
+    }
+
+    /// When a view that tells nothing has stopped, in ms after its pass began: no
+    /// pass takes that much longer than those before.
+    fn patience_ms(&self) -> u64 {
+        PATIENCE_MS + 20 * self.costs.longest_pass_ms().max(self.config.interval_ms.1)
+    }
+
     /// From now on observing may use `permille` thousandths of one CPU.
     pub fn set_budget(&mut self, permille: u32) {
         self.config.permille = permille;
@@ -365,6 +405,11 @@ impl Search {
     pub fn window_ms(&self) -> u64 {
         let (least, most) = self.config.window_ms;
         (3 * self.costs.longest_pass_ms()).clamp(least, most)
+    }
+
+    /// Whether it has been measured what things cost.
+    pub fn knows_costs(&self) -> bool {
+        self.costs.known()
     }
 
     /// Slow pages known of.
@@ -388,7 +433,8 @@ impl Search {
     /// Notes `span` as found, in the addresses of one who maps it.
     fn find(&mut self, span: Span, exact: bool) {
         let findings = &mut self.findings;
-        self.shared.outward(span, self.turn, |span| {
+        let turn = self.turns[View::Look as usize];
+        self.shared.outward(span, turn, |span| {
             findings.push(Finding { span, exact });
         });
     }

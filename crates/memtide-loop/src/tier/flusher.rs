@@ -112,7 +112,9 @@ impl Flusher {
     fn look_flush_due(&self, observer: &Observer, now: Millis) -> bool {
         let first = observer.pass_ended <= observer.told_at;
         let began = observer.pass_ended.max(observer.told_at);
-        let needed = first || observer.cadence.stretch() > 1;
+        // The search does not ask for more passes than it needs.
+        let searching = observer.searching.is_some();
+        let needed = first || searching || observer.cadence.stretch() > 1;
         needed && self.flushed < began && now.since(began) >= observer.pass_ms / 2
     }
 

@@ -4,6 +4,7 @@ use super::explain;
 use super::observer::Observer;
 use super::shared::Shared;
 use crate::report::Reporter;
+use crate::search;
 use crate::world::{Report, View};
 use memtide_core::access::{self, Access, SourceSet};
 use memtide_core::hotness::{Intake, Intook};
@@ -11,6 +12,9 @@ use memtide_core::pages::Pages as _;
 use memtide_core::tiering::cadence::PassNews;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::{Millis, NodeId, PageNumber};
+
+/// Accesses to a page that a look which confirms it has seen.
+const SEEN: u8 = 2;
 
 /// Takes in what one source reported, at one moment.
 pub(super) struct Digest<'a> {
@@ -54,6 +58,24 @@ impl Digest<'_> {
                 self.idle_run(owner, first, pages, false);
                 false
             }
+            // Some page of a piece: which, only the search can find out.
+            Report::Touched {
+                view: View::Glance,
+                owner,
+                first,
+                pages,
+                ..
+            } if self.observer.searching.is_some() => {
+                let span = search::Span {
+                    owner,
+                    first,
+                    pages,
+                };
+                if let Some(searching) = &mut self.observer.searching {
+                    searching.search.touched(search::View::Glance, span);
+                }
+                false
+            }
             // While a look runs, it sees what the samples see.
             Report::Touched {
                 view: View::Glance, ..
@@ -64,7 +86,12 @@ impl Digest<'_> {
                 first,
                 pages,
                 ..
-            } => self.touched(view, owner, first, pages),
+            } => {
+                if view == View::Look {
+                    self.tell_search(owner, first, pages);
+                }
+                self.touched(view, owner, first, pages)
+            }
             Report::Untouched {
                 owner,
                 first,
@@ -78,15 +105,61 @@ impl Digest<'_> {
                 view: View::Glance, ..
             } => {
                 self.glance_done();
-                false
+                self.search_pass(search::View::Glance)
             }
             Report::Pass {
                 view: View::Look, ..
             } => {
                 self.look_done();
-                false
+                self.search_pass(search::View::Look)
             }
         }
+    }
+
+    /// Tells the search which pages a look saw in use; those that are on the top
+    /// tier by now are none of its business.
+    fn tell_search(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
+        let Some(searching) = &mut self.observer.searching else {
+            return;
+        };
+        let ledger = &self.shared.ledger;
+        let slow = |dense: u64| {
+            let home = ledger.node_of(PageNumber(dense));
+            home.is_some_and(|home| !ledger.topology.is_top_tier(home))
+        };
+        let tell = |first: VirtualPage, dense: PageNumber, pages| {
+            for n in (0..pages).filter(|n| slow(dense.0 + n)) {
+                let span = search::Span {
+                    owner,
+                    first: VirtualPage(first.0 + n),
+                    pages: 1,
+                };
+                searching.search.touched(search::View::Look, span);
+            }
+        };
+        ledger.space.for_runs(owner, first, pages, tell);
+    }
+
+    /// Tells the search that a pass is complete, and records what it found: as
+    /// many accesses as make pages hot, less those that looks have recorded.
+    /// Whether a page became ready.
+    fn search_pass(&mut self, view: search::View) -> bool {
+        let Some(searching) = &mut self.observer.searching else {
+            return false;
+        };
+        searching.passed = true;
+        searching.search.pass_done(view, self.now);
+        let mut found = Vec::new();
+        searching.search.findings(|finding| found.push(finding));
+        let threshold = self.shared.config.hotness.threshold();
+        let mut news = false;
+        for search::Finding { span, exact } in found {
+            let seen = if exact { SEEN } else { 0 };
+            for _ in seen..threshold {
+                news |= self.touched(View::Glance, span.owner, span.first, span.pages);
+            }
+        }
+        news
     }
 
     fn look_done(&mut self) {
@@ -121,12 +194,14 @@ impl Digest<'_> {
     }
 
     fn touched_stretch(&mut self, owner: OwnerId, first: VirtualPage) -> bool {
-        match self.observer.stretches.get_mut(&(owner, first)) {
-            Some((_, touched)) => {
+        // A source that cuts names a piece of a stretch.
+        let stretches = &mut self.observer.stretches;
+        match stretches.range_mut(..=(owner, first)).next_back() {
+            Some(((of, from), (pages, touched))) if *of == owner && first.0 < from.0 + *pages => {
                 *touched = true;
                 true
             }
-            None => false,
+            _ => false,
         }
     }
 

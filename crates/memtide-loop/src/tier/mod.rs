@@ -7,6 +7,7 @@
 //! - [`refresh`] keeps the [`Ledger`](crate::ledger::Ledger) up to date: processes and where pages lie;
 //! - [`observer`] says what the source is to look at, and [`choice`] which pages
 //!   a look takes in that cannot take all;
+//! - [`searching`] lets a [`Search`](crate::search::Search) drive a source that can do what that needs;
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
@@ -24,6 +25,7 @@ mod intake;
 mod observer;
 mod promoter;
 mod refresh;
+mod searching;
 mod shared;
 mod subjects;
 
@@ -51,6 +53,8 @@ use std::time::Duration;
 const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
+/// How often pages that commute are chosen anew, in ms.
+const CHOOSE_MS: u64 = 10_000;
 
 /// The loop. See the module's essay.
 #[derive(Debug)]
@@ -65,6 +69,8 @@ pub struct Tierer {
     /// Whether a page became ready since the last decision.
     news: bool,
     decided: Millis,
+    /// When pages that commute were chosen last for the search.
+    commuters_chosen: Option<Millis>,
 }
 
 impl Tierer {
@@ -92,6 +98,7 @@ impl Tierer {
             came: Came::default(),
             news: false,
             decided: now,
+            commuters_chosen: None,
             shared,
         }
     }
@@ -129,7 +136,12 @@ impl Tierer {
     ) -> Result<(), WorldError> {
         let patience_ms = self.observer.patience_ms(self.promoter.pages_wait());
         self.bring_up_to_date(world, reporter)?;
-        self.tell_source(world, reporter)?;
+        if self.observer.searching.is_some() {
+            self.search(world, reporter)?;
+        } else {
+            self.shared.moved.clear();
+            self.tell_source(world, reporter)?;
+        }
         if !self.shared.config.dry_run {
             let now = world.now();
             let ledger = &self.shared.ledger;
@@ -138,6 +150,11 @@ impl Tierer {
         self.came.clear();
         world.wait(patience_ms, &mut self.came)?;
         let now = world.now();
+        if self.observer.searching.is_some() {
+            self.digest(world, now, reporter);
+            self.observer.account_search(world, now);
+            return self.decide(world, reporter);
+        }
         self.observer.account(world, now);
         self.digest(world, now, reporter);
         self.observer.end_look(world, &self.shared.config, now)?;
@@ -152,13 +169,47 @@ impl Tierer {
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
         let news = self.refresh.run(world, &mut self.shared, reporter)?;
+        let ledger = &self.shared.ledger;
+        self.observer
+            .tell_search(ledger, &news.surveyed, &news.went);
         for owner in news.went {
             self.flusher.forget(owner);
             self.observer.choice.forget(owner);
         }
         if news.changed {
-            self.observer.told = None;
-            self.observer.cadence.look_due();
+            let now = world.now();
+            self.observer.take_up_search(world, &self.shared, now);
+            self.commuters_chosen = None;
+            if self.observer.searching.is_none() {
+                self.observer.told = None;
+                self.observer.cadence.look_due();
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the source do what the search wants next.
+    fn search(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let now = world.now();
+        let due = |at: Millis| now.since(at) >= CHOOSE_MS;
+        if self.commuters_chosen.is_none_or(due) {
+            self.commuters_chosen = Some(now);
+            let Shared {
+                ledger, records, ..
+            } = &mut self.shared;
+            ledger.read_rooms(world)?;
+            self.flusher.choose(world, ledger, records, now);
+            self.observer.told.get_or_insert(Observe::Glance);
+        }
+        let shared = &mut self.shared;
+        self.observer.follow_search(world, shared, now)?;
+        let searching = self.observer.searching.as_mut();
+        if let Some(text) = searching.and_then(|searching| searching.promise(shared)) {
+            reporter.event(now, Event::Notice { text });
         }
         Ok(())
     }

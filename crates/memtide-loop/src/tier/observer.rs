@@ -6,6 +6,7 @@
 
 use super::choice::{Candidate, Choice};
 use super::config::TierConfig;
+use super::searching::Searching;
 use super::shared::Shared;
 use super::subjects;
 use crate::ledger::Ledger;
@@ -50,6 +51,8 @@ pub(super) struct Observer {
     pub abilities: Abilities,
     pub cadence: Cadence,
     pub choice: Box<dyn Choice>,
+    /// The search, where that is the way to drive the source.
+    pub searching: Option<Searching>,
     /// What the source was told; `None` if it must be told anew.
     pub told: Option<Observe>,
     pub told_at: Millis,
@@ -102,6 +105,7 @@ impl Observer {
             abilities: abilities(world, source),
             cadence: Cadence::new(config.cadence, now),
             choice,
+            searching: None,
             told: None,
             told_at: now,
             cramped_since: None,
@@ -128,6 +132,7 @@ impl Observer {
         self.source = next;
         self.abilities = abilities(world, next);
         self.told = None;
+        self.searching = None;
         self.stretches.clear();
         self.cadence.look_due();
         // Its clock of costs is its own.
@@ -140,6 +145,7 @@ impl Observer {
     pub fn patience_ms(&self, pages_wait: bool) -> u64 {
         let waiting = pages_wait || !self.stretches.is_empty();
         match self.told {
+            _ if self.searching.is_some() && !self.is_looking() => PATIENCE_MS,
             Some(Observe::Look) => LOOK_PATIENCE_MS,
             Some(Observe::Glance) if !waiting && self.abilities.glances => IDLE_PATIENCE_MS,
             _ => PATIENCE_MS,
@@ -261,7 +267,7 @@ impl Observer {
     /// A close look takes memory of the kernel's, which comes from fast nodes.
     /// Where they lack even their headroom, a glance first finds what can leave;
     /// but not for ever, as perhaps nothing can.
-    fn look_must_wait(&mut self, ledger: &Ledger, now: Millis) -> bool {
+    pub fn look_must_wait(&mut self, ledger: &Ledger, now: Millis) -> bool {
         let targets = ledger.preferred_targets();
         let cramped = targets.iter().any(|(_, top)| ledger.rooms.takes(*top) == 0);
         if !cramped || !self.abilities.glances || self.is_looking() {
@@ -336,7 +342,7 @@ impl Observer {
 
     /// A sample of the lower tiers, unless a look is at them anyway, and
     /// stretches of the top tier if promotions may find it full.
-    fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
+    pub fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
         let (ledger, config) = (&shared.ledger, &shared.config);
         self.stretches.clear();
         let runs = |top: bool, wanted: bool| -> Vec<Vec<Run>> {
@@ -377,7 +383,7 @@ fn abilities(world: &dyn World, source: SourceId) -> Abilities {
 }
 
 /// Whether not all pages of the lower tiers would fit into the top tier.
-fn room_is_scarce(ledger: &Ledger) -> bool {
+pub(super) fn room_is_scarce(ledger: &Ledger) -> bool {
     let lower = ledger.lower_pages();
     lower > 0 && ledger.top_room() < lower
 }

@@ -43,6 +43,8 @@ pub(super) struct News {
     pub changed: bool,
     /// Slots whose process is gone.
     pub went: Vec<OwnerId>,
+    /// Slots whose pages were surveyed.
+    pub surveyed: Vec<OwnerId>,
 }
 
 impl Refresh {
@@ -78,7 +80,9 @@ impl Refresh {
             tell(ledger, *owner, now, reporter);
         }
         let mut changed = !changes.is_empty();
+        let mut surveyed = changes.came.clone();
         for owner in self.due(ledger, now) {
+            surveyed.push(owner);
             let lower = ledger.lower_pages();
             ledger.processes.reread(world, owner)?;
             self.survey(world, ledger, owner)?;
@@ -94,7 +98,11 @@ impl Refresh {
             records.expire(now);
         }
         let went = changes.went.iter().map(|(owner, _)| *owner).collect();
-        Ok(News { changed, went })
+        Ok(News {
+            changed,
+            went,
+            surveyed,
+        })
     }
 
     fn due(&self, ledger: &Ledger, now: Millis) -> Vec<OwnerId> {

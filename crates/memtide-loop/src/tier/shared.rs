@@ -28,6 +28,9 @@ pub(super) struct Shared {
     pub counters: Counters,
     /// Pages that the kernel would not move.
     pub failed_pages: u64,
+    /// Pages that came to a lower tier or left it, or will not leave it soon,
+    /// since the search was last told.
+    pub moved: Vec<(PageNumber, u64, Moved)>,
     carrier: Carrier,
 }
 
@@ -59,6 +62,7 @@ impl Shared {
             records: Records::new(config.hotness, pages),
             counters: Counters::default(),
             failed_pages: 0,
+            moved: Vec::new(),
             carrier: Carrier::default(),
             config,
         }
@@ -95,6 +99,8 @@ impl Shared {
             for folio in folios {
                 let end = folio.first.0 + u64::from(folio.pages);
                 (folio.first.0..end).for_each(|page| placement.set_stuck(PageNumber(page)));
+                let pages = u64::from(folio.pages);
+                self.moved.push((folio.first, pages, Moved::Up));
             }
             done
         } else {
@@ -106,9 +112,12 @@ impl Shared {
                 Direction::Promotion => Moved::Up,
                 Direction::Demotion => Moved::Down,
             };
-            let records = &mut self.records;
-            let on = |page: PageNumber, _, outcome| match outcome {
-                Outcome::Moved { .. } => records.recent.note(page, way, now),
+            let (records, moves) = (&mut self.records, &mut self.moved);
+            let on = |page: PageNumber, pages, outcome| match outcome {
+                Outcome::Moved { .. } => {
+                    records.recent.note(page, way, now);
+                    moves.push((page, pages, way));
+                }
                 // Later may be better: the page stays asked for while it is hot.
                 Outcome::Busy | Outcome::NoMemory => {
                     let at = folios.binary_search_by_key(&page, |folio| folio.first);
@@ -116,6 +125,8 @@ impl Shared {
                         records.store.put_back(page, hotness, now);
                     }
                 }
+                // It is not there any more, or stays where it is for a while.
+                _ if way == Moved::Up => moves.push((page, pages, way)),
                 _ => {}
             };
             let ledger = &mut self.ledger;

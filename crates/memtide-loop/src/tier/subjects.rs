@@ -21,7 +21,7 @@ pub fn runs(
                 let page = PageNumber(dense.0 + n);
                 let place = ledger.placement.get(page);
                 if place.is_some_and(|place| wanted(page, place.node())) {
-                    grow(&mut runs, VirtualPage(first.0 + n));
+                    grow(&mut runs, first.0 + n);
                 }
             }
         };
@@ -37,11 +37,12 @@ pub fn runs_by_tier(ledger: &Ledger, watched: &Watched, top: bool) -> Vec<Run> {
     })
 }
 
-fn grow(runs: &mut Vec<Run>, page: VirtualPage) {
+/// Adds a page to ascending runs.
+pub fn grow(runs: &mut Vec<Run>, page: u64) {
     match runs.last_mut() {
-        Some(last) if last.first.0 + last.pages == page.0 => last.pages += 1,
+        Some(last) if last.first.0 + last.pages == page => last.pages += 1,
         _ => runs.push(Run {
-            first: page,
+            first: VirtualPage(page),
             pages: 1,
         }),
     }
