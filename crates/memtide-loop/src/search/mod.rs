@@ -307,7 +307,6 @@ impl Search {
         }
         self.weigh(now);
         self.forget(now);
-        self.purse.looks_cost(self.costs.pass(self.blocks.pages()));
         let look = self.plan_look(now);
         let glance = self.plan_glance(now);
         Plan { look, glance }
