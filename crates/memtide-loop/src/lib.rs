@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balance;
 pub mod carry;
 pub mod ledger;
 pub mod options;
@@ -14,6 +15,8 @@ mod random;
 pub mod records;
 pub mod report;
 pub mod search;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod tier;
 pub mod world;
 

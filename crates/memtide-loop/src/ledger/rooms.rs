@@ -36,9 +36,11 @@ impl Rooms {
     }
 
     /// Pages that must leave `node` before it can take in `wanted`; none if its
-    /// room is unknown.
+    /// room is unknown. What is taken in leaves more free than the watermark
+    /// ([`NodeSpace::takes`]), so that is one more than the difference.
     pub fn short_of(&self, node: NodeId, wanted: u64) -> u64 {
-        let short = |room: NodeSpace| (room.high + wanted).saturating_sub(room.free);
+        let needed = wanted + u64::from(wanted > 0);
+        let short = |room: NodeSpace| (room.high + needed).saturating_sub(room.free);
         self.get(node).map_or(0, short)
     }
 
