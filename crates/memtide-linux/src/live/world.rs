@@ -327,6 +327,26 @@ impl World for LiveWorld {
         }
     }
 
+    fn cuts(&mut self, id: SourceId) -> bool {
+        self.views(id).is_some_and(|source| source.cuts())
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        id: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let interval = Duration::from_millis(interval_ms);
+        match self.views(id) {
+            Some(source) => source
+                .glance_in_pieces(subjects, piece, interval)
+                .map_err(broken(id)),
+            None => Ok(()),
+        }
+    }
+
     fn sample(&mut self, id: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
         let processes: Vec<Process> = processes.iter().copied().map(process).collect();
         match self.sampling(id) {

@@ -67,6 +67,23 @@ pub trait Source {
     /// otherwise; an empty list ends it. A source without glances ignores it.
     fn glance(&mut self, subjects: &[Subject], interval: Duration) -> Result<(), SourceError>;
 
+    /// Whether it cuts what it is to glance at into pieces by itself.
+    fn cuts(&mut self) -> bool {
+        false
+    }
+
+    /// As [`Source::glance`], at pieces of `piece` pages into which each span is
+    /// cut from its beginning on. Only of a source that cuts.
+    fn glance_in_pieces(
+        &mut self,
+        subjects: &[Subject],
+        piece: u64,
+        interval: Duration,
+    ) -> Result<(), SourceError> {
+        let _ = piece;
+        self.glance(subjects, interval)
+    }
+
     /// Waits at most `timeout` for something to report and reports it.
     fn poll(&mut self, timeout: Duration, sink: &mut dyn Sink) -> Result<(), SourceError>;
 

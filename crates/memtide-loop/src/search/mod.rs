@@ -374,6 +374,16 @@ impl Search {
         }
     }
 
+    /// The source takes in only `pages` pages of what the look was to be. The
+    /// look is over, and those that follow are no larger. With none at all
+    /// nothing is known of its limit: whose memory it was is gone.
+    pub fn takes_at_most(&mut self, pages: u64) {
+        self.abandon(View::Look);
+        if pages > 0 {
+            self.config.look_pages = self.config.look_pages.min(pages.max(BLOCK));
+        }
+    }
+
     /// How long the present pass of the look should take in all, in ms.
     pub fn look_pass_ms(&self) -> u64 {
         let (pages, interval_ms) = self.look.size();

@@ -180,8 +180,11 @@ impl Searching {
                 observer.told_at = now;
                 observer.pass_ms = self.search.look_pass_ms();
                 let taken = world.look(observer.source, &subjects, watch.interval_ms)?;
-                if taken == 0 {
-                    self.search.abandon(View::Look);
+                let asked: u64 = subjects.iter().map(Subject::pages).sum();
+                if taken < asked.max(1) {
+                    // Silence about the rest would mean nothing.
+                    world.look(observer.source, &[], watch.interval_ms)?;
+                    self.search.takes_at_most(taken);
                 }
             }
         }
