@@ -280,3 +280,44 @@ fn a_full_target_is_no_reason_to_stop() {
     run(&mut tierer, &mut world, 10_000);
     assert_eq!(world.process(7).hot_on(NodeId(0)), 100);
 }
+
+/// Where slow memory is more than a look takes in, the search drives the source.
+fn searching(world: &mut FakeWorld) -> Tierer {
+    let (topology, page) = (world.topology().clone(), world.page());
+    let mut config = TierConfig::new(&options(), &topology, page, 1).unwrap();
+    config.look_pages = 5_000;
+    Tierer::new(world, config)
+}
+
+/// 40,960 pages on the slow node, 2,048 of them hot, in one piece.
+fn large_world() -> FakeWorld {
+    let mut world = FakeWorld::two_tiers(20_000, 100_000);
+    let mut process = FakeProcess::new(7, 512 * 100, 512 * 80, SLOW);
+    process.hot = (512 * 150..512 * 154).map(VirtualPage).collect();
+    world.processes.push(process);
+    world
+}
+
+#[test]
+fn what_is_more_than_a_look_takes_in_is_searched() {
+    let mut world = large_world();
+    let mut tierer = searching(&mut world);
+    run(&mut tierer, &mut world, 20_000);
+    assert!(tierer.observer.searching.is_some());
+    assert_eq!(world.process(7).hot_on(FAST), 2048);
+    let cold = world.process(7).on(FAST) - 2048;
+    assert!(cold <= 40_960 / 100, "{cold} cold pages came along");
+}
+
+#[test]
+fn a_process_that_ends_while_it_is_searched_is_no_trouble() {
+    let mut world = large_world();
+    let mut other = FakeProcess::new(8, 512 * 100, 512 * 80, SLOW);
+    other.hot = (512 * 120..512 * 122).map(VirtualPage).collect();
+    world.processes.push(other);
+    let mut tierer = searching(&mut world);
+    run(&mut tierer, &mut world, 150);
+    world.processes.retain(|process| process.process.pid != 7);
+    run(&mut tierer, &mut world, 30_000);
+    assert_eq!(world.process(8).hot_on(FAST), 1024);
+}
