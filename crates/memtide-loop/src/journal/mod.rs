@@ -209,6 +209,7 @@ pub enum Line<'a> {
 /// A line of a journal, as it was read.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "nearly all entries are calls")]
 pub enum Entry {
     /// A turn begins.
     Step,
