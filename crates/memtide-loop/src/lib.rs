@@ -9,6 +9,7 @@
 
 pub mod balance;
 pub mod carry;
+pub mod journal;
 pub mod ledger;
 pub mod options;
 mod random;

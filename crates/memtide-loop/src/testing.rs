@@ -4,7 +4,8 @@
 //! It has one source that sees everything: at the end of each pass it reports
 //! which of the pages that it was told of were touched. A page is touched in
 //! every pass if it is [`FakeProcess::hot`]. Nothing takes time but
-//! [`World::wait`], and passes of a look cost the kernel a microsecond a page.
+//! [`World::wait`], and passes of a look cost the kernel
+//! [`FakeWorld::page_ns`] a page.
 
 use crate::world::{
     Abilities, AddressSpace, Affinity, Allowed, Area, Came, Found, Kept, Lend, MemoryKind, MoveHow,
@@ -104,7 +105,7 @@ pub struct FakeWorld {
     pub samples: Vec<Sample>,
     sources: Vec<SourceInfo>,
     views: BTreeMap<(SourceId, bool), Watching>,
-    /// What a page costs the kernel in a pass, in ns.
+    /// What a page costs the kernel in a pass of a look, in ns.
     pub page_ns: u64,
     kernel_cpu_ns: u64,
     /// What becomes of pages, by process, that will not move.
@@ -239,8 +240,12 @@ impl FakeWorld {
                 }
             }
         }
-        let pages: u64 = watching.subjects.iter().map(Subject::pages).sum();
-        self.kernel_cpu_ns += pages * self.page_ns;
+        let subjects = watching.subjects.iter();
+        self.kernel_cpu_ns += match view {
+            View::Look => subjects.map(Subject::pages).sum::<u64>() * self.page_ns,
+            // A span costs what a page of it does.
+            View::Glance => subjects.map(|s| s.spans.len() as u64).sum::<u64>() * 1000,
+        };
         came.reports.push(Report::Pass { source, view });
     }
 

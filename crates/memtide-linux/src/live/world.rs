@@ -486,3 +486,102 @@ impl Sink for Collector<'_> {
         self.came.reports.push(Report::Pass { source, view });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::topology;
+    use crate::sys::own_memory::OwnPages;
+    use memtide_loop::world::{Outcome, SharedPages};
+
+    /// This process through the world: listed, read, surveyed, and its pages
+    /// are where they are asked to be.
+    #[test]
+    fn this_process_is_found_and_its_pages_are_there_already() {
+        let root = Root::default();
+        let topology = topology::read(&root).unwrap().topology;
+        let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+        let pid = std::process::id();
+        let selection = Selection::Pids(vec![pid]);
+        let mut world = LiveWorld::new(root, topology, page, selection, Vec::new());
+        let mut seen = Vec::new();
+        world.processes(&mut seen).unwrap();
+        let [me] = seen[..] else {
+            panic!("{seen:?}");
+        };
+        assert_eq!(me.process.pid, pid);
+        let pages = OwnPages::map(16).unwrap();
+        (0..16).for_each(|n| pages.write(n, 1));
+        let mut memory = AddressSpace::default();
+        let presence = world.address_space(me.process, &mut memory).unwrap();
+        assert_eq!(presence, Presence::Here);
+        let first = VirtualPage(pages.address() as u64 >> page.shift());
+        if memory.area(first).is_none() {
+            println!("not checked further: this kernel has no numa_maps");
+            return;
+        }
+        let mut found: Vec<Found> = Vec::new();
+        let span = Span { first, pages: 16 };
+        let presence = world.survey(me.process, &[span], &mut |run| found.push(run));
+        match presence {
+            Err(WorldError::NotPermitted { .. } | WorldError::Survey { .. }) => {
+                println!("not checked further: {presence:?}");
+                return;
+            }
+            presence => assert_eq!(presence, Ok(Presence::Here)),
+        }
+        assert_eq!(found.iter().map(|run| run.pages).sum::<u64>(), 16);
+        let mut settled = Vec::new();
+        for run in &found {
+            let how = MoveHow {
+                batch: 8,
+                shared: SharedPages::Leave,
+            };
+            let one = PageRun {
+                first: run.first,
+                pages: run.pages,
+                huge: run.huge,
+            };
+            world.move_pages(me.process, run.node, &[one], how, &mut settled);
+        }
+        let there = |one: &&Settled| one.outcome == Outcome::AlreadyThere;
+        let pages = settled.iter().filter(there).map(|one| one.pages);
+        assert_eq!(pages.sum::<u64>(), 16, "{settled:?}");
+        // Somebody who had this pid before is gone.
+        let other = ProcessId {
+            start_ticks: me.process.start_ticks + 1,
+            ..me.process
+        };
+        let presence = world.address_space(other, &mut memory).unwrap();
+        assert_eq!(presence, Presence::Gone);
+        settled.clear();
+        let one = PageRun {
+            first,
+            pages: 1,
+            huge: false,
+        };
+        let how = MoveHow {
+            batch: 8,
+            shared: SharedPages::Leave,
+        };
+        world.move_pages(other, NodeId(0), &[one], how, &mut settled);
+        assert_eq!(settled[0].outcome, Outcome::ProcessGone);
+    }
+
+    #[test]
+    fn time_passes_while_waiting_and_rooms_are_known() {
+        let root = Root::default();
+        let topology = topology::read(&root).unwrap().topology;
+        let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+        let nodes = topology.memory_nodes().len();
+        let selection = Selection::Pids(Vec::new());
+        let mut world = LiveWorld::new(root, topology, page, selection, Vec::new());
+        let before = world.now_ns();
+        world.wait(1, &mut Came::default()).unwrap();
+        assert!(world.now_ns() > before);
+        let mut rooms = Vec::new();
+        world.rooms(&mut rooms).unwrap();
+        assert!(rooms.len() <= nodes);
+        assert!(rooms.iter().all(|(_, space)| space.present >= space.free));
+    }
+}

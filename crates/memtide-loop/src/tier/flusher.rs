@@ -141,6 +141,12 @@ impl Flusher {
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
             return false;
         };
+        // It turned out to be hot and was promoted, or is gone: it has no home to
+        // go back to any more.
+        let place = ledger.placement.get(commuter.page);
+        if place.is_none_or(|place| place.node() != commuter.home) {
+            return false;
+        }
         let one = PageRun {
             first,
             pages: 1,
