@@ -6,7 +6,8 @@
 //!
 //! Promises of every subcommand: exit status 0 done, 1 failed, 2 bad usage; an
 //! error is one line on standard error that begins with `memtide: `; with
-//! `--json`, standard output is one JSON document as in `docs/json.md`.
+//! `--json`, standard output is JSON as in `docs/json.md`: one document, or one
+//! object a line of what goes on.
 //! [`Printing`] gives a subcommand that option; one whose `--json` means more
 //! declares its own.
 

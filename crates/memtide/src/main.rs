@@ -12,6 +12,7 @@ mod outside;
 mod pager;
 mod policy;
 mod rebalance;
+mod report;
 mod run;
 mod sim;
 mod source;

@@ -9,6 +9,7 @@ use crate::perf::event;
 use memtide_core::access;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::PageSize;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub struct DamonSource {
     /// CPU time of kdamonds that have ended.
     ended_cpu: Duration,
     lost: u64,
+    /// The pieces into which the present glance's spans are cut, in pages.
+    piece: Option<u64>,
     /// Where among the wanted pages the next look that cannot take all begins.
     turn: u64,
 }
@@ -58,6 +61,7 @@ impl DamonSource {
             ending: [None, None],
             ended_cpu: Duration::ZERO,
             lost: 0,
+            piece: None,
             turn: 0,
         }
     }
@@ -81,7 +85,7 @@ impl DamonSource {
             let targets: Vec<Target> = subjects.iter().map(|s| self.target(s)).collect();
             let session = match view {
                 View::Look => self.damon.look(&targets, interval),
-                View::Glance => self.damon.watch(&targets, interval, interval),
+                View::Glance => self.watch(&targets, interval),
             };
             match session {
                 Ok(session) => {
@@ -102,7 +106,7 @@ impl DamonSource {
                     DamonError::Process { pid, .. }
                     | DamonError::Plan(PlanError::NoMappings { pid, .. }),
                 ) => {
-                    subjects.retain(|subject| subject.pid != pid);
+                    subjects.retain(|subject| subject.process.pid != pid);
                 }
                 // The rest has its turn in a later look. The caller begins with
                 // another process each time.
@@ -122,13 +126,35 @@ impl DamonSource {
         Ok(0)
     }
 
+    /// Watches `targets` as they are, or in pieces. A kernel that turned out not to
+    /// cut is told each piece.
+    fn watch(&self, targets: &[Target], interval: Duration) -> Result<Session, DamonError> {
+        let Some(piece) = self.piece else {
+            return self.damon.watch(targets, interval, interval);
+        };
+        if self.damon.cuts_pieces()? {
+            return self.damon.watch_pieces(targets, piece, interval);
+        }
+        let bytes = piece << self.page.shift();
+        let mut targets = targets.to_vec();
+        for target in &mut targets {
+            let pieces = |range: &Range<u64>| {
+                let end = range.end;
+                let starts = range.clone().step_by(bytes as usize);
+                starts.map(move |start| start..(start + bytes).min(end))
+            };
+            target.ranges = target.ranges.iter().flat_map(pieces).collect();
+        }
+        self.damon.watch(&targets, interval, interval)
+    }
+
     /// Forgets the processes that have ended; whether there were any.
     fn drop_ended(&self, subjects: &mut Vec<Subject>) -> bool {
         let before = subjects.len();
         subjects.retain(|subject| {
             let process = Process {
-                pid: subject.pid,
-                start_ticks: subject.start_ticks,
+                pid: subject.process.pid,
+                start_ticks: subject.process.start_ticks,
             };
             let stat = process.stat(&self.root);
             stat.is_ok_and(|stat| stat.has_address_space())
@@ -170,7 +196,7 @@ impl DamonSource {
         let shift = self.page.shift();
         let range = |span: &Span| span.first.0 << shift..(span.first.0 + span.pages) << shift;
         Target {
-            pid: subject.pid,
+            pid: subject.process.pid,
             ranges: subject.spans.iter().map(range).collect(),
         }
     }
@@ -291,6 +317,7 @@ impl Source for DamonSource {
         Abilities {
             passes: true,
             glances: true,
+            samples: false,
         }
     }
 
@@ -298,7 +325,22 @@ impl Source for DamonSource {
         self.begin(View::Look, subjects, interval, 0)
     }
 
+    fn cuts(&mut self) -> bool {
+        self.damon.cuts_pieces().unwrap_or(false)
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        subjects: &[Subject],
+        piece: u64,
+        interval: Duration,
+    ) -> Result<(), SourceError> {
+        self.piece = Some(piece);
+        self.begin(View::Glance, subjects, interval, 0).map(drop)
+    }
+
     fn glance(&mut self, subjects: &[Subject], interval: Duration) -> Result<(), SourceError> {
+        self.piece = None;
         self.begin(View::Glance, subjects, interval, 0).map(drop)
     }
 

@@ -1,1 +1,517 @@
 //! Where to look for hot pages, and how closely.
+//!
+//! # Problem
+//!
+//! Whether a page is in use costs about a microsecond of processor time to
+//! find out, on a slow machine fifty. A terabyte has 268 million pages, and
+//! what may be spent is a twentieth of a processor: one exact look at
+//! everything takes an hour and a half. Hot memory has to be found sooner
+//! where its shape allows it, and no later than that where it does not.
+//!
+//! # Approach
+//!
+//! Two views of a source are driven side by side. A **look** sees every page of
+//! what it was given. A **glance** sees one random page of each *piece* of what
+//! it was given, so a piece costs as much as a page, however large it is.
+//!
+//! - *Sweeps* glance at everything in turn: one in large pieces, so that large
+//!   ranges are found soon, one in pieces that become smaller from round to
+//!   round, down to 2 MiB. Where all of it fits into each pass, it is.
+//! - A piece that was touched has the *attention*: its blocks of 2 MiB are
+//!   sampled again and again until it is clear what they are ([`evidence`]). A
+//!   block that is hot throughout is *found* without a look, and draws attention
+//!   to what lies beside it. One of which a part is hot is *eager*: a look at it
+//!   comes first. A barren one is forgotten.
+//! - The *cover* looks at all other pages in turn, which is the only way to
+//!   find hot pages that are scattered over everything. A block of which no page
+//!   was touched rests for one round, then for three.
+//!
+//! A page counts as hot when two passes in succession saw it in use. The second
+//! follows the first on the same pages at once, and takes in only what was
+//! touched in the first where that is cheaper. How long a pass took does not
+//! matter: a slow or busy machine is slower and not blind. Passes become longer
+//! where the second does not see what the first saw, since pages are then in use
+//! now and then only.
+//!
+//! Regions here are pieces of fixed borders and variable size. They split where
+//! something was found, as far as that differs from its neighbours, and are one
+//! again when nothing is there. Memory that several processes map is one place,
+//! seen through one of them at a time ([`shared`]).
+//!
+//! # What it costs
+//!
+//! [`purse`] bounds what is used in any minute, [`costs`] learns what things
+//! cost. Cover and glances have shares of the budget, moved towards what finds
+//! more for the same price. [`Search::promise`] tells what the budget buys.
+//! Twelve bytes are kept for 2 MiB, nothing for a page beyond the pages of the
+//! present look; a call's own time follows what is being observed.
+//!
+//! # Properties
+//!
+//! Time is an argument. What is random is drawn by the source, which page of a
+//! piece it samples; nothing here is left to chance. Each page has its turn in four rounds
+//! of the cover at the latest, whatever the samples say. No more than
+//! [`Config::attention`] blocks have the attention at once.
+
+mod blocks;
+mod costs;
+mod cover;
+mod evidence;
+mod glance;
+mod look;
+mod promise;
+mod purse;
+mod shared;
+
+pub use costs::UnitCosts;
+pub use promise::Promise;
+pub use shared::Memory;
+
+use blocks::{BLOCK, Blocks, Flag};
+use costs::Costs;
+use cover::Cover;
+use glance::Glancing;
+use look::Look;
+use memtide_core::tiering::sample::Run;
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
+use memtide_core::units::Millis;
+use purse::Purse;
+use shared::Shared;
+use std::collections::VecDeque;
+
+/// Which of the two views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Every page.
+    Look,
+    /// One random page of each piece.
+    Glance,
+}
+
+/// A range of one process's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Whose.
+    pub owner: OwnerId,
+    /// Its first page.
+    pub first: VirtualPage,
+    /// Its length.
+    pub pages: u64,
+}
+
+/// What a view should do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Go on as it is, at work or not.
+    Keep,
+    /// End.
+    Stop,
+    /// Observe this from now on, in passes.
+    Begin(Watch),
+}
+
+/// What a view is to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// In order of owners and addresses; none overlaps another.
+    pub spans: Vec<Span>,
+    /// Pages of a piece, of which one random page is sampled in each pass. 1 for
+    /// a look. Spans are cut into pieces from their beginning; the last piece
+    /// of a span may be smaller. Where the source does not cut, spans are
+    /// pieces.
+    pub grain: u64,
+    /// How long a pass should be.
+    pub interval_ms: u64,
+}
+
+/// What both views should do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The look.
+    pub look: Order,
+    /// The glance.
+    pub glance: Order,
+}
+
+/// Pages found hot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which.
+    pub span: Span,
+    /// Each of them was seen in use in two passes; otherwise random ones of
+    /// them were, nearly every time.
+    pub exact: bool,
+}
+
+/// How to search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// The part of one CPU that observing may use, in thousandths.
+    pub permille: u32,
+    /// The shortest and the longest pass to ask for, in ms.
+    pub interval_ms: (u64, u64),
+    /// The most pages of a look.
+    pub look_pages: u64,
+    /// The most spans that a view is told.
+    pub spans: usize,
+    /// Whether the source cuts spans into pieces; if not, it is told each piece.
+    pub cuts: bool,
+    /// The most blocks that have the attention at once.
+    pub attention: usize,
+    /// After a round in which the cover found next to nothing, the next begins
+    /// this long after it had begun, in ms, unless a glance sees something; after
+    /// further ones up to four times as long.
+    pub round_ms: u64,
+    /// What was found and has not left is looked for anew after this long.
+    pub forget_ms: u64,
+    /// The range of windows that hotness records can tell, in ms.
+    pub window_ms: (u64, u64),
+    /// Room for so many 128 MiB of addresses.
+    pub sections: u32,
+    /// What things cost until that is known.
+    pub costs: UnitCosts,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            permille: 50,
+            interval_ms: (100, 1_000),
+            look_pages: 262_144,
+            spans: 8_192,
+            cuts: true,
+            attention: 65_536,
+            round_ms: 30_000,
+            forget_ms: 20_000,
+            window_ms: (5_000, 16_000),
+            sections: 1 << 16,
+            costs: UnitCosts::default(),
+        }
+    }
+}
+
+/// The search. See the module's essay.
+#[derive(Debug)]
+pub struct Search {
+    config: Config,
+    blocks: Blocks,
+    shared: Shared,
+    purse: Purse,
+    costs: Costs,
+    interval_ms: u64,
+    look: Look,
+    cover: Cover,
+    glancing: Glancing,
+    /// Blocks that were found, and when.
+    found: VecDeque<(Millis, u32)>,
+    /// What glances and the cover found of late, and what that cost.
+    yields: [Yield; 2],
+    halved: Millis,
+    /// What was charged since it was last told what things cost, in microseconds.
+    charged: f64,
+    findings: Vec<Finding>,
+    /// Turns of those who map shared memory, by view.
+    turns: [u64; 2],
+    looks_wait: bool,
+}
+
+/// Pages found, and what that cost in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Yield {
+    pages: f64,
+    us: f64,
+}
+
+impl Yield {
+    fn rate(self) -> f64 {
+        self.pages / self.us.max(1.0)
+    }
+}
+
+/// A view that says nothing for so long, in ms, has stopped; see
+/// [`Search::patience_ms`].
+const PATIENCE_MS: u64 = 5_000;
+/// How often yields are halved, in ms.
+const HALVE_MS: u64 = 10_000;
+
+impl Search {
+    /// A search that begins at `now` and knows of no memory.
+    pub fn new(config: Config, now: Millis) -> Search {
+        Search {
+            config,
+            blocks: Blocks::new(config.sections),
+            shared: Shared::default(),
+            purse: Purse::new(config.permille, now),
+            costs: Costs::new(config.costs),
+            interval_ms: config.interval_ms.0,
+            look: Look::default(),
+            cover: Cover::new(now),
+            glancing: Glancing::default(),
+            found: VecDeque::new(),
+            yields: [Yield::default(); 2],
+            halved: now,
+            charged: 0.0,
+            findings: Vec::new(),
+            turns: [0; 2],
+            looks_wait: false,
+        }
+    }
+
+    /// The slow pages of `owner` are those of `memory`, ascending. What is known
+    /// of those that it had before stays.
+    pub fn set_memory(&mut self, owner: OwnerId, memory: &[Memory]) {
+        let had = self.blocks.pages();
+        if !self.shared.is_empty() || memory.iter().any(|part| part.object.is_some()) {
+            for object in self.shared.set(owner, memory) {
+                let runs = self.shared.runs(object);
+                self.place(object, &runs);
+            }
+        }
+        let own = memory.iter().filter(|part| part.object.is_none());
+        let runs: Vec<Run> = own.map(|part| part.run).collect();
+        self.place(owner, &runs);
+        // A hundredth more than before is news.
+        if self.blocks.pages() > had + had / 100 {
+            self.cover.wake_up();
+        }
+    }
+
+    /// `owner` is gone.
+    pub fn remove(&mut self, owner: OwnerId) {
+        self.set_memory(owner, &[]);
+        self.blocks.remove(owner);
+    }
+
+    /// `span` came to slow memory: it was idle.
+    pub fn came(&mut self, span: Span) {
+        let (shared, blocks) = (&self.shared, &mut self.blocks);
+        shared.inward(span, |part| blocks.came(part.owner, part.first, part.pages));
+    }
+
+    /// `span` left slow memory. To be told once of each page.
+    pub fn left(&mut self, span: Span) {
+        let (shared, blocks) = (&self.shared, &mut self.blocks);
+        shared.inward(span, |part| blocks.left(part.owner, part.first, part.pages));
+    }
+
+    /// What both views should do from `now` on. To be asked after each pass, and
+    /// now and then.
+    pub fn plan(&mut self, now: Millis) -> Plan {
+        self.purse.earn(now);
+        let patience_ms = self.patience_ms();
+        if self.look.began_before(now, patience_ms) {
+            self.look.abandon();
+        }
+        if self.glancing.began_before(now, patience_ms) {
+            self.glancing.abandon();
+        }
+        self.weigh(now);
+        self.forget(now);
+        let look = self.plan_look(now);
+        let glance = self.plan_glance(now);
+        Plan { look, glance }
+    }
+
+    /// `view` saw `span` in use: each of its pages, or of a glance's piece one.
+    pub fn touched(&mut self, view: View, span: Span) {
+        let Search {
+            shared,
+            blocks,
+            look,
+            glancing,
+            ..
+        } = self;
+        shared.inward(span, |part| {
+            blocks.parts(part.owner, part.first, part.pages, |n, lo, hi| match view {
+                View::Look => look.touched(n as u32, lo, hi),
+                View::Glance => glancing.touched(n as u32),
+            });
+        });
+    }
+
+    /// A pass of `view` is complete at `now`: what it did not report was not in
+    /// use.
+    pub fn pass_done(&mut self, view: View, now: Millis) {
+        match view {
+            View::Look => self.look_done(now),
+            View::Glance => self.glance_done(now),
+        }
+    }
+
+    /// Observing used `us` microseconds of processor time since the last call,
+    /// the kernel's side and ours. To be told in each turn, after the passes that
+    /// were complete and before the next plan, even if it is nothing: until then
+    /// passes are charged as they should have cost.
+    pub fn spent(&mut self, us: u64) {
+        self.costs.used(us);
+        // Each view has paid what its work should have cost; what that was wrong
+        // by is paid by both.
+        let wrong = us as i64 - std::mem::take(&mut self.charged) as i64;
+        let glance = wrong * self.purse.share_of(View::Glance) as i64 / 1000;
+        self.purse.spend(View::Glance, glance);
+        self.purse.spend(View::Look, wrong - glance);
+    }
+
+    /// `view` did work that should have cost `us`.
+    fn charge(&mut self, view: View, us: f64) {
+        self.costs.expect(us);
+        self.yields[view as usize].us += us;
+        self.charged += us;
+        self.purse.spend(view, us as i64);
+    }
+
+    /// No look begins until this is taken back: the source's side of one takes
+    /// memory that is scarce now.
+    pub fn looks_wait(&mut self, wait: bool) {
+        self.looks_wait = wait;
+    }
+
+    /// What `view` was last told will bring nothing: whose memory it was is gone.
+    pub fn abandon(&mut self, view: View) {
+        match view {
+            View::Look => self.look.abandon(),
+            View::Glance => self.glancing.abandon(),
+        }
+    }
+
+    /// The source takes in only `pages` pages of what the look was to be. The
+    /// look is over, and those that follow are no larger. With none at all
+    /// nothing is known of its limit: whose memory it was is gone.
+    pub fn takes_at_most(&mut self, pages: u64) {
+        self.abandon(View::Look);
+        if pages > 0 {
+            self.config.look_pages = self.config.look_pages.min(pages.max(BLOCK));
+        }
+    }
+
+    /// How long the present pass of the look should take in all, in ms.
+    pub fn look_pass_ms(&self) -> u64 {
+        let (pages, interval_ms) = self.look.size();
+        interval_ms + self.costs.late(View::Look, pages)
+    }
+
+    /// When a view that tells nothing has stopped, in ms after its pass began: no
+    /// pass takes that much longer than those before.
+    fn patience_ms(&self) -> u64 {
+        PATIENCE_MS + 20 * self.costs.longest_pass_ms().max(self.config.interval_ms.1)
+    }
+
+    /// From now on observing may use `permille` thousandths of one CPU.
+    pub fn set_budget(&mut self, permille: u32) {
+        self.config.permille = permille;
+        self.purse.earns(permille);
+    }
+
+    /// Takes what was found since the last call.
+    pub fn findings(&mut self, mut visit: impl FnMut(Finding)) {
+        for finding in self.findings.drain(..) {
+            visit(finding);
+        }
+    }
+
+    /// The window in ms within which two touches of a page should count, so that
+    /// two passes in succession always do.
+    pub fn window_ms(&self) -> u64 {
+        let (least, most) = self.config.window_ms;
+        (3 * self.costs.longest_pass_ms()).clamp(least, most)
+    }
+
+    /// Whether it has been measured what things cost.
+    pub fn knows_costs(&self) -> bool {
+        self.costs.known()
+    }
+
+    /// Slow pages known of.
+    pub fn pages(&self) -> u64 {
+        self.blocks.pages()
+    }
+
+    /// Pages for which there was no room: [`Config::sections`].
+    pub fn left_out(&self) -> u64 {
+        self.blocks.left_out()
+    }
+
+    fn place(&mut self, owner: OwnerId, runs: &[Run]) {
+        if runs.is_empty() {
+            self.blocks.remove(owner);
+        } else {
+            self.blocks.set(owner, runs);
+        }
+    }
+
+    /// Notes `span` as found, in the addresses of one who maps it.
+    fn find(&mut self, span: Span, exact: bool) {
+        let findings = &mut self.findings;
+        let turn = self.turns[View::Look as usize];
+        self.shared.outward(span, turn, |span| {
+            findings.push(Finding { span, exact });
+        });
+    }
+
+    /// Moves the shares of the budget towards what finds more.
+    fn weigh(&mut self, now: Millis) {
+        let [look, glance] = self.yields.map(Yield::rate);
+        self.purse
+            .share(if glance > 4.0 * look { 600 } else { 300 });
+        if now.since(self.halved) >= HALVE_MS {
+            self.halved = now;
+            for of in &mut self.yields {
+                of.pages /= 2.0;
+                of.us /= 2.0;
+            }
+        }
+    }
+
+    /// What was found long ago and is still there is as good as unknown.
+    fn forget(&mut self, now: Millis) {
+        while let Some((at, n)) = self.found.front().copied() {
+            if now.since(at) < self.config.forget_ms {
+                break;
+            }
+            self.found.pop_front();
+            let block = self.blocks.get_mut(n as usize);
+            block.set(Flag::Found, false);
+        }
+    }
+}
+
+/// Spans of the blocks `from..from + count`, the array's neighbours, as runs of
+/// addresses: from the first slow page to the last. A first block that does not
+/// begin at its border is a span of its own, so that pieces cut from the
+/// beginning of the next one are blocks.
+fn spans_of(blocks: &Blocks, from: u32, count: u32, mut visit: impl FnMut(Span)) {
+    let mut open: Option<Span> = None;
+    for n in from..from + count {
+        let block = blocks.get(n as usize);
+        if block.pages == 0 {
+            open.take().into_iter().for_each(&mut visit);
+            continue;
+        }
+        let Some((owner, base)) = blocks.locate(n as usize) else {
+            continue;
+        };
+        let first = VirtualPage(base.0 + u64::from(block.lo));
+        let pages = block.extent();
+        match &mut open {
+            Some(span)
+                if span.owner == owner
+                    && span.first.0 + span.pages == first.0
+                    && span.first.0 % BLOCK == 0 =>
+            {
+                span.pages += pages;
+            }
+            _ => {
+                open.take().into_iter().for_each(&mut visit);
+                open = Some(Span {
+                    owner,
+                    first,
+                    pages,
+                });
+            }
+        }
+    }
+    open.into_iter().for_each(visit);
+}
+
+#[cfg(test)]
+mod tests;

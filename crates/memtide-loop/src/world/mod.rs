@@ -178,6 +178,26 @@ pub trait World {
         interval_ms: u64,
     ) -> Result<(), WorldError>;
 
+    /// Whether `source` cuts what it is to glance at into pieces by itself.
+    fn cuts(&mut self, source: SourceId) -> bool {
+        let _ = source;
+        false
+    }
+
+    /// As [`World::glance`], of a source that cuts: each span is cut into pieces
+    /// of `piece` pages from its beginning on, and each piece is glanced at as a
+    /// whole. Reports name pieces.
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let _ = piece;
+        self.glance(source, subjects, interval_ms)
+    }
+
     /// Has `source` sample the accesses of `processes`, and of nobody else,
     /// until told otherwise. Only of a source with [`Abilities::samples`].
     fn sample(&mut self, source: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {

@@ -10,7 +10,7 @@ use memtide_linux::fs::numa::{self, Capabilities, Capability};
 use memtide_linux::fs::proc::status;
 use memtide_linux::fs::{self, FsError, Root, topology};
 use memtide_linux::lent::LentError;
-use memtide_linux::live::balance::affinity::Affinities;
+use memtide_linux::live::affinity::Affinities;
 use memtide_linux::probe::standing::{self, Standing, StandingError};
 use memtide_linux::weight_table::WeightError;
 

@@ -15,6 +15,10 @@
 //!   as they are, sampled often. Says how often each was accessed. For random
 //!   samples of a large memory.
 //!
+//! - **watch in pieces** ([`Damon::watch_pieces`]): the same, of pieces into which
+//!   the kernel cuts large ranges by itself, so that hundreds of thousands of
+//!   them cost no time to name.
+//!
 //! [`plan`] explains how DAMON is made to do that; [`admin`] takes its
 //! settings and gives them back; [`trace`] reads its results from a
 //! tracepoint, with untouched regions filtered out inside the kernel.
@@ -114,6 +118,8 @@ struct Inner {
     kernel_splits: Option<bool>,
     /// How often cutting the whole span went wrong.
     span_failures: u32,
+    /// How often cutting into pieces went wrong.
+    piece_failures: u32,
 }
 
 /// A mapping that appears while the kernel cuts the whole span makes that go
@@ -151,6 +157,7 @@ impl Damon {
             in_use: [false; admin::SLOTS],
             kernel_splits: None,
             span_failures: 0,
+            piece_failures: 0,
         };
         Ok(Damon {
             shared: Arc::new(Shared {
@@ -249,6 +256,31 @@ impl Damon {
     ) -> Result<Session, DamonError> {
         let plan = plan::watch(targets, micros(sample), micros(aggregate))?;
         self.begin(Slot::Watch, None, plan, targets)
+    }
+
+    /// Begins to watch pieces of `piece` pages of the ranges, each as one region;
+    /// the kernel cuts. Everything else is as in [`watch`](Self::watch).
+    ///
+    /// # Errors
+    ///
+    /// As [`watch`](Self::watch).
+    pub fn watch_pieces(
+        &self,
+        targets: &[Target],
+        piece: u64,
+        interval: Duration,
+    ) -> Result<Session, DamonError> {
+        let plan = plan::pieces(targets, piece, micros(interval))?;
+        self.begin(Slot::Watch, None, plan, targets)
+    }
+
+    /// Whether this kernel cuts ranges into pieces.
+    ///
+    /// # Errors
+    ///
+    /// As [`look`](Self::look).
+    pub fn cuts_pieces(&self) -> Result<bool, DamonError> {
+        Ok(self.kernel_splits()? && self.lock().piece_failures < SPAN_FAILURES)
     }
 
     /// Gives DAMON back at once; sessions that are still there end.
@@ -361,6 +393,11 @@ impl Damon {
         let mut inner = self.lock();
         inner.in_use[slot as usize] = false;
         Ok(inner.admin.stop(slot as usize)?)
+    }
+
+    /// The kernel did not cut ranges into the pieces that were wanted.
+    fn distrust_pieces(&self) {
+        self.lock().piece_failures += 1;
     }
 
     /// A look of this kind did not come out as planned.

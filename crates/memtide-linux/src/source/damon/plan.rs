@@ -35,6 +35,11 @@
 //! limit is then high, so touching neighbours would merge: every second of
 //! them goes to a second kernel target of the same process.
 //!
+//! **Pieces.** A watch over large ranges that the kernel cuts by itself, as it
+//! cuts a look's into pages: the minimum is the number of pieces that fit into
+//! all, so the size limit is a piece. For that the sum must be a whole number of
+//! pieces: the last range is made longer by what is missing, less than a piece.
+//!
 //! **Passes.** Untouched regions are filtered out inside the kernel. To tell
 //! where a pass ends, the last region of the last target, the *marker*, is
 //! always reported.
@@ -147,6 +152,9 @@ pub struct Plan {
     pub marker: Marker,
     /// All regions of a pass.
     pub regions: u64,
+    /// The largest region there may be, in bytes, if the kernel was to cut what
+    /// it was given.
+    pub largest: Option<u64>,
 }
 
 /// Sorts a target's ranges and checks them.
@@ -350,6 +358,7 @@ pub fn look(
         wanted: any_whole.then_some(wanted),
         marker,
         regions: total,
+        largest: Some(PAGE),
     })
 }
 
@@ -432,6 +441,68 @@ pub fn watch(targets: &[Target], sample_us: u64, aggregate_us: u64) -> Result<Pl
         wanted: None,
         marker,
         regions,
+        largest: None,
+    })
+}
+
+/// Plans a watch over pieces of `piece` pages into which the kernel cuts the
+/// ranges, each from its beginning; the last of a range may be smaller. Only for
+/// kernels that cut.
+///
+/// # Errors
+///
+/// The ranges are unusable.
+pub fn pieces(targets: &[Target], piece: u64, interval_us: u64) -> Result<Plan, PlanError> {
+    let bytes = piece.max(1) * PAGE;
+    let mut kernel_targets = Vec::new();
+    let mut owners = Vec::new();
+    let mut total = 0;
+    for (n, target) in targets.iter().enumerate() {
+        let ranges = sorted(n, target)?;
+        total += pages(&ranges) * PAGE;
+        for regions in apart(ranges.into_iter()) {
+            let pid = target.pid;
+            kernel_targets.push(TargetConfig { pid, regions });
+            owners.push(n);
+        }
+    }
+    if total < FEWEST_REGIONS * bytes {
+        // The kernel would cut so little into smaller pieces.
+        return watch(targets, interval_us, interval_us);
+    }
+    let last = kernel_targets.last_mut().ok_or(PlanError::NoTargets)?;
+    if let Some(marked) = last.regions.last_mut() {
+        let missing = total.next_multiple_of(bytes) - total;
+        marked.end += missing;
+        total += missing;
+    }
+    let cut = |target: &TargetConfig| -> u64 {
+        let pieces = |range: &Range<u64>| (range.end - range.start).div_ceil(bytes);
+        target.regions.iter().map(pieces).sum()
+    };
+    let last = kernel_targets.last().ok_or(PlanError::NoTargets)?;
+    let marker = Marker {
+        target: kernel_targets.len() as u64 - 1,
+        end: last.regions.last().map_or(0, |range| range.end),
+        fewest: cut(last),
+        most: cut(last),
+    };
+    let regions: u64 = kernel_targets.iter().map(cut).sum();
+    let config = Config {
+        operations: Operations::Fvaddr,
+        sample_us: interval_us,
+        aggregate_us: interval_us,
+        min_regions: total / bytes,
+        max_regions: regions,
+        targets: kernel_targets,
+    };
+    Ok(Plan {
+        config,
+        owners,
+        wanted: None,
+        marker,
+        regions,
+        largest: Some(bytes),
     })
 }
 

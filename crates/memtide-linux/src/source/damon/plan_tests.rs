@@ -234,6 +234,34 @@ fn a_watched_region_larger_than_a_third_is_cut() {
     assert_eq!(plan.config.max_regions, 3);
 }
 
+#[test]
+fn pieces_are_cut_by_the_kernel_and_come_out_even() {
+    // 1000 + 700 pages in pieces of 512: 2048 with 348 more at the end, so the
+    // kernel's limit is 2048 / 4 pages. 2 pieces and 3 pieces.
+    let plan = pieces(&[target(5, &[0..1000]), target(6, &[4000..4700])], 512, 9).unwrap();
+    let regions: Vec<_> = plan
+        .config
+        .targets
+        .iter()
+        .map(|t| t.regions.clone())
+        .collect();
+    assert_eq!(
+        regions,
+        [byte_ranges(&[0..1000]), byte_ranges(&[4000..5048])]
+    );
+    assert_eq!((plan.config.min_regions, plan.config.max_regions), (4, 5));
+    assert_eq!((plan.marker.target, plan.marker.end), (1, 5048 * PAGE));
+    assert_eq!((plan.marker.fewest, plan.marker.most), (3, 3));
+    assert_eq!(plan.largest, Some(512 * PAGE));
+    // Touching ranges go to two targets: what is left of one must not merge with
+    // the other.
+    let plan = pieces(&[target(5, &[0..100, 100..2000])], 512, 9).unwrap();
+    assert_eq!(plan.owners, [0, 0]);
+    // Two pieces are fewer than the kernel's fewest regions.
+    let few = pieces(&[target(5, &[0..1024])], 512, 9).unwrap();
+    assert_eq!(few, watch(&[target(5, &[0..1024])], 9, 9).unwrap());
+}
+
 proptest! {
     #[test]
     fn watched_regions_cover_what_was_given_and_never_touch(

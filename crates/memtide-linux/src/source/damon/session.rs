@@ -1,6 +1,6 @@
 //! One kdamond at work: reading what it found, pass by pass.
 
-use super::plan::{Marker, PAGE, Plan};
+use super::plan::{Marker, Plan};
 use super::trace::{self, Aggregated, Layout};
 use super::{Damon, DamonError, LookBy, Slot};
 use crate::perf::event::{self, Event as PerfEvent, EventError, Wait};
@@ -80,6 +80,8 @@ pub struct Session {
     wanted: Option<Vec<Vec<Range<u64>>>>,
     marker: Marker,
     regions: u64,
+    /// The largest region that the kernel should have left, in bytes.
+    largest: Option<u64>,
     layout: Layout,
     sample: SampleLayout,
     event: PerfEvent,
@@ -108,6 +110,7 @@ impl Session {
             wanted,
             marker,
             regions,
+            largest,
         } = plan;
         let aggregation = Duration::from_micros(config.aggregate_us);
         let processes = pids
@@ -137,6 +140,7 @@ impl Session {
             wanted,
             marker,
             regions,
+            largest,
             layout: damon.layout(),
             sample,
             event,
@@ -173,7 +177,7 @@ impl Session {
             pass,
             skip,
             ended,
-            by,
+            largest,
             ..
         } = self;
         let mut events = 0;
@@ -186,9 +190,9 @@ impl Session {
                 return;
             };
             let last = found.target == marker.target && found.end == marker.end;
-            // A look's regions are pages; a larger one is a remainder that the
-            // kernel left uncut.
-            let uncut = by.is_some() && found.end.wrapping_sub(found.start) != PAGE;
+            // A larger one is a remainder that the kernel left uncut.
+            let size = found.end.wrapping_sub(found.start);
+            let uncut = largest.is_some_and(|largest| size > largest);
             let count_differs = last && !(marker.fewest..=marker.most).contains(&found.regions);
             if uncut || count_differs {
                 *ended = Some(Ended::RegionsDiffer {
@@ -209,8 +213,11 @@ impl Session {
                 *skip = false;
             }
         });
-        if let (Some(Ended::RegionsDiffer { .. }), Some(by)) = (self.ended, self.by) {
-            self.damon.distrust(by);
+        if let Some(Ended::RegionsDiffer { .. }) = self.ended {
+            match self.by {
+                Some(by) => self.damon.distrust(by),
+                None => self.damon.distrust_pieces(),
+            }
         }
         if self.ended.is_none() && hung_up && walk.records == 0 {
             self.ended = Some(Ended::KdamondGone);

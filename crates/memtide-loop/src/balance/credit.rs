@@ -1,0 +1,116 @@
+//! How much processor time balancing may take for itself.
+//!
+//! Every sample, every look at where a page is and every move costs time of
+//! this process. That time is measured (the process's own CPU clock), not
+//! guessed, and paid from *credit*: a fixed share of the time that passes, saved
+//! up to a bound. Who has used up the credit rests until it is there again; so
+//! the long-run share is bounded whatever the machine does, and a burst of
+//! moves after a quiet time does not wait.
+//!
+//! Time and use are arguments.
+
+use memtide_core::units::Millis;
+
+/// Credit that can be saved up: so much time's share.
+const SAVED_MS: u64 = 20_000;
+/// The longest rest at a time: signals want to be heard.
+const LONGEST_REST_MS: u64 = 250;
+
+/// The account. See the module's essay.
+#[derive(Clone, Debug)]
+pub(super) struct Credit {
+    permille: u32,
+    credit_us: i64,
+    at: Millis,
+    used_us: u64,
+    rested_ms: u64,
+}
+
+impl Credit {
+    /// `permille` of one CPU from `now` on, with what a while saves in hand.
+    pub fn new(permille: u32, now: Millis) -> Credit {
+        let mut credit = Credit {
+            permille,
+            credit_us: 0,
+            at: now,
+            used_us: 0,
+            rested_ms: 0,
+        };
+        credit.credit_us = credit.most_us() as i64;
+        credit
+    }
+
+    fn most_us(&self) -> u64 {
+        SAVED_MS * u64::from(self.permille)
+    }
+
+    /// At `now` this process has used `total_us` of CPU time since its start.
+    /// How long to rest, in milliseconds; 0: go on.
+    pub fn account(&mut self, now: Millis, total_us: u64) -> u64 {
+        // One millisecond at one permille is one microsecond.
+        let earned = now.since(self.at).saturating_mul(u64::from(self.permille));
+        self.at = now;
+        let spent = total_us.saturating_sub(self.used_us);
+        self.used_us = self.used_us.max(total_us);
+        let credit = self.credit_us.saturating_add_unsigned(earned);
+        self.credit_us = credit
+            .min(self.most_us() as i64)
+            .saturating_sub_unsigned(spent);
+        if self.credit_us >= 0 {
+            return 0;
+        }
+        let owed = self.credit_us.unsigned_abs();
+        let rest = owed.div_ceil(u64::from(self.permille.max(1)));
+        let rest = rest.clamp(1, LONGEST_REST_MS);
+        self.rested_ms += rest;
+        rest
+    }
+
+    /// What was used before the account began is not charged.
+    pub fn begin(&mut self, total_us: u64) {
+        self.used_us = total_us;
+    }
+
+    /// Rests so far, in milliseconds.
+    pub fn rested_ms(&self) -> u64 {
+        self.rested_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_paid_from_savings_and_then_there_is_rest() {
+        // 50 permille of 20 s are 1,000 ms of CPU time in hand.
+        let mut credit = Credit::new(50, Millis(0));
+        assert_eq!(credit.account(Millis(0), 1_000_000), 0);
+        // 10 ms more are owed: 10,000 us at 50 us a millisecond take 200 ms.
+        assert_eq!(credit.account(Millis(0), 1_010_000), 200);
+        assert_eq!(credit.account(Millis(200), 1_010_000), 0);
+        // A whole second owed takes 20 s, in rests that are short.
+        assert_eq!(credit.account(Millis(200), 2_010_000), LONGEST_REST_MS);
+        assert_eq!(credit.rested_ms(), 200 + LONGEST_REST_MS);
+    }
+
+    #[test]
+    fn the_long_run_share_is_bounded() {
+        // A thief that uses every millisecond it gets: 1 ms of work a turn.
+        let mut credit = Credit::new(10, Millis(0));
+        let (mut now, mut used) = (0, 0);
+        while now < 1_000_000 {
+            used += 1_000;
+            now += 1 + credit.account(Millis(now), used);
+        }
+        // 1 % of 1,000 s are 10 s, and the savings of 20 s are 0.2 s more.
+        assert!((9_900_000..=10_201_000).contains(&used), "{used}");
+    }
+
+    #[test]
+    fn what_was_used_before_is_free() {
+        let mut credit = Credit::new(1, Millis(5));
+        credit.begin(700_000);
+        assert_eq!(credit.account(Millis(5), 700_000), 0);
+    }
+}

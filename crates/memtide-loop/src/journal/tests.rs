@@ -1,0 +1,130 @@
+//! A run on the fake world, written down and run again.
+
+use super::*;
+use crate::balance::{BalanceConfig, Balancer};
+use crate::options::{BalanceOptions, TierOptions};
+use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+use crate::tier::{TierConfig, Tierer};
+use crate::world::Outcome;
+use memtide_core::tiering::space::VirtualPage;
+
+/// Lines as text.
+#[derive(Default)]
+struct Text(Vec<String>);
+
+impl Journal for Text {
+    fn line(&mut self, line: Line<'_>) {
+        self.0.push(serde_json::to_string(&line).unwrap());
+    }
+}
+
+fn entries(lines: &[String]) -> Vec<(Call, Answer)> {
+    let read = |line: &String| serde_json::from_str(line).unwrap();
+    lines
+        .iter()
+        .map(read)
+        .filter_map(|entry| match entry {
+            Entry::Call { call, answer } => Some((call, answer)),
+            Entry::Step | Entry::Finish | Entry::Event(_) => None,
+        })
+        .collect()
+}
+
+fn world() -> FakeWorld {
+    let mut world = FakeWorld::two_tiers(300, 3000);
+    world.processes.push(FakeProcess::new(6, 0, 250, FAST));
+    let mut process = FakeProcess::new(7, 1000, 2000, SLOW);
+    process.hot = (1000..3000).step_by(20).map(VirtualPage).collect();
+    world.processes.push(process);
+    world.refuse.insert((7, VirtualPage(1020)), Outcome::Busy);
+    world
+}
+
+/// So many turns of tiering over `world`, and the end.
+fn tier(world: &mut dyn World, turns: usize) -> Vec<String> {
+    let journal = RefCell::new(Text::default());
+    let options = TierOptions {
+        explain: true,
+        ..TierOptions::DEFAULT
+    };
+    let config = TierConfig::new(&options, world.topology(), world.page(), 5).unwrap();
+    let mut world = Recording::new(world, &journal);
+    let mut tierer = Tierer::new(&mut world, config);
+    for _ in 0..turns {
+        journal.borrow_mut().line(Line::Step);
+        let mut nobody = ();
+        let mut reporter = Telling::new(&mut nobody, &journal);
+        if tierer.step(&mut world, &mut reporter).is_err() {
+            break;
+        }
+    }
+    journal.borrow_mut().line(Line::Finish);
+    let _ = tierer.finish(&mut world);
+    journal.into_inner().0
+}
+
+#[test]
+fn a_journal_runs_again_byte_for_byte() {
+    let mut live = world();
+    let facts = Facts::of(&live);
+    let written = tier(&mut live, 200);
+    assert!(written.iter().any(|line| line.contains("move_pages")));
+    assert!(written.iter().any(|line| line.contains(r#""event":{"at""#)));
+    // The facts, too, go through text.
+    let facts = serde_json::from_str(&serde_json::to_string(&facts).unwrap()).unwrap();
+    let mut again = Replaying::new(facts, entries(&written).into_iter()).unwrap();
+    assert_eq!(tier(&mut again, 200), written);
+    assert_eq!(again.difference(), None);
+}
+
+#[test]
+fn another_decision_is_named() {
+    let mut live = world();
+    let facts = Facts::of(&live);
+    let written = tier(&mut live, 200);
+    let mut entries = entries(&written);
+    // Somebody wrote another page's move.
+    let moved = entries.iter_mut().find_map(|(call, _)| match call {
+        Call::MovePages { runs, .. } => Some(runs),
+        _ => None,
+    });
+    moved.unwrap()[0].first.0 += 1;
+    let mut again = Replaying::new(facts, entries.into_iter()).unwrap();
+    let replayed = tier(&mut again, 200);
+    assert_ne!(replayed, written);
+    assert!(again.difference().unwrap().contains("MovePages"));
+}
+
+#[test]
+fn a_journal_cut_short_ends_the_run() {
+    let mut live = world();
+    let facts = Facts::of(&live);
+    let written = tier(&mut live, 50);
+    let entries = entries(&written[..written.len() / 2]);
+    let mut again = Replaying::new(facts, entries.into_iter()).unwrap();
+    assert!(tier(&mut again, 50).len() < written.len());
+    assert!(again.difference().unwrap().ends_with("it had ended"));
+}
+
+#[test]
+fn balancing_runs_again_too() {
+    let run = |world: &mut dyn World| {
+        let journal = RefCell::new(Text::default());
+        let page = world.page();
+        let mut world = Recording::new(world, &journal);
+        let config = BalanceConfig::new(&BalanceOptions::DEFAULT, page, false).unwrap();
+        let mut balancer = Balancer::new(&mut world, config).unwrap();
+        for _ in 0..50 {
+            journal.borrow_mut().line(Line::Step);
+            balancer.step(&mut world, &mut ()).unwrap();
+        }
+        balancer.finish(&mut world).unwrap();
+        journal.into_inner().0
+    };
+    let mut live = FakeWorld::two_nodes(1000, 1000);
+    live.processes.push(FakeProcess::new(7, 0x10, 64, SLOW));
+    let facts = Facts::of(&live);
+    let written = run(&mut live);
+    let mut again = Replaying::new(facts, entries(&written).into_iter()).unwrap();
+    assert_eq!(run(&mut again), written);
+}

@@ -1,0 +1,470 @@
+//! The glance: sweeps that draw attention, and samples of what has it.
+
+use super::blocks::{BLOCK, Flag};
+use super::evidence::{Tally, Verdict, judge};
+use super::look::{each_run, push};
+use super::{Order, Search, Span, View, Watch, spans_of};
+use memtide_core::units::Millis;
+
+/// What the present glance is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Purpose {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// Every block, in each pass.
+    All,
+    /// Blocks that have the attention.
+    Attend,
+    /// A part of the memory in larger pieces, once: which sweep.
+    Sweep(usize),
+}
+
+/// A walk over all blocks in turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sweep {
+    cursor: usize,
+    /// Blocks in a piece.
+    piece: u32,
+}
+
+/// A block that has the attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Attended {
+    block: u32,
+    /// How far its attention reaches when it is found hot.
+    reach: u8,
+}
+
+/// The present glance.
+#[derive(Debug, Default)]
+pub struct Glancing {
+    purpose: Purpose,
+    /// Runs of blocks, ascending: the first and how many.
+    runs: Vec<(u32, u32)>,
+    pieces: u64,
+    hits: Vec<u32>,
+    passes_left: u32,
+    at_work: bool,
+    /// Whether a pass has ended since the last plan.
+    pass_ended: bool,
+    began: Millis,
+    interval_ms: u64,
+    attended: Vec<Attended>,
+    /// From where on blocks have the next turn.
+    turn: u32,
+    sweeps: [Sweep; 2],
+    last: usize,
+    /// Whether the last one was for what has the attention.
+    attended_last: bool,
+    /// When a block was found hot last.
+    found_at: Millis,
+}
+
+/// The largest piece in blocks: 32 MiB, half of what is called a large range.
+const LARGEST: u32 = 16;
+/// The coarse sweep's pieces are so large that it takes about this long, in s.
+const COARSE_S: f64 = 6.0;
+/// How often all blocks are glanced at before the source is told anew.
+const ALL_PASSES: u32 = 8;
+/// And those that have the attention.
+const ATTEND_PASSES: u32 = 3;
+/// All blocks are glanced at more rarely when none was found hot for so long, in
+/// ms, by this factor.
+const QUIET_MS: u64 = 10_000;
+const QUIET_STRETCH: u64 = 5;
+/// How far attention reaches at most, in blocks.
+const REACH: u8 = 16;
+/// A glance smaller than this many times the cost of beginning it is not worth
+/// that.
+const WORTH: f64 = 4.0;
+/// Blocks that a sweep passes over at most, before it is told.
+const STEPS: usize = 1 << 21;
+
+impl Glancing {
+    /// A page of block `n` was touched.
+    pub fn touched(&mut self, n: u32) {
+        self.hits.push(n);
+    }
+
+    /// What was asked for brings nothing.
+    pub fn abandon(&mut self) {
+        self.purpose = Purpose::Nothing;
+        self.hits.clear();
+    }
+
+    /// Whether a pass is under way that began more than `ms` before `now`.
+    pub fn began_before(&self, now: Millis, ms: u64) -> bool {
+        self.purpose != Purpose::Nothing && now.since(self.began) > ms
+    }
+
+    /// Whether block `n` is being glanced at.
+    fn covers(&self, n: u32) -> bool {
+        let after = self.runs.partition_point(|(from, _)| *from <= n);
+        after > 0 && n < self.runs[after - 1].0 + self.runs[after - 1].1
+    }
+}
+
+impl Search {
+    /// Blocks in a piece of the coarse sweep: as few as it can afford.
+    pub(super) fn coarse(&self) -> u32 {
+        let affords = COARSE_S * self.purse.rate(View::Glance) as f64 / self.costs.pass(1);
+        let mut piece = 1;
+        while piece < LARGEST && self.blocks.in_use() as f64 / f64::from(piece) > affords {
+            piece *= 2;
+        }
+        piece
+    }
+
+    /// Whether every pass can glance at every block.
+    pub(super) fn sees_all(&self) -> bool {
+        let pass_us = self.purse.rate(View::Glance) as f64 * self.interval_ms as f64 / 1000.0;
+        let fits = self.config.cuts || self.blocks.in_use() <= self.config.spans as u64;
+        fits && self.costs.pass(self.blocks.in_use()) <= pass_us
+    }
+
+    /// What the glance should do now.
+    pub(super) fn plan_glance(&mut self, now: Millis) -> Order {
+        let credit = self.purse.credit(View::Glance) as f64;
+        let glancing = &mut self.glancing;
+        if glancing.purpose != Purpose::Nothing {
+            let just_ended = std::mem::take(&mut glancing.pass_ended);
+            let goes_on = glancing.passes_left > 0;
+            if !just_ended || (goes_on && credit >= self.costs.pass(glancing.pieces)) {
+                return Order::Keep;
+            }
+            glancing.purpose = Purpose::Nothing;
+        }
+        let order = self.begin_glance(now, credit);
+        match order {
+            Order::Keep if self.glancing.at_work => {
+                self.glancing.at_work = false;
+                Order::Stop
+            }
+            order => order,
+        }
+    }
+
+    fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
+        let left = credit - self.costs.tell(0);
+        if left < WORTH * self.costs.tell(0) || self.blocks.in_use() == 0 || !self.costs.known() {
+            return Order::Keep;
+        }
+        if self.sees_all() {
+            let runs = self.sweep_runs(0, u64::MAX, 1, true);
+            return self.tell_glance(now, Purpose::All, runs, 1, ALL_PASSES);
+        }
+        let waiting = !self.glancing.attended.is_empty();
+        if waiting && !self.glancing.attended_last {
+            self.glancing.attended_last = true;
+            let runs = self.attended_runs(left);
+            return self.tell_glance(now, Purpose::Attend, runs, 1, ATTEND_PASSES);
+        }
+        self.glancing.attended_last = false;
+        let which = self.next_sweep();
+        let piece = self.glancing.sweeps[which].piece;
+        let each = self.costs.pass(1)
+            + if self.config.cuts {
+                0.0
+            } else {
+                self.costs.span()
+            };
+        let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
+        self.tell_glance(now, Purpose::Sweep(which), runs, piece, 1)
+    }
+
+    /// Which sweep goes on: the coarse one and the other in turn.
+    fn next_sweep(&mut self) -> usize {
+        let coarse = self.coarse();
+        let sweeps = &mut self.glancing.sweeps;
+        if sweeps[0].cursor == 0 {
+            sweeps[0].piece = coarse;
+        }
+        if sweeps[1].cursor == 0 {
+            // Smaller from round to round, then large again.
+            let before = sweeps[1].piece;
+            sweeps[1].piece = if before > 1 { before / 4 } else { coarse / 8 }.max(1);
+        }
+        self.glancing.last = if coarse == 1 {
+            0
+        } else {
+            1 - self.glancing.last
+        };
+        self.glancing.last
+    }
+
+    /// The next `pieces` pieces of a sweep, or of all, as runs of blocks. A sweep
+    /// that comes to the end ends there.
+    fn sweep_runs(&mut self, which: usize, pieces: u64, piece: u32, all: bool) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut at = if all {
+            0
+        } else {
+            self.glancing.sweeps[which].cursor
+        };
+        let mut count = 0;
+        let end = if all {
+            self.blocks.len()
+        } else {
+            self.blocks.len().min(at + STEPS)
+        };
+        while at < end && count < pieces && (all || runs.len() < self.config.spans) {
+            let block = self.blocks.get(at);
+            let joins = runs
+                .last()
+                .is_some_and(|(from, n)| (from + n) as usize == at);
+            // What was found and is still there was promoted in vain.
+            if block.speaks() {
+                match runs.last_mut() {
+                    Some((_, n)) if joins => {
+                        *n += 1;
+                        count += u64::from((*n - 1) % piece == 0);
+                    }
+                    _ => {
+                        runs.push((at as u32, 1));
+                        count += 1;
+                    }
+                }
+            }
+            at += 1;
+        }
+        if !all {
+            self.glancing.sweeps[which].cursor = if at >= self.blocks.len() { 0 } else { at };
+        }
+        runs
+    }
+
+    /// As many of the blocks that have the attention as can be paid for.
+    fn attended_runs(&mut self, us: f64) -> Vec<(u32, u32)> {
+        let attended = &mut self.glancing.attended;
+        let from = attended.partition_point(|a| a.block < self.glancing.turn);
+        attended.rotate_left(from);
+        let passes = f64::from(ATTEND_PASSES) * self.costs.pass(1);
+        let (mut left, mut spans, mut taken) = (us, 0, 0);
+        let mut last = None;
+        for a in attended.iter() {
+            let joins = self.config.cuts && last.is_some_and(|last: u32| last + 1 == a.block);
+            left -= passes + if joins { 0.0 } else { self.costs.span() };
+            spans += usize::from(!joins);
+            if left < 0.0 || spans > self.config.spans {
+                break;
+            }
+            taken += 1;
+            last = Some(a.block);
+        }
+        self.glancing.turn = last.map_or(0, |last| last + 1);
+        let mut blocks: Vec<u32> = attended[..taken].iter().map(|a| a.block).collect();
+        blocks.sort_unstable();
+        let mut runs = Vec::new();
+        each_run(&blocks, |from, count| runs.push((from, count)));
+        runs
+    }
+
+    fn tell_glance(
+        &mut self,
+        now: Millis,
+        purpose: Purpose,
+        runs: Vec<(u32, u32)>,
+        piece: u32,
+        passes: u32,
+    ) -> Order {
+        let grain = u64::from(piece) * BLOCK;
+        let mut spans: Vec<Span> = Vec::new();
+        let Search {
+            blocks,
+            shared,
+            turns,
+            ..
+        } = self;
+        let turn = &mut turns[View::Glance as usize];
+        *turn += 1;
+        for (from, count) in &runs {
+            spans_of(blocks, *from, *count, |span| {
+                // Not joined with the one before: pieces begin where blocks do.
+                shared.outward(span, *turn, |span| spans.push(span));
+            });
+        }
+        if spans.is_empty() {
+            return Order::Keep;
+        }
+        if !self.config.cuts {
+            spans = spans
+                .iter()
+                .flat_map(|span| pieces_of(*span, grain))
+                .collect();
+        }
+        spans.sort_unstable_by_key(|span| (span.owner, span.first));
+        let pieces = spans.iter().map(|span| span.pages.div_ceil(grain)).sum();
+        let us = self.costs.tell(spans.len() as u64);
+        self.charge(View::Glance, us);
+        let glancing = &mut self.glancing;
+        glancing.purpose = purpose;
+        glancing.runs = runs;
+        glancing.pieces = pieces;
+        glancing.hits.clear();
+        glancing.passes_left = passes;
+        glancing.at_work = true;
+        glancing.pass_ended = false;
+        glancing.began = now;
+        // Where nothing was found for a while, what all of it costs can be less.
+        let quiet = purpose == Purpose::All && now.since(glancing.found_at) >= QUIET_MS;
+        let (_, most) = self.config.interval_ms;
+        let stretch = if quiet { QUIET_STRETCH } else { 1 };
+        glancing.interval_ms = (self.interval_ms * stretch).min(most);
+        Order::Begin(Watch {
+            spans,
+            grain,
+            interval_ms: glancing.interval_ms,
+        })
+    }
+
+    /// A pass of the glance is complete.
+    pub(super) fn glance_done(&mut self, now: Millis) {
+        if self.glancing.purpose == Purpose::Nothing {
+            return;
+        }
+        let us = self.costs.pass(self.glancing.pieces);
+        self.charge(View::Glance, us);
+        let glancing = &mut self.glancing;
+        let took = now.since(glancing.began);
+        self.costs
+            .took(View::Glance, glancing.pieces, glancing.interval_ms, took);
+        glancing.began = now;
+        glancing.pass_ended = true;
+        glancing.passes_left = glancing.passes_left.saturating_sub(1);
+        let mut hits = std::mem::take(&mut glancing.hits);
+        hits.sort_unstable();
+        hits.dedup();
+        match self.glancing.purpose {
+            Purpose::Sweep(which) if self.glancing.sweeps[which].piece > 1 => {
+                for n in &hits {
+                    self.attend(*n, 1);
+                }
+            }
+            _ => {
+                let known = self.glancing.attended.len();
+                for n in &hits {
+                    if self.attend(*n, 1) {
+                        self.blocks.get_mut(*n as usize).tally.add(true);
+                    }
+                }
+                self.count(&hits, known);
+                self.judge_all(now);
+            }
+        }
+        if !hits.is_empty() {
+            self.cover.glimpsed(now);
+        }
+        hits.clear();
+        self.glancing.hits = hits;
+        // One that was judged and drawn attention to again stands there twice.
+        let attended = &mut self.glancing.attended;
+        attended.retain(|a| self.blocks.get(a.block as usize).has(Flag::Attended));
+        attended.sort_unstable();
+        attended.dedup_by_key(|a| a.block);
+    }
+
+    /// Counts a pass for the first `known` of those that have the attention, if
+    /// they were in it.
+    fn count(&mut self, hits: &[u32], known: usize) {
+        for at in 0..known {
+            let n = self.glancing.attended[at].block;
+            if self.glancing.covers(n) {
+                let hit = hits.binary_search(&n).is_ok();
+                self.blocks.get_mut(n as usize).tally.add(hit);
+            }
+        }
+    }
+
+    fn judge_all(&mut self, now: Millis) {
+        for at in 0..self.glancing.attended.len() {
+            let Attended { block: n, reach } = self.glancing.attended[at];
+            let block = *self.blocks.get(n as usize);
+            if !block.has(Flag::Attended) {
+                continue;
+            }
+            if !block.speaks() {
+                self.blocks.get_mut(n as usize).set(Flag::Attended, false);
+                continue;
+            }
+            match judge(
+                block.tally,
+                self.tally_beside(n, -1),
+                self.tally_beside(n, 1),
+            ) {
+                Verdict::Open => continue,
+                Verdict::Hot => self.found_whole(now, n, reach),
+                Verdict::Mixed => {
+                    let fits = !block.has(Flag::Eager) && self.cover.eager(n, block.tally.share());
+                    self.blocks
+                        .get_mut(n as usize)
+                        .set(Flag::Eager, fits || block.has(Flag::Eager));
+                }
+                Verdict::Barren => {}
+            }
+            let block = self.blocks.get_mut(n as usize);
+            block.set(Flag::Attended, false);
+            block.tally = Tally::default();
+        }
+    }
+
+    /// Block `n` is hot throughout.
+    fn found_whole(&mut self, now: Millis, n: u32, reach: u8) {
+        let block = self.blocks.get_mut(n as usize);
+        block.set(Flag::Found, true);
+        let pages = block.extent();
+        self.yields[View::Glance as usize].pages += pages as f64;
+        self.found.push_back((now, n));
+        self.glancing.found_at = now;
+        let mut spans = Vec::new();
+        spans_of(&self.blocks, n, 1, |span| push(&mut spans, span));
+        for span in spans {
+            self.find(span, false);
+        }
+        self.draw_attention(n, reach);
+    }
+
+    fn tally_beside(&self, n: u32, by: i64) -> Tally {
+        let Some(there) = self.blocks.beside(n as usize, by) else {
+            return Tally::default();
+        };
+        let block = self.blocks.get(there);
+        if block.has(Flag::Found) {
+            Tally::FOUND
+        } else {
+            block.tally
+        }
+    }
+
+    /// Draws attention to the `reach` blocks on either side of `n`.
+    pub(super) fn draw_attention(&mut self, n: u32, reach: u8) {
+        for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
+            if let Some(there) = self.blocks.beside(n as usize, by) {
+                self.attend(there as u32, (reach * 2).min(REACH));
+            }
+        }
+    }
+
+    /// Draws attention to block `n`, if samples of it say anything and nothing
+    /// else is known of it; whether that was new.
+    fn attend(&mut self, n: u32, reach: u8) -> bool {
+        let full = self.glancing.attended.len() >= self.config.attention;
+        let block = self.blocks.get_mut(n as usize);
+        if full || !block.speaks() || block.has(Flag::Attended) || block.has(Flag::Eager) {
+            return false;
+        }
+        block.set(Flag::Attended, true);
+        block.tally = Tally::default();
+        self.glancing.attended.push(Attended { block: n, reach });
+        true
+    }
+}
+
+/// Cuts `span` into pieces of `grain` pages.
+fn pieces_of(span: Span, grain: u64) -> impl Iterator<Item = Span> {
+    (0..span.pages.div_ceil(grain)).map(move |k| Span {
+        owner: span.owner,
+        first: memtide_core::tiering::space::VirtualPage(span.first.0 + k * grain),
+        pages: grain.min(span.pages - k * grain),
+    })
+}

@@ -1,0 +1,370 @@
+//! The look: a chunk of blocks, page by page, until what was touched in it is
+//! confirmed.
+
+use super::blocks::{BLOCK, Flag};
+use super::{Order, Search, Span, View, Watch, spans_of};
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::units::Millis;
+
+const WORDS: usize = (BLOCK / 64) as usize;
+
+/// One bit for each page of a block.
+type Bits = [u64; WORDS];
+
+/// Where the present look stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    #[default]
+    Resting,
+    /// The first pass is under way.
+    First,
+    /// It is over: something was touched.
+    Confirm,
+    /// The second pass is under way.
+    Second,
+}
+
+/// The present look.
+#[derive(Debug, Default)]
+pub struct Look {
+    stage: Stage,
+    /// Ascending.
+    blocks: Vec<u32>,
+    /// Touched in the first pass.
+    seen: Vec<Bits>,
+    /// Touched in the present one.
+    now: Vec<Bits>,
+    /// Whether the source is at work.
+    at_work: bool,
+    /// Pages in a pass.
+    pages: u64,
+    began: Millis,
+    interval_ms: u64,
+}
+
+impl Look {
+    /// Each of the pages `lo..hi` of block `n` was touched.
+    pub fn touched(&mut self, n: u32, lo: u16, hi: u16) {
+        if let Ok(at) = self.blocks.binary_search(&n) {
+            for page in usize::from(lo)..usize::from(hi) {
+                self.now[at][page / 64] |= 1 << (page % 64);
+            }
+        }
+    }
+}
+
+impl Look {
+    /// What was asked for brings nothing.
+    pub fn abandon(&mut self) {
+        self.stage = Stage::Resting;
+        self.blocks.clear();
+    }
+
+    /// Whether a pass is under way that began more than `ms` before `now`.
+    pub fn began_before(&self, now: Millis, ms: u64) -> bool {
+        let under_way = matches!(self.stage, Stage::First | Stage::Second);
+        under_way && now.since(self.began) > ms
+    }
+
+    /// Pages of a pass, and how long it was to be.
+    pub fn size(&self) -> (u64, u64) {
+        (self.pages, self.interval_ms)
+    }
+}
+
+/// The smallest chunk: one block, twice, and begun.
+pub fn least_us(costs: &super::Costs) -> f64 {
+    costs.tell(1) + 2.0 * costs.pass(BLOCK)
+}
+
+/// Touched pages that must be there for their share to say something.
+const TELLING: u32 = 16;
+
+impl Search {
+    /// What the look should do now.
+    pub(super) fn plan_look(&mut self, now: Millis) -> Order {
+        match self.look.stage {
+            Stage::First | Stage::Second => Order::Keep,
+            Stage::Confirm => self.confirm(now),
+            Stage::Resting => {
+                self.purse.hold_at_least(2 * least_us(&self.costs) as u64);
+                let order = self.begin_look(now);
+                match order {
+                    Order::Keep if self.look.at_work => {
+                        self.look.at_work = false;
+                        Order::Stop
+                    }
+                    order => order,
+                }
+            }
+        }
+    }
+
+    /// Begins with the next chunk, if it can be paid for.
+    fn begin_look(&mut self, now: Millis) -> Order {
+        let credit = self.purse.credit(View::Look) as f64;
+        if credit < least_us(&self.costs) || self.looks_wait {
+            return Order::Keep;
+        }
+        // Pages that are touched now and then look hot in long passes.
+        let longest = (self.config.window_ms.0 / 2).saturating_sub(self.interval_ms);
+        let most = if self.costs.known() {
+            self.config.look_pages
+        } else {
+            BLOCK
+        };
+        let pages = ((credit - self.costs.tell(1)) / (2.0 * self.costs.pass(1))) as u64;
+        let pages = pages
+            .min(most)
+            .min(self.costs.within(View::Look, longest))
+            .max(BLOCK);
+        let mut chosen = std::mem::take(&mut self.look.blocks);
+        chosen.clear();
+        self.choose(now, pages, &mut chosen);
+        self.look.blocks = chosen;
+        if self.look.blocks.is_empty() {
+            return Order::Keep;
+        }
+        let mut spans = Vec::new();
+        let Search {
+            blocks,
+            shared,
+            look,
+            turns,
+            ..
+        } = self;
+        let turn = &mut turns[View::Look as usize];
+        *turn += 1;
+        each_run(&look.blocks, |from, count| {
+            spans_of(blocks, from, count, |span| {
+                shared.outward(span, *turn, |span| push(&mut spans, span));
+            });
+        });
+        look.seen.clear();
+        look.now.clear();
+        look.now.resize(look.blocks.len(), [0; WORDS]);
+        look.stage = Stage::First;
+        self.tell_look(now, spans)
+    }
+
+    /// Has the second pass take in only what the first saw touched, or goes on
+    /// if telling that would cost more.
+    fn confirm(&mut self, now: Millis) -> Order {
+        self.look.stage = Stage::Second;
+        let gap = self.costs.gap();
+        let mut spans: Vec<Span> = Vec::new();
+        let Search {
+            blocks,
+            shared,
+            look,
+            turns,
+            ..
+        } = self;
+        let turn = &turns[View::Look as usize];
+        for (n, bits) in look.blocks.iter().zip(&look.seen) {
+            let Some((owner, base)) = blocks.locate(*n as usize) else {
+                continue;
+            };
+            each_bits(bits, gap, |lo, hi| {
+                let span = Span {
+                    owner,
+                    first: VirtualPage(base.0 + lo),
+                    pages: hi - lo,
+                };
+                shared.outward(span, *turn, |span| push(&mut spans, span));
+            });
+        }
+        let pages: u64 = spans.iter().map(|span| span.pages).sum();
+        let anew = self.costs.tell(spans.len() as u64) + self.costs.pass(pages);
+        if spans.len() > self.config.spans || anew >= self.costs.pass(self.look.pages) {
+            self.look.began = now;
+            return Order::Keep;
+        }
+        self.tell_look(now, spans)
+    }
+
+    fn tell_look(&mut self, now: Millis, mut spans: Vec<Span>) -> Order {
+        spans.sort_unstable_by_key(|span| (span.owner, span.first));
+        let pages = spans.iter().map(|span| span.pages).sum();
+        let us = self.costs.tell(spans.len() as u64);
+        self.charge(View::Look, us);
+        self.look.pages = pages;
+        self.look.began = now;
+        self.look.interval_ms = self.interval_ms;
+        self.look.at_work = true;
+        Order::Begin(Watch {
+            spans,
+            grain: 1,
+            interval_ms: self.interval_ms,
+        })
+    }
+
+    /// A pass of the look is complete.
+    pub(super) fn look_done(&mut self, now: Millis) {
+        if !matches!(self.look.stage, Stage::First | Stage::Second) {
+            return;
+        }
+        let us = self.costs.pass(self.look.pages);
+        self.charge(View::Look, us);
+        let look = &mut self.look;
+        let took = now.since(look.began);
+        self.costs
+            .took(View::Look, look.pages, look.interval_ms, took);
+        if look.stage == Stage::First {
+            std::mem::swap(&mut look.seen, &mut look.now);
+            look.now.clear();
+            look.now.resize(look.blocks.len(), [0; WORDS]);
+            look.stage = Stage::Confirm;
+            if look.seen.iter().flatten().all(|bits| *bits == 0) {
+                self.settle(now);
+            }
+        } else {
+            self.settle(now);
+        }
+    }
+
+    /// Both passes are over, or nothing was touched in the first.
+    fn settle(&mut self, now: Millis) {
+        self.look.stage = Stage::Resting;
+        let blocks = std::mem::take(&mut self.look.blocks);
+        let seen = std::mem::take(&mut self.look.seen);
+        let again = std::mem::take(&mut self.look.now);
+        let (mut first, mut both) = (0, 0);
+        for ((n, seen), again) in blocks.iter().zip(&seen).zip(&again) {
+            let mut hot = *seen;
+            hot.iter_mut()
+                .zip(again)
+                .for_each(|(hot, again)| *hot &= again);
+            first += count(seen);
+            let pages = count(&hot);
+            both += pages;
+            let block = self.blocks.get_mut(*n as usize);
+            if block.pages == 0 {
+                continue;
+            }
+            block.set(Flag::Eager, false);
+            if count(seen) > 0 || count(again) > 0 {
+                block.rest = 0;
+            } else {
+                block.rest = (block.rest + 1).min(2);
+            }
+            let rich = u64::from(pages) * 8 > block.extent();
+            if pages > 0 {
+                self.report(*n, &hot);
+            }
+            if rich {
+                self.draw_attention(*n, 2);
+            }
+        }
+        self.cover.looked(u64::from(both));
+        self.yields[View::Look as usize].pages += f64::from(both);
+        self.lengthen(first, both);
+        (self.look.blocks, self.look.seen, self.look.now) = (blocks, seen, again);
+        self.look.began = now;
+    }
+
+    fn report(&mut self, n: u32, hot: &Bits) {
+        let Some((owner, base)) = self.blocks.locate(n as usize) else {
+            return;
+        };
+        each_bits(hot, 0, |lo, hi| {
+            let span = Span {
+                owner,
+                first: VirtualPage(base.0 + lo),
+                pages: hi - lo,
+            };
+            self.find(span, true);
+        });
+    }
+
+    /// Makes passes longer where the second does not see what the first saw, and
+    /// shorter again where it sees all; or next to nothing, since then chance
+    /// touches are all there is, and longer passes would see more of them.
+    fn lengthen(&mut self, first: u32, both: u32) {
+        let (least, most) = self.config.interval_ms;
+        if first < TELLING {
+            return;
+        }
+        if both * 50 >= first * 49 || both * 64 < first {
+            self.interval_ms = (self.interval_ms * 3 / 4).max(least);
+        } else if both * 4 < first * 3 {
+            self.interval_ms = (self.interval_ms * 2).min(most);
+        }
+    }
+}
+
+/// Adds `span` to `spans`, joined with the last if it continues it.
+pub(super) fn push(spans: &mut Vec<Span>, span: Span) {
+    match spans.last_mut() {
+        Some(last) if last.owner == span.owner && last.first.0 + last.pages == span.first.0 => {
+            last.pages += span.pages;
+        }
+        _ => spans.push(span),
+    }
+}
+
+/// Gives runs of successive numbers to `visit`: the first and how many.
+pub(super) fn each_run(numbers: &[u32], mut visit: impl FnMut(u32, u32)) {
+    for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+        visit(run[0], run.len() as u32);
+    }
+}
+
+fn count(bits: &Bits) -> u32 {
+    bits.iter().map(|word| word.count_ones()).sum()
+}
+
+/// Gives runs of set bits to `visit`, those joined that are no more than `gap`
+/// apart: the first and one past the last.
+fn each_bits(bits: &Bits, gap: u64, mut visit: impl FnMut(u64, u64)) {
+    let mut open: Option<(u64, u64)> = None;
+    for (w, word) in bits.iter().enumerate() {
+        let mut left = *word;
+        while left != 0 {
+            let at = w as u64 * 64 + u64::from(left.trailing_zeros());
+            left &= left - 1;
+            match &mut open {
+                Some((_, end)) if at <= *end + gap => *end = at + 1,
+                _ => {
+                    if let Some((lo, hi)) = open.replace((at, at + 1)) {
+                        visit(lo, hi);
+                    }
+                }
+            }
+        }
+    }
+    if let Some((lo, hi)) = open {
+        visit(lo, hi);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_become_runs() {
+        let mut bits = [0; WORDS];
+        bits[0] = 0b1011;
+        bits[1] = 1;
+        bits[7] = 1 << 63;
+        let runs = |gap| {
+            let mut runs = Vec::new();
+            each_bits(&bits, gap, |lo, hi| runs.push((lo, hi)));
+            runs
+        };
+        assert_eq!(runs(0), [(0, 2), (3, 4), (64, 65), (511, 512)]);
+        assert_eq!(runs(1), [(0, 4), (64, 65), (511, 512)]);
+        assert_eq!(runs(60), [(0, 65), (511, 512)]);
+    }
+
+    #[test]
+    fn successive_numbers_are_a_run() {
+        let mut runs = Vec::new();
+        each_run(&[3, 4, 5, 9, 11, 12], |from, count| {
+            runs.push((from, count))
+        });
+        assert_eq!(runs, [(3, 3), (9, 1), (11, 2)]);
+    }
+}

@@ -1,0 +1,222 @@
+//! The search as a whole: what it asks for, and what it makes of answers.
+
+use super::*;
+
+const ME: OwnerId = OwnerId(1);
+
+fn memory(first: u64, pages: u64) -> Memory {
+    Memory {
+        run: Run {
+            first: VirtualPage(first),
+            pages,
+        },
+        object: None,
+    }
+}
+
+fn span(owner: OwnerId, first: u64, pages: u64) -> Span {
+    Span {
+        owner,
+        first: VirtualPage(first),
+        pages,
+    }
+}
+
+fn spans(order: &Order) -> &[Span] {
+    match order {
+        Order::Begin(watch) => &watch.spans,
+        order => panic!("{order:?}"),
+    }
+}
+
+fn findings(search: &mut Search) -> Vec<Finding> {
+    let mut all = Vec::new();
+    search.findings(|finding| all.push(finding));
+    all
+}
+
+/// Costs are known: nothing is held back.
+fn search() -> Search {
+    let mut search = Search::new(Config::default(), Millis(0));
+    search.costs.expect(100_000.0);
+    search.costs.used(100_000);
+    search
+}
+
+#[test]
+fn two_passes_on_the_same_pages_make_a_finding() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(100, 300)]);
+    let plan = search.plan(Millis(0));
+    assert_eq!(spans(&plan.look), [span(ME, 100, 300)]);
+    for page in [110, 111, 200] {
+        search.touched(View::Look, span(ME, page, 1));
+    }
+    search.pass_done(View::Look, Millis(100));
+    assert_eq!(findings(&mut search), []);
+    // 88 pages lie between 111 and 200, more than the ten that a span costs,
+    // but another view costs 200 us and the whole pass 300: 200 + 20 + 3 < 300.
+    let plan = search.plan(Millis(100));
+    assert_eq!(spans(&plan.look), [span(ME, 110, 2), span(ME, 200, 1)]);
+    for page in [111, 200, 300] {
+        search.touched(View::Look, span(ME, page, 1));
+    }
+    search.pass_done(View::Look, Millis(200));
+    let hot = findings(&mut search);
+    let hot: Vec<_> = hot
+        .iter()
+        .map(|finding| (finding.span, finding.exact))
+        .collect();
+    assert_eq!(hot, [(span(ME, 111, 1), true), (span(ME, 200, 1), true)]);
+}
+
+#[test]
+fn where_telling_costs_more_the_second_pass_stays() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 100)]);
+    search.plan(Millis(0));
+    search.touched(View::Look, span(ME, 3, 1));
+    search.pass_done(View::Look, Millis(100));
+    // 200 + 10 + 1 us against 100.
+    assert_eq!(search.plan(Millis(100)).look, Order::Keep);
+    search.touched(View::Look, span(ME, 3, 1));
+    search.pass_done(View::Look, Millis(200));
+    assert_eq!(findings(&mut search)[0].span, span(ME, 3, 1));
+}
+
+#[test]
+fn a_block_that_is_hit_every_time_is_found_whole() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 4096)]);
+    let mut now = 0;
+    let mut found = Vec::new();
+    for _ in 0..10 {
+        now += 100;
+        let plan = search.plan(Millis(now));
+        if let Order::Begin(watch) = plan.glance {
+            assert_eq!(watch.grain, 512);
+        }
+        search.touched(View::Glance, span(ME, 1024, 512));
+        search.pass_done(View::Glance, Millis(now + 50));
+        found.extend(findings(&mut search));
+    }
+    let whole = Finding {
+        span: span(ME, 1024, 512),
+        exact: false,
+    };
+    // Once, not in each pass.
+    assert_eq!(found, [whole]);
+}
+
+#[test]
+fn a_block_of_which_a_part_is_hot_is_looked_at_first() {
+    let mut search = search();
+    // Much more than a look takes, so that the cover is elsewhere.
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    let mut now = 0;
+    let mut looked = Vec::new();
+    for pass in 0..40u64 {
+        now += 100;
+        if let Order::Begin(watch) = search.plan(Millis(now)).look {
+            looked.extend(watch.spans);
+        }
+        if pass % 2 == 0 {
+            search.touched(View::Glance, span(ME, 900 * 512, 512));
+        }
+        search.pass_done(View::Glance, Millis(now + 50));
+        search.pass_done(View::Look, Millis(now + 50));
+    }
+    let first = looked.iter().position(|span| span.first.0 == 900 * 512);
+    assert!(first.is_some(), "{looked:?}");
+}
+
+#[test]
+fn what_two_processes_map_is_observed_once() {
+    let mut search = search();
+    let shared = |first| Memory {
+        object: Some((7, 0)),
+        ..memory(first, 300)
+    };
+    let other = OwnerId(2);
+    search.set_memory(ME, &[shared(1000)]);
+    search.set_memory(other, &[shared(5000)]);
+    assert_eq!(search.pages(), 300);
+    let mut seen = Vec::new();
+    for now in [0, 40_000, 140_000, 300_000] {
+        let plan = search.plan(Millis(now));
+        let at = spans(&plan.look)[0];
+        assert_eq!((spans(&plan.look).len(), at.pages), (1, 300));
+        seen.push(at.owner);
+        search.pass_done(View::Look, Millis(now + 100));
+        search.pass_done(View::Glance, Millis(now + 100));
+        search.plan(Millis(now + 100));
+    }
+    assert!(seen.contains(&ME) && seen.contains(&other), "{seen:?}");
+    search.remove(ME);
+    assert_eq!(search.pages(), 300);
+    search.remove(other);
+    assert_eq!(search.pages(), 0);
+}
+
+#[test]
+fn no_memory_is_no_work() {
+    let mut search = search();
+    let nothing = Plan {
+        look: Order::Keep,
+        glance: Order::Keep,
+    };
+    assert_eq!(search.plan(Millis(0)), nothing);
+    search.set_memory(ME, &[memory(0, 512)]);
+    assert_ne!(search.plan(Millis(10)), nothing);
+    search.remove(ME);
+    search.pass_done(View::Look, Millis(20));
+    search.pass_done(View::Glance, Millis(20));
+    let plan = search.plan(Millis(30));
+    assert_eq!(plan.look, Order::Stop);
+    assert_eq!(findings(&mut search), []);
+}
+
+#[test]
+fn passes_become_longer_where_pages_are_touched_now_and_then() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    let mut now = 0;
+    let mut longest = 0;
+    for turn in 0..40 {
+        now += 31_000;
+        if let Order::Begin(watch) = search.plan(Millis(now)).look {
+            longest = longest.max(watch.interval_ms);
+        }
+        // Half of the pages, others each time: a quarter in both passes.
+        for page in (0..512).filter(|page| page >> (turn % 8) & 1 == 1) {
+            search.touched(View::Look, span(ME, page, 1));
+        }
+        search.pass_done(View::Look, Millis(now + 100));
+    }
+    assert_eq!(longest, 1_000);
+}
+
+#[test]
+fn the_window_follows_what_passes_take() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    assert_eq!(search.window_ms(), 5_000);
+    search.plan(Millis(0));
+    search.pass_done(View::Look, Millis(4_000));
+    // Three passes of 4 s.
+    assert_eq!(search.window_ms(), 12_000);
+}
+
+#[test]
+fn a_promise_is_a_sentence() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    // 2^20 pages * 1.25 us at 70 % of 50 ms a second: 37.4 s. 2048 blocks fit
+    // into each pass of 15 ms a second only in two turns: 2 * 2048 us / 15 ms
+    // and ten passes of 0.1 s, 1.3 s.
+    assert_eq!(
+        search.promise().to_string(),
+        "at 5 % of a CPU every page of 4 GiB is seen within 38 s; hot ranges larger than 4 MiB \
+         within 2 s"
+    );
+}

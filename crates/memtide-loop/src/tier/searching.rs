@@ -1,0 +1,376 @@
+//! The search at work: what it is told of memory, and what it has the source do.
+//!
+//! A source that completes passes and offers glances is driven by a [`Search`]
+//! once there is more slow memory than one look takes in. Up to there the core's
+//! cadence looks at all of it.
+//!
+//! Whether pages of the fast tier are idle is seen by glances, too. Their
+//! *stretches* go along with whatever the search has the source glance at.
+
+use super::observer::{Observer, room_is_scarce};
+use super::shared::Shared;
+use super::subjects;
+use crate::ledger::{Ledger, Watched};
+use crate::search::{Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
+use crate::world::{self, Backing, Subject, World, WorldError};
+use memtide_core::promotion::Moved;
+use memtide_core::tiering::cadence::Observe;
+use memtide_core::tiering::sample::Run;
+use memtide_core::tiering::space::OwnerId;
+use memtide_core::units::{Millis, PageNumber};
+
+/// How often stretches are chosen anew, in ms.
+const STRETCHES_MS: u64 = 2_000;
+/// How long a source that cost nothing of late is not asked what it cost, in ms.
+const ACCOUNT_MS: u64 = 1_000;
+/// Spans that a source is told at once, at most.
+const SPANS: usize = 4_096;
+
+/// The search and where its orders stand.
+#[derive(Debug)]
+pub(super) struct Searching {
+    pub search: Search,
+    cuts: bool,
+    /// What the source glances at for the search, and how.
+    glance: Vec<Subject>,
+    piece: u64,
+    interval_ms: u64,
+    stretches: Vec<Subject>,
+    stretched: Option<Millis>,
+    /// Our own processor time that orders took, not yet charged.
+    own_ns: u64,
+    accounted: Millis,
+    /// Whether a pass ended since it was asked what it cost.
+    pub passed: bool,
+    promised: bool,
+}
+
+impl Searching {
+    /// A search for `observer`'s source, if this is a source for it; it knows of
+    /// all memory that `shared` does.
+    pub fn begin(
+        observer: &Observer,
+        world: &mut dyn World,
+        shared: &Shared,
+        now: Millis,
+    ) -> Option<Searching> {
+        let abilities = observer.abilities;
+        if !abilities.passes || !abilities.glances {
+            return None;
+        }
+        let (config, ledger) = (&shared.config, &shared.ledger);
+        let cuts = world.cuts(observer.source);
+        if ledger.lower_pages() <= config.look_pages {
+            return None;
+        }
+        let search = Search::new(
+            Config {
+                permille: config.cadence.share_permille,
+                interval_ms: (config.look_every_ms, 20 * config.look_every_ms),
+                look_pages: config.look_pages,
+                spans: SPANS,
+                cuts,
+                round_ms: config.cadence.look_every_ms,
+                costs: UnitCosts {
+                    span: 25.0,
+                    ..UnitCosts::default()
+                },
+                ..Config::default()
+            },
+            now,
+        );
+        let mut searching = Searching {
+            search,
+            cuts,
+            glance: Vec::new(),
+            piece: 1,
+            interval_ms: config.glance_every_ms,
+            stretches: Vec::new(),
+            stretched: None,
+            own_ns: 0,
+            accounted: now,
+            passed: false,
+            promised: false,
+        };
+        for watched in ledger.processes.iter() {
+            searching.tell_memory(ledger, watched);
+        }
+        Some(searching)
+    }
+
+    /// Tells the search where `watched`'s slow pages are.
+    pub fn tell_memory(&mut self, ledger: &Ledger, watched: &Watched) {
+        let mut memory: Vec<Memory> = Vec::new();
+        for area in &watched.memory.areas {
+            let mut runs: Vec<Run> = Vec::new();
+            let owner = watched.owner;
+            ledger
+                .space
+                .for_runs(owner, area.first, area.pages, |first, dense, pages| {
+                    for n in 0..pages {
+                        let place = ledger.placement.get(PageNumber(dense.0 + n));
+                        let slow = |node| !ledger.topology.is_top_tier(node);
+                        if place.is_some_and(|place| slow(place.node()) && !place.stuck()) {
+                            subjects::grow(&mut runs, first.0 + n);
+                        }
+                    }
+                });
+            let object = |run: &Run| {
+                let backing = area.backing.as_ref()?;
+                Some((key(backing), backing.first + (run.first.0 - area.first.0)))
+            };
+            memory.extend(runs.iter().map(|run| Memory {
+                run: *run,
+                object: object(run),
+            }));
+        }
+        self.search.set_memory(watched.owner, &memory);
+    }
+
+    /// Has the source do what the search wants next.
+    pub fn follow(
+        &mut self,
+        observer: &mut Observer,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        let ledger = &shared.ledger;
+        for (page, pages, way) in shared.moved.drain(..) {
+            let Some((owner, first)) = ledger.space.locate(page) else {
+                continue;
+            };
+            let span = Span {
+                owner,
+                first,
+                pages,
+            };
+            match way {
+                Moved::Up => self.search.left(span),
+                Moved::Down => self.search.came(span),
+            }
+        }
+        let wait = observer.look_must_wait(ledger, now);
+        self.search.looks_wait(wait);
+        let before = world.own_cpu_ns();
+        let Plan { look, glance } = self.search.plan(now);
+        self.look(observer, world, shared, look, now)?;
+        self.glance(observer, world, shared, glance, now)?;
+        self.own_ns += world.own_cpu_ns().saturating_sub(before);
+        Ok(())
+    }
+
+    fn look(
+        &mut self,
+        observer: &mut Observer,
+        world: &mut dyn World,
+        shared: &Shared,
+        order: Order,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        match order {
+            Order::Keep => {}
+            Order::Stop => {
+                observer.told = Some(Observe::Glance);
+                world.look(observer.source, &[], self.interval_ms)?;
+            }
+            Order::Begin(watch) => {
+                let subjects = by_process(&shared.ledger, &watch);
+                observer.told = Some(Observe::Look);
+                observer.told_at = now;
+                observer.pass_ms = self.search.look_pass_ms();
+                let taken = world.look(observer.source, &subjects, watch.interval_ms)?;
+                let asked: u64 = subjects.iter().map(Subject::pages).sum();
+                if taken < asked.max(1) {
+                    // Silence about the rest would mean nothing.
+                    world.look(observer.source, &[], watch.interval_ms)?;
+                    self.search.takes_at_most(taken);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn glance(
+        &mut self,
+        observer: &mut Observer,
+        world: &mut dyn World,
+        shared: &Shared,
+        order: Order,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        // Those chosen last are what the source is at work on: others are chosen
+        // only when it is told anew.
+        let anew = match order {
+            Order::Keep if !self.glance.is_empty() => return Ok(()),
+            _ => self.choose_stretches(observer, shared, now),
+        };
+        match order {
+            Order::Keep if !anew => return Ok(()),
+            Order::Keep => {}
+            Order::Stop => self.glance.clear(),
+            Order::Begin(watch) => {
+                self.glance = by_process(&shared.ledger, &watch);
+                self.piece = watch.grain;
+                self.interval_ms = watch.interval_ms;
+                if self.glance.is_empty() {
+                    self.search.abandon(View::Glance);
+                }
+            }
+        }
+        let subjects = self.with_stretches(observer);
+        if self.cuts && !self.glance.is_empty() {
+            world.glance_in_pieces(observer.source, &subjects, self.piece, self.interval_ms)
+        } else {
+            world.glance(observer.source, &subjects, self.interval_ms)
+        }
+    }
+
+    /// Chooses stretches if they are needed and it is time; whether they are
+    /// others than before.
+    fn choose_stretches(&mut self, observer: &mut Observer, shared: &Shared, now: Millis) -> bool {
+        let scarce = room_is_scarce(&shared.ledger);
+        let due = |at: Millis| now.since(at) >= STRETCHES_MS;
+        if scarce && self.stretched.is_none_or(due) {
+            self.stretched = Some(now);
+            let stretches = observer.glance_subjects(shared, Observe::Look);
+            let anew = stretches != self.stretches;
+            self.stretches = stretches;
+            return anew;
+        }
+        let anew = !scarce && !self.stretches.is_empty();
+        if anew {
+            observer.stretches.clear();
+            self.stretches.clear();
+            self.stretched = None;
+        }
+        anew
+    }
+
+    /// What the search has the source glance at, and the stretches. One that
+    /// overlaps a span of the search's, of which some pages have come up, would
+    /// be no span of its own: it is left out, and not taken for idle.
+    fn with_stretches(&self, observer: &mut Observer) -> Vec<Subject> {
+        let mut subjects = self.glance.clone();
+        for stretches in &self.stretches {
+            let owner = stretches.owner;
+            let at = subjects.iter().position(|of| of.owner == owner);
+            let spans = at.map_or(&[][..], |at| &self.glance[at].spans[..]);
+            let mut own = stretches.clone();
+            own.spans.retain(|stretch| {
+                let after = spans.partition_point(|of| of.first.0 + of.pages <= stretch.first.0);
+                let end = stretch.first.0 + stretch.pages;
+                let apart = spans.get(after).is_none_or(|of| of.first.0 >= end);
+                if !apart {
+                    observer.stretches.remove(&(owner, stretch.first));
+                }
+                apart
+            });
+            match at {
+                Some(at) => {
+                    subjects[at].spans.extend(own.spans);
+                    subjects[at].spans.sort_unstable_by_key(|span| span.first);
+                }
+                None => subjects.push(own),
+            }
+        }
+        subjects.retain(|subject| !subject.spans.is_empty());
+        subjects
+    }
+
+    /// Charges what observing has cost since the last call.
+    pub fn account(&mut self, observer: &mut Observer, world: &mut dyn World, now: Millis) {
+        if !self.passed && now.since(self.accounted) < ACCOUNT_MS {
+            return;
+        }
+        self.passed = false;
+        self.accounted = now;
+        let spent = world.source_status(observer.source).kernel_cpu_ns;
+        let since = spent.saturating_sub(observer.kernel_cpu_ns);
+        observer.kernel_cpu_ns = observer.kernel_cpu_ns.max(spent);
+        let us = (since + std::mem::take(&mut self.own_ns)) / 1000;
+        self.search.spent(us);
+    }
+
+    /// What the budget buys, once that is known and if it is worth telling:
+    /// where all slow pages fit into a look, it is soon.
+    pub fn promise(&mut self, shared: &Shared) -> Option<String> {
+        let large = self.search.pages() > shared.config.look_pages;
+        if self.promised || !large || !self.search.knows_costs() {
+            return None;
+        }
+        self.promised = true;
+        Some(self.search.promise().to_string())
+    }
+}
+
+/// What `watch` names, process by process.
+fn by_process(ledger: &Ledger, watch: &Watch) -> Vec<Subject> {
+    let of_one = |spans: &[Span]| {
+        let watched = ledger.processes.get(spans[0].owner)?;
+        let span = |span: &Span| world::Span {
+            first: span.first,
+            pages: span.pages,
+        };
+        Some(Subject {
+            owner: watched.owner,
+            process: watched.process,
+            spans: spans.iter().map(span).collect(),
+        })
+    };
+    let owners = watch.spans.chunk_by(|a, b| a.owner == b.owner);
+    owners.filter_map(of_one).collect()
+}
+
+/// One number for what a mapping maps.
+fn key(backing: &Backing) -> u64 {
+    let (a, b) = backing.object;
+    a.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ b
+}
+
+impl Observer {
+    /// Begins to search, if that is the way here and was not yet.
+    pub fn take_up_search(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
+        if self.searching.is_none() {
+            self.searching = Searching::begin(self, world, shared, now);
+        }
+    }
+
+    /// Has the source do what the search wants next. Nothing without one.
+    pub fn follow_search(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        let Some(mut searching) = self.searching.take() else {
+            return Ok(());
+        };
+        let followed = searching.follow(self, world, shared, now);
+        self.searching = Some(searching);
+        followed
+    }
+
+    /// Tells the search what observing has cost.
+    pub fn account_search(&mut self, world: &mut dyn World, now: Millis) {
+        if let Some(mut searching) = self.searching.take() {
+            searching.account(self, world, now);
+            self.searching = Some(searching);
+        }
+    }
+
+    /// Tells the search of memory that was surveyed, or went with its process.
+    pub fn tell_search(&mut self, ledger: &Ledger, surveyed: &[OwnerId], went: &[OwnerId]) {
+        let Some(searching) = &mut self.searching else {
+            return;
+        };
+        for owner in went {
+            searching.search.remove(*owner);
+        }
+        for owner in surveyed {
+            if let Some(watched) = ledger.processes.get(*owner) {
+                searching.tell_memory(ledger, watched);
+            }
+        }
+    }
+}
