@@ -186,7 +186,7 @@ impl NotLately {
 /// over 2^32, says how far into the sets it goes. What is left tells lines of one set apart.
 fn set_and_rest(number: u64, sets: u64) -> (u64, u64) {
     let mixed = u128::from(number) * 0x9e37_79b9_7f4a_7c15 % (1 << 64);
-    let mixed = (mixed ^ mixed / (1 << 32)) * 0xd6e8_feb8_6659_fd93 % (1 << 64);
+    let mixed = (mixed ^ (mixed / (1 << 32))) * 0xd6e8_feb8_6659_fd93 % (1 << 64);
     let (high, low) = (mixed / (1 << 32), mixed % (1 << 32));
     let rest = (low / (1 << 16)) as u64;
     (((high * u128::from(sets)) / (1 << 32)) as u64, rest.max(1))
