@@ -51,6 +51,7 @@ scenarios! {
     zipf_drift "zipf-drift",
     phases "phases",
     scan_over_hot "scan-over-hot",
+    scale_4g "scale-4g",
     pointer_chase "pointer-chase",
     page_count "page-count",
     stream_interleave "stream-interleave",

@@ -6,7 +6,9 @@
 //! half are left out until they fit, and of one the pages take turns. The first
 //! look tries out how the kernel cuts regions; every view that begins has to be
 //! told to the kernel, and waits for the one before it to end, which takes as
-//! long as its present sleep. Nothing is known before the first pass is over.
+//! long as its present sleep. Nothing is known before the first pass is over. While
+//! a look is on, the kernel keeps its regions in fast memory, which is that much
+//! smaller for others.
 
 use super::costs::WorldCosts;
 use super::kdamond::{Kdamond, Manner};
@@ -20,6 +22,9 @@ use memtide_loop::world::{
 
 /// The most pages that a look of DAMON takes in: 1 GiB.
 const LOOK_PAGES: u64 = 262_144;
+
+/// What the kernel keeps of a region.
+const REGION_BYTES: u64 = 64;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +165,15 @@ impl AccessedBits {
         }
         if pages(subjects) > limit {
             self.turn = take_turn(&mut subjects[0].spans, self.turn, limit);
+        }
+    }
+
+    /// Bytes of the kernel's memory that its regions take.
+    pub(super) fn kernel_bytes(&self, scale: u64) -> u64 {
+        let look = self.views[View::Look as usize].as_ref();
+        match self.kind {
+            Kind::Damon => look.map_or(0, |look| look.regions() * scale * REGION_BYTES),
+            Kind::PageTables => 0,
         }
     }
 

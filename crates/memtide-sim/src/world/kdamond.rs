@@ -158,7 +158,12 @@ impl Kdamond {
         slowdown: u64,
         out: &mut Vec<Report>,
     ) {
-        let page_ns = (self.manner.region_ns * slowdown * machine.scale() / 2).max(1);
+        // A page stands for S, but a region of a glance is one region.
+        let real = match self.manner.view {
+            View::Look => machine.scale(),
+            View::Glance => 1,
+        };
+        let page_ns = (self.manner.region_ns * slowdown * real / 2).max(1);
         while self.at_ns < to_ns && !self.items.is_empty() {
             match self.phase {
                 Phase::Sleep { until_ns } if until_ns > to_ns => return,
@@ -233,14 +238,18 @@ impl Kdamond {
     /// How many of the machine's records the ring holds: it is made for a pass
     /// in which a quarter of the regions was accessed.
     fn ring(&self, scale: u64) -> u64 {
-        let regions: u64 = match self.manner.view {
-            View::Look => self.items.iter().map(|item| item.span.pages).sum(),
-            View::Glance => self.items.len() as u64,
-        };
-        let pages = (regions * scale / 4 * RECORD_BYTES / RING_PAGE_BYTES + 1)
+        let pages = (self.regions() * scale / 4 * RECORD_BYTES / RING_PAGE_BYTES + 1)
             .next_power_of_two()
             .clamp(RING_PAGES.0, RING_PAGES.1);
         (pages * RING_PAGE_BYTES / RECORD_BYTES / scale).max(1)
+    }
+
+    /// All regions of a pass.
+    pub(super) fn regions(&self) -> u64 {
+        match self.manner.view {
+            View::Look => self.items.iter().map(|item| item.span.pages).sum(),
+            View::Glance => self.items.len() as u64,
+        }
     }
 
     /// Goes over `regions` at most; how many it did.

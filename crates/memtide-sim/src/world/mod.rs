@@ -32,6 +32,7 @@ mod faults;
 mod kdamond;
 mod light;
 mod machine;
+pub mod row;
 mod sampler;
 mod simulated;
 #[cfg(test)]
@@ -331,6 +332,20 @@ impl<M: Machine> World for SimWorld<M> {
         let nodes = self.machine.topology().nodes().iter();
         let all = nodes.filter_map(|node| Some((node.id, self.machine.room(node.id)?)));
         rooms.extend(all);
+        // The kernel's own memory comes from the nearest fast node.
+        let scale = self.machine.scale();
+        let kept = self.observers.iter().map(|observer| match observer {
+            Observer::Bits(bits) => bits.kernel_bytes(scale) / 4096 / scale,
+            Observer::Samples(_) => 0,
+        });
+        let kept: u64 = kept.sum();
+        let topology = self.machine.topology();
+        let fast = rooms
+            .iter_mut()
+            .find(|(node, _)| topology.is_top_tier(*node));
+        if let Some((_, space)) = fast {
+            *space = space.less(kept);
+        }
         Ok(())
     }
 
@@ -388,7 +403,7 @@ impl<M: Machine> World for SimWorld<M> {
         how: MoveHow,
         settled: &mut Vec<Settled>,
     ) {
-        let limit = u64::from(how.batch.max(1));
+        let limit = (u64::from(how.batch) / self.machine.scale()).max(1);
         for batch in batches(runs, limit) {
             let pages_ns = self.migrate(process, target, &batch, how, settled);
             self.work(self.costs.move_call_ns + pages_ns);

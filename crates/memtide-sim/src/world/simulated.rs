@@ -7,7 +7,7 @@
 //! unique, and mappings lie as they lie in the page table.
 
 use super::machine::Machine;
-use crate::engine::{Run, Source};
+use crate::engine::{QUANTUM_NS, Run, Source};
 use crate::hardware::sampler::SamplerSettings;
 use crate::hardware::{SAMPLER_RING, ServedBy};
 use crate::kernel::Kernel;
@@ -20,6 +20,7 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId};
+use memtide_core::vmstat::Counter;
 use memtide_loop::world::{
     AddressSpace, Allowed, Area, Backing, Fixed, Found, MemoryKind, MoveHow, Outcome, PageRun,
     Presence, ProcessId, ProcessSeen, Sample, Settled, SharedPages, Span, WorldError,
@@ -42,6 +43,8 @@ pub struct Simulated<W> {
     after_ns: u64,
     /// The CPU that a kernel thread takes next if none is idle.
     turn: u32,
+    /// How often programs lose their translations by themselves; 0: never.
+    flush_every_ns: u64,
 }
 
 impl<W: Source> Simulated<W> {
@@ -52,7 +55,15 @@ impl<W: Source> Simulated<W> {
             over: false,
             after_ns: 0,
             turn: 0,
+            flush_every_ns: 0,
         }
+    }
+
+    /// The same with programs that drop all their translations every `ns`, as those do that map and
+    /// unmap, or share their CPUs with others.
+    pub fn flushing_every(mut self, ns: u64) -> Simulated<W> {
+        self.flush_every_ns = ns;
+        self
     }
 
     /// The run.
@@ -63,6 +74,11 @@ impl<W: Source> Simulated<W> {
     /// The run, to be asked for its result.
     pub fn into_run(self) -> Run<W> {
         self.run
+    }
+
+    /// Adds to a counter of the machine's.
+    pub(super) fn count(&mut self, counter: Counter, amount: u64) {
+        self.run.kernel.count(counter, amount);
     }
 
     fn kernel(&self) -> &Kernel {
@@ -166,6 +182,13 @@ impl<W: Source> Machine for Simulated<W> {
                 what: error.to_string(),
             })?;
             self.over = !more;
+            let period = |ns: u64| ns.checked_div(self.flush_every_ns);
+            let now_ns = self.run.now_ns();
+            if period(now_ns) != period(now_ns.saturating_sub(QUANTUM_NS)) {
+                for space in self.run.spaces() {
+                    self.run.hw.forget_space(space);
+                }
+            }
         }
         if self.over {
             self.after_ns = until_ns
@@ -199,7 +222,7 @@ impl<W: Source> Machine for Simulated<W> {
 
     fn processes(&self, seen: &mut Vec<ProcessSeen>) {
         let counters = &self.kernel().counters;
-        let faults = counters.get(memtide_core::vmstat::Counter::Pgfault);
+        let faults = counters.get(Counter::Pgfault);
         let mut spaces: Vec<u16> = self.run.spaces();
         spaces.sort_unstable();
         spaces.dedup();
