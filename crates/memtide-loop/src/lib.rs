@@ -7,8 +7,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod balance;
+pub mod carry;
+pub mod ledger;
 pub mod options;
+mod random;
+pub mod records;
+pub mod report;
 pub mod search;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod tier;
 pub mod world;
 
 pub use world::World;

@@ -10,6 +10,7 @@ mod nodes;
 mod pager;
 mod policy;
 mod rebalance;
+mod report;
 mod run;
 mod sim;
 mod source;

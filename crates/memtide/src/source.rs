@@ -5,7 +5,6 @@
 //! `kernel.numa_balancing` is on. Page-table scans are exact and fast but take
 //! the accessed bits away from reclaim, so they are never chosen by themselves.
 
-use crate::tier::SourceArg;
 use anyhow::bail;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::Root;
@@ -15,6 +14,7 @@ use memtide_linux::source::from_hint_faults::HintFaultSource;
 use memtide_linux::source::from_page_table::PageTableSource;
 use memtide_linux::source::hint_faults;
 use memtide_linux::source::observe::Source;
+use memtide_loop::options::TierSource;
 
 /// A source, and what its user should know about it.
 pub struct Opened {
@@ -25,20 +25,20 @@ pub struct Opened {
 }
 
 /// Opens the source that was asked for, or with `auto` the best that works.
-pub fn open(wanted: SourceArg, root: &Root, page: PageSize) -> anyhow::Result<Opened> {
+pub fn open(wanted: TierSource, root: &Root, page: PageSize) -> anyhow::Result<Opened> {
     let open_one = |wanted| -> anyhow::Result<Opened> {
         match wanted {
-            SourceArg::Damon => open_damon(root, page),
-            SourceArg::HintFaults => open_hint_faults(root, page),
-            SourceArg::PageTable => open_page_table(root),
-            SourceArg::Auto => unreachable!("auto tries the others"),
+            TierSource::Damon => open_damon(root, page),
+            TierSource::HintFaults => open_hint_faults(root, page),
+            TierSource::PageTable => open_page_table(root),
+            TierSource::Auto => unreachable!("auto tries the others"),
         }
     };
-    if wanted != SourceArg::Auto {
+    if wanted != TierSource::Auto {
         return open_one(wanted);
     }
     let mut reasons = Vec::new();
-    for candidate in [SourceArg::Damon, SourceArg::HintFaults] {
+    for candidate in [TierSource::Damon, TierSource::HintFaults] {
         match open_one(candidate) {
             Ok(mut opened) => {
                 opened.notices.extend(reasons);

@@ -1,20 +1,15 @@
-//! Managing the pages of a running machine.
+//! The running machine as a world for the loop.
 //!
-//! [`Tierer`] is the loop; [`processes`] knows whom it manages and what their
-//! owners allow, [`survey`] where their pages are, [`subjects`] what a source
-//! is asked to observe, [`view`] shows all that to the core's decisions,
-//! [`carry_out`] does what they say, and [`report`] tells of it.
-//!
-//! [`balance`] is the other loop: pages to the nodes that use them.
+//! [`LiveWorld`] is what `memtide-loop` runs on: [`processes`] knows whom it
+//! manages and what their owners allow, [`survey`] where pages are, the
+//! [mover](crate::mover) moves them, [`sampling`] and the
+//! [sources](crate::source) tell of accesses, and [`affinity`] lends CPUs.
 
-pub mod balance;
-pub mod carry_out;
+pub mod affinity;
 pub mod kernel;
 pub mod processes;
-pub mod report;
-pub mod subjects;
+pub mod sampling;
 pub mod survey;
-mod tierer;
-pub mod view;
+mod world;
 
-pub use tierer::{Options, Tierer, TiererError};
+pub use world::{LiveSource, LiveWorld};

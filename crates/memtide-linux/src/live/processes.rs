@@ -1,10 +1,9 @@
-//! The processes under management: who they are, what they map, what their
+//! The processes that may be managed: who they are, what they map, what their
 //! owners allow.
 //!
 //! A process is told from a later one with the same id by its start time. Its
 //! mappings and their memory policies are read together and joined by address;
-//! what may be moved where follows from policy and cpuset, and is answered
-//! here in one place:
+//! what may be moved where follows from policy and cpuset:
 //!
 //! - a bound mapping's pages stay within the nodes that it is bound to;
 //! - an interleaved mapping's pages stay where they are: somebody spread them
@@ -14,14 +13,17 @@
 
 use crate::fs::proc::maps::Mapping;
 use crate::fs::proc::numa_maps::{Mode, NumaMapping, Policy};
+use crate::fs::proc::stat::Stat;
 use crate::fs::proc::{self, Process};
 use crate::fs::{FsError, Root, cgroup::Cgroup};
 use memtide_core::nodemask::NodeMask;
-use memtide_core::pages::Immovable;
-use memtide_core::tiering::space::{OwnerId, VirtualPage};
-use memtide_core::units::{NodeId, PageSize};
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::units::{Millis, PageSize};
+use memtide_loop::world::{
+    AddressSpace, Allowed, Area, Backing, Fixed, MemoryKind, ProcessId, ProcessSeen,
+};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which processes to manage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,210 +40,113 @@ pub enum Selection {
     },
 }
 
-/// A mapping that holds pages which may be managed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Area {
-    /// Its first page.
-    pub first: VirtualPage,
-    /// Its length in base pages.
-    pub pages: u64,
-    /// Where its pages may be, or why they may not move at all.
-    pub allowed: Result<NodeMask, Immovable>,
-}
-
-/// One managed process.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    /// Who it is.
-    pub process: Process,
-    /// Its program's name, for people.
-    pub name: String,
-    /// Its slot in the space of pages.
-    pub owner: OwnerId,
-    /// Its mappings, in order of address.
-    pub areas: Vec<Area>,
-    /// The nodes of its cpuset; all if the kernel does not say.
-    pub cpuset: NodeMask,
-    /// Processor time that it has used, in clock ticks.
-    pub ticks: u64,
-    /// Page faults that it took: none means that its memory is as it was.
-    pub faults: u64,
-}
-
-impl Watched {
-    /// Whether `page` may go to `target`.
-    pub fn may_move(&self, page: VirtualPage, target: NodeId) -> Result<(), Immovable> {
-        let after = self.areas.partition_point(|area| area.first <= page);
-        let area = after.checked_sub(1).map(|at| &self.areas[at]);
-        match area.filter(|area| page.0 - area.first.0 < area.pages) {
-            None => Err(Immovable::Other("its mapping is gone")),
-            Some(area) => match area.allowed {
-                Err(reason) => Err(reason),
-                Ok(allowed) if !allowed.contains(target) => Err(Immovable::Mempolicy),
-                Ok(_) if !self.cpuset.contains(target) => Err(Immovable::Cpuset),
-                Ok(_) => Ok(()),
-            },
-        }
-    }
-}
-
-/// What a refresh found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Slots of processes that are new.
-    pub came: Vec<OwnerId>,
-    /// Slots of processes that are gone; they may be used again from now on.
-    pub went: Vec<OwnerId>,
-}
-
-/// All managed processes.
+/// The processes of a selection, as they come and go.
 #[derive(Debug)]
-pub struct Processes {
+pub struct Selected {
     root: Root,
     page: PageSize,
     selection: Selection,
-    slots: Vec<Option<Watched>>,
+    /// Of [`Selection::Pids`], who had these ids at first: whoever has one of
+    /// them later is somebody else.
+    named: Option<Vec<Process>>,
 }
 
-impl Processes {
-    /// None yet; [`Processes::refresh`] finds them.
-    pub fn new(root: Root, page: PageSize, selection: Selection) -> Processes {
-        Processes {
+impl Selected {
+    /// The processes of `selection` under `root`.
+    pub fn new(root: Root, page: PageSize, selection: Selection) -> Selected {
+        Selected {
             root,
             page,
             selection,
-            slots: Vec::new(),
+            named: None,
         }
     }
 
-    /// The managed processes, in the order of their slots.
-    pub fn iter(&self) -> impl Iterator<Item = &Watched> {
-        self.slots.iter().flatten()
-    }
-
-    /// The process in `owner`'s slot.
-    pub fn get(&self, owner: OwnerId) -> Option<&Watched> {
-        self.slots.get(owner.0 as usize)?.as_ref()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.iter().count()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Looks for processes that came or went. The named processes of
-    /// [`Selection::Pids`] are looked for only while none was ever found: a
-    /// process that later has the same id is somebody else.
-    pub fn refresh(&mut self) -> Result<Changes, FsError> {
-        let mut changes = Changes::default();
-        for slot in &mut self.slots {
-            let Some(watched) = slot else { continue };
-            match watched.process.stat(&self.root) {
-                Ok(stat) if stat.has_address_space() => {
-                    watched.ticks = stat.user_ticks + stat.system_ticks;
-                    watched.faults = stat.faults;
-                }
-                Ok(_) | Err(FsError::Gone { .. }) => {
-                    changes.went.push(watched.owner);
-                    *slot = None;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        for process in self.candidates()? {
-            if self.iter().any(|watched| watched.process == process) {
-                continue;
-            }
-            match self.admit(process) {
-                Ok(owner) => changes.came.push(owner),
-                // It ended while it was read. Named ones are checked below.
-                Err(FsError::Gone { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(changes)
-    }
-
-    /// Reads the mappings and policies of a process anew.
-    pub fn reread(&mut self, owner: OwnerId) -> Result<(), FsError> {
-        let Some(watched) = self.get(owner) else {
-            return Ok(());
-        };
-        let (areas, cpuset) = read_areas(&self.root, self.page, watched.process)?;
-        if let Some(Some(watched)) = self.slots.get_mut(owner.0 as usize) {
-            watched.areas = areas;
-            watched.cpuset = cpuset;
-        }
-        Ok(())
-    }
-
-    fn candidates(&self) -> Result<Vec<Process>, FsError> {
+    /// Lists those that live and have memory of their own, ascending by pid.
+    pub fn list(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), FsError> {
+        seen.clear();
         match &self.selection {
-            Selection::Pids(pids) if self.slots.is_empty() => pids
-                .iter()
-                .map(|pid| Process::find(&self.root, *pid))
-                .collect(),
-            Selection::Pids(_) => Ok(Vec::new()),
+            Selection::Pids(pids) => {
+                let named = match &self.named {
+                    Some(named) => named,
+                    None => {
+                        let find = |pid: &u32| Process::find(&self.root, *pid);
+                        self.named
+                            .insert(pids.iter().map(find).collect::<Result<_, _>>()?)
+                    }
+                };
+                for process in named {
+                    add(seen, *process, process.stat(&self.root))?;
+                }
+            }
             Selection::Cgroup(path) => {
-                let members = Cgroup::open(&self.root, path)?.processes(&self.root)?;
-                let found = members
-                    .into_iter()
-                    .map(|pid| Process::find(&self.root, pid));
-                found
-                    .filter(|found| !matches!(found, Err(FsError::Gone { .. })))
-                    .collect()
+                for pid in Cgroup::open(&self.root, path)?.processes(&self.root)? {
+                    match Process::find(&self.root, pid) {
+                        Ok(process) => add(seen, process, process.stat(&self.root))?,
+                        Err(FsError::Gone { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
             }
             Selection::All { at_least } => {
                 let own = std::process::id();
-                let listed = proc::list(&self.root)?.into_iter();
-                Ok(listed
-                    .filter(|listed| listed.process.pid != own)
-                    .filter(|listed| listed.stat.has_address_space())
-                    .filter(|listed| listed.stat.address_space >= *at_least)
-                    .map(|listed| listed.process)
-                    .collect())
+                for listed in proc::list(&self.root)? {
+                    let large = listed.stat.address_space >= *at_least;
+                    if large && listed.process.pid != own {
+                        add(seen, listed.process, Ok(listed.stat))?;
+                    }
+                }
             }
         }
+        seen.sort_unstable_by_key(|seen| seen.process.pid);
+        seen.dedup_by_key(|seen| seen.process);
+        Ok(())
     }
 
-    fn admit(&mut self, process: Process) -> Result<OwnerId, FsError> {
-        let stat = process.stat(&self.root)?;
-        let (areas, cpuset) = read_areas(&self.root, self.page, process)?;
-        let free = self.slots.iter().position(Option::is_none);
-        let slot = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        let owner = OwnerId(slot as u32);
-        self.slots[slot] = Some(Watched {
-            process,
-            name: stat.name,
-            owner,
-            areas,
-            cpuset,
-            ticks: stat.user_ticks + stat.system_ticks,
-            faults: stat.faults,
-        });
-        Ok(owner)
+    /// Reads what `process` maps and what its owner allows. `into` stays as it
+    /// was if that fails.
+    pub fn read(&self, id: ProcessId, into: &mut AddressSpace) -> Result<(), FsError> {
+        let process = Process {
+            pid: id.pid,
+            start_ticks: id.start_ticks,
+        };
+        let name = process.stat(&self.root)?.name;
+        let maps = process.maps(&self.root)?;
+        let policies = process.numa_maps(&self.root)?.unwrap_or_default();
+        let cpuset = process.status(&self.root)?.mems_allowed;
+        *into = AddressSpace {
+            name,
+            cpuset: cpuset.map_or(NodeMask::ALL, |nodes| nodes.into_iter().collect()),
+            areas: join(self.page, &maps, &policies),
+        };
+        Ok(())
     }
 }
 
-/// A process's areas and the nodes of its cpuset.
-fn read_areas(
-    root: &Root,
-    page: PageSize,
+fn add(
+    seen: &mut Vec<ProcessSeen>,
     process: Process,
-) -> Result<(Vec<Area>, NodeMask), FsError> {
-    let maps = process.maps(root)?;
-    let policies = process.numa_maps(root)?.unwrap_or_default();
-    let cpuset = process.status(root)?.mems_allowed;
-    let cpuset = cpuset.map_or(NodeMask::ALL, |nodes| nodes.into_iter().collect());
-    Ok((join(page, &maps, &policies), cpuset))
+    stat: Result<Stat, FsError>,
+) -> Result<(), FsError> {
+    let stat = match stat {
+        Ok(stat) => stat,
+        Err(FsError::Gone { .. }) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if stat.has_address_space() {
+        let ticks_a_second = rustix::param::clock_ticks_per_second().max(1);
+        seen.push(ProcessSeen {
+            process: ProcessId {
+                pid: process.pid,
+                start_ticks: process.start_ticks,
+            },
+            parent: stat.parent,
+            born: Millis(process.start_ticks.saturating_mul(1000) / ticks_a_second),
+            ticks: stat.user_ticks + stat.system_ticks,
+            faults: stat.faults,
+        });
+    }
+    Ok(())
 }
 
 /// Joins mappings and their policies. A mapping that appeared between the two
@@ -257,91 +162,106 @@ fn join(page: PageSize, maps: &[Mapping], policies: &[NumaMapping]) -> Vec<Area>
                 first: VirtualPage(mapping.start >> page.shift()),
                 pages: page.pages(mapping.len()),
                 allowed: if numa.huge {
-                    Err(Immovable::Other("it belongs to hugetlbfs"))
+                    Allowed::Never(Fixed::Hugetlb)
                 } else {
                     allowed(&numa.policy)
                 },
+                kind: kind(mapping),
+                backing: backing(page, mapping),
             })
         })
         .collect()
 }
 
-fn allowed(policy: &Policy) -> Result<NodeMask, Immovable> {
+fn allowed(policy: &Policy) -> Allowed {
     match policy.mode {
-        Mode::Default | Mode::Local | Mode::Prefer | Mode::PreferMany => Ok(NodeMask::ALL),
-        Mode::Bind => Ok(policy.nodes.iter().copied().collect()),
-        Mode::Interleave | Mode::WeightedInterleave => {
-            Err(Immovable::Other("its mapping is interleaved on purpose"))
-        }
+        Mode::Default | Mode::Local | Mode::Prefer | Mode::PreferMany => Allowed::Anywhere,
+        Mode::Bind => Allowed::Nodes(Box::new(policy.nodes.iter().copied().collect())),
+        Mode::Interleave | Mode::WeightedInterleave => Allowed::Never(Fixed::Interleaved),
     }
+}
+
+fn kind(mapping: &Mapping) -> MemoryKind {
+    let in_memory = |path: &Path| {
+        ["/memfd:", "/dev/shm/", "/dev/zero", "/SYSV"]
+            .iter()
+            .any(|start| {
+                path.as_os_str()
+                    .as_encoded_bytes()
+                    .starts_with(start.as_bytes())
+            })
+    };
+    match &mapping.path {
+        _ if !mapping.is_file() => MemoryKind::Anonymous,
+        Some(path) if in_memory(path) => MemoryKind::Shared,
+        _ => MemoryKind::File,
+    }
+}
+
+/// A private mapping's pages may be copies: only shared ones are the same
+/// memory for sure.
+fn backing(page: PageSize, mapping: &Mapping) -> Option<Backing> {
+    let (major, minor) = mapping.device;
+    let device = u64::from(major) << 32 | u64::from(minor);
+    (mapping.shared && mapping.is_file()).then_some(Backing {
+        object: (device, mapping.inode),
+        first: mapping.offset >> page.shift(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fs::proc::{maps, numa_maps};
+    use memtide_core::pages::Immovable;
+    use memtide_core::units::NodeId;
 
     const MAPS: &str = "\
 7f0000000000-7f0000004000 rw-p 00000000 00:00 0 \n\
 7f0000100000-7f0000102000 rw-p 00000000 00:00 0 \n\
 7f0000200000-7f0000201000 rw-p 00000000 00:00 0 \n\
+7f0000300000-7f0000302000 rw-s 00003000 00:01 77 /memfd:x (deleted)\n\
 7ffd00000000-7ffd00002000 r-xp 00000000 00:00 0 [vdso]\n";
     const NUMA_MAPS: &str = "\
 7f0000000000 default anon=4 dirty=4 N2=4 kernelpagesize_kB=4\n\
 7f0000100000 bind:1-2 anon=2 dirty=2 N2=2 kernelpagesize_kB=4\n\
-7f0000200000 interleave:0,2 anon=1 dirty=1 N2=1 kernelpagesize_kB=4\n";
+7f0000200000 interleave:0,2 anon=1 dirty=1 N2=1 kernelpagesize_kB=4\n\
+7f0000300000 default dirty=2 N2=2 kernelpagesize_kB=4\n";
 
-    fn watched(cpuset: &[u16]) -> Watched {
+    fn memory() -> AddressSpace {
         let maps = maps::parse(MAPS.as_bytes()).unwrap();
         let policies = numa_maps::parse(NUMA_MAPS.as_bytes()).unwrap();
-        Watched {
-            process: Process {
-                pid: 1,
-                start_ticks: 1,
-            },
-            name: "test".into(),
-            owner: OwnerId(0),
+        AddressSpace {
             areas: join(PageSize::KIB_4, &maps, &policies),
-            cpuset: cpuset.iter().map(|node| NodeId(*node)).collect(),
-            ticks: 0,
-            faults: 0,
+            ..AddressSpace::default()
         }
     }
 
-    fn page(address: u64) -> VirtualPage {
-        VirtualPage(address >> 12)
-    }
-
     #[test]
-    fn policy_and_cpuset_decide_where_a_page_may_go() {
-        let all = watched(&[0, 1, 2]);
-        let (free, bound, spread) = (
-            page(0x7f0000003000),
-            page(0x7f0000101000),
-            page(0x7f0000200000),
-        );
-        assert_eq!(all.may_move(free, NodeId(0)), Ok(()));
-        assert_eq!(all.may_move(bound, NodeId(0)), Err(Immovable::Mempolicy));
-        assert_eq!(all.may_move(bound, NodeId(1)), Ok(()));
-        assert!(matches!(
-            all.may_move(spread, NodeId(0)),
-            Err(Immovable::Other(_))
-        ));
-        let narrow = watched(&[1, 2]);
-        assert_eq!(narrow.may_move(free, NodeId(0)), Err(Immovable::Cpuset));
-        assert_eq!(narrow.may_move(bound, NodeId(1)), Ok(()));
-    }
-
-    #[test]
-    fn pages_outside_of_every_mapping_never_move() {
-        let watched = watched(&[0]);
-        for address in [0x1000, 0x7f0000004000, 0x7ffd00000000] {
-            let answer = watched.may_move(page(address), NodeId(0));
-            assert_eq!(
-                answer,
-                Err(Immovable::Other("its mapping is gone")),
-                "{address:x}"
-            );
+    fn policies_decide_where_a_page_may_go() {
+        let memory = memory();
+        let may_move =
+            |address: u64, node| memory.may_move(VirtualPage(address >> 12), NodeId(node));
+        assert_eq!(may_move(0x7f0000003000, 0), Ok(()));
+        assert_eq!(may_move(0x7f0000101000, 0), Err(Immovable::Mempolicy));
+        assert_eq!(may_move(0x7f0000101000, 1), Ok(()));
+        assert!(may_move(0x7f0000200000, 0).is_err());
+        for outside in [0x1000, 0x7f0000004000, 0x7ffd00000000] {
+            assert!(may_move(outside, 0).is_err(), "{outside:x}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_known_by_its_object() {
+        let memory = memory();
+        let area = memory.area(VirtualPage(0x7f0000301)).unwrap();
+        assert_eq!(area.kind, MemoryKind::Shared);
+        let backing = Backing {
+            object: (1, 77),
+            first: 3,
+        };
+        assert_eq!(area.backing, Some(backing));
+        let own = memory.area(VirtualPage(0x7f0000000)).unwrap();
+        assert_eq!((own.kind, own.backing), (MemoryKind::Anonymous, None));
     }
 }

@@ -6,30 +6,14 @@
 //! which node each present page lies (`move_pages` without targets). Both
 //! answer in runs.
 
-use super::processes::Watched;
 use crate::mover::{Kernel, Located, Locator, Process};
 use crate::sys::Errno;
 use crate::sys::pagemap::{OpenError, Pagemap, PagemapEntry};
 use crate::sys::pagemap_scan::{Categories, PagemapScan, ScanError};
 use memtide_core::tiering::space::VirtualPage;
-use memtide_core::units::{NodeId, PageSize};
+use memtide_core::units::PageSize;
+pub use memtide_loop::world::{Found, HUGE_PAGES};
 use std::path::Path;
-
-/// Base pages in a huge page on x86-64.
-pub const HUGE_PAGES: u64 = 512;
-
-/// A run of present pages on one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its first page.
-    pub first: VirtualPage,
-    /// Its length in base pages.
-    pub pages: u64,
-    /// Where it is.
-    pub node: NodeId,
-    /// Whether it is mapped as huge pages.
-    pub huge: bool,
-}
 
 /// Why a survey ended early.
 #[derive(Debug, thiserror::Error)]
@@ -72,20 +56,9 @@ impl<K: Kernel> Surveyor<K> {
         }
     }
 
-    /// Reports where the present pages of all areas of `watched` are, in order
-    /// of address. Pages that belong to no node are left out.
-    pub fn survey(
-        &mut self,
-        proc_root: &Path,
-        watched: &Watched,
-        found: impl FnMut(Found),
-    ) -> Result<(), SurveyError> {
-        let areas = watched.areas.iter().map(|area| (area.first, area.pages));
-        self.survey_ranges(proc_root, watched.process, areas, found)
-    }
-
-    /// As [`Surveyor::survey`], for `ranges` of a process: first page and
-    /// number of pages of each, in order of address.
+    /// Reports where the present pages of `ranges` are, in order of address: first
+    /// page and number of pages of each, ascending. Pages that belong to no node
+    /// are left out.
     pub fn survey_ranges(
         &mut self,
         proc_root: &Path,

@@ -2,7 +2,7 @@
 
 use super::Process;
 use super::kernel::Kernel;
-use super::outcome::{Outcome, Settled};
+use super::outcome::{self, Outcome, Settled};
 use super::stop::{Scope, Stop};
 use super::{Config, SharedPages};
 use crate::sys::Errno;
@@ -169,7 +169,7 @@ impl Batch {
         self.fill_pages();
         let answer = query(kernel, self.process, &self.pages, &mut self.status);
         if let Err(errno) = answer {
-            self.abandon(Outcome::of_query(errno), stop, on);
+            self.abandon(outcome::of_query(errno), stop, on);
             return;
         }
         let mut todo = std::mem::take(&mut self.todo);
@@ -183,7 +183,7 @@ impl Batch {
                     self.entries[index as usize].from = node;
                     return true;
                 }
-                None => self.report(index, Outcome::of_status(status), on),
+                None => self.report(index, outcome::of_status(status), on),
             }
             false
         });
@@ -224,9 +224,9 @@ impl Batch {
         }
         let failure = match result {
             // A zero with unwritten statuses would be a kernel that we do not know.
-            Ok(0) => Outcome::Failed(Errno::IO),
+            Ok(0) => Outcome::Failed(Errno::IO.raw_os_error()),
             Ok(_) => Outcome::Busy,
-            Err(errno) => Outcome::of_call(errno),
+            Err(errno) => outcome::of_call(errno),
         };
         if matches!(failure, Outcome::ProcessGone | Outcome::NotPermitted) {
             self.abandon(failure, stop, on);
@@ -272,7 +272,7 @@ impl Batch {
                 from: self.entries[index as usize].from,
             },
             Some(_) => Outcome::Busy,
-            None => Outcome::of_status(status),
+            None => outcome::of_status(status),
         };
         let once_more = self.config.shared == SharedPages::Move && !self.all_refused;
         if outcome == Outcome::Shared && flags == MoveFlags::Exclusive && once_more {
@@ -294,7 +294,7 @@ impl Batch {
     ) {
         if let Err(errno) = answer {
             self.todo.extend(run);
-            self.abandon(Outcome::of_query(errno), stop, on);
+            self.abandon(outcome::of_query(errno), stop, on);
             return;
         }
         // A full node refuses huge pages first, and then nobody knows whether
@@ -327,7 +327,7 @@ impl Batch {
                         scope,
                     });
                 }
-                None => self.report(index, Outcome::of_status(status), on),
+                None => self.report(index, outcome::of_status(status), on),
             }
         }
     }

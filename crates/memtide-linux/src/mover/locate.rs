@@ -3,7 +3,7 @@
 use super::Process;
 use super::batch::{SENTINEL, node, query};
 use super::kernel::Kernel;
-use super::outcome::Outcome;
+use super::outcome::{self, Outcome};
 use crate::sys::Errno;
 use memtide_core::units::{NodeId, PageSize};
 
@@ -25,10 +25,10 @@ impl Located {
         if let Some(node) = node(status) {
             return Located::Node(node);
         }
-        match Outcome::of_status(status) {
+        match outcome::of_status(status) {
             Outcome::NotPresent => Located::NotPresent,
             Outcome::ZeroOrUnmapped => Located::ZeroOrUnmapped,
-            Outcome::Failed(errno) => Located::Failed(errno),
+            Outcome::Failed(errno) => Located::Failed(Errno::from_raw_os_error(errno)),
             Outcome::Busy => Located::Failed(Errno::BUSY),
             Outcome::NoMemory => Located::Failed(Errno::NOMEM),
             _ => Located::Failed(Errno::IO),

@@ -58,6 +58,7 @@ mod stop;
 pub use crate::fs::proc::Process;
 pub use kernel::Kernel;
 pub use locate::{Located, Locator, Run};
+pub use memtide_loop::world::SharedPages;
 pub use outcome::{Outcome, Settled, Sums};
 
 use batch::Batch;
@@ -79,15 +80,6 @@ pub struct Move {
     pub huge: bool,
     /// Where to.
     pub target: NodeId,
-}
-
-/// What to do with pages that other processes map as well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedPages {
-    /// They stay: their other users may be bound to where they are.
-    Leave,
-    /// They move, if the kernel permits it (`CAP_SYS_NICE`).
-    Move,
 }
 
 /// How a [`Mover`] works.
@@ -138,6 +130,12 @@ impl<K: Kernel> Mover<K> {
             },
             batch: Batch::default(),
         }
+    }
+
+    /// From now on moves in batches of `batch` base pages, shared ones as said.
+    pub fn set_how(&mut self, batch: usize, shared: SharedPages) {
+        self.config.batch = batch.max(1);
+        self.config.shared = shared;
     }
 
     /// The kernel that this mover calls.

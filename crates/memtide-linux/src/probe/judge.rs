@@ -182,6 +182,7 @@ mod tests {
     /// Pages 100..116, of which 102 and 110 are touched.
     fn judge(passes: bool) -> Judge {
         let abilities = Abilities {
+            samples: false,
             passes,
             glances: false,
         };

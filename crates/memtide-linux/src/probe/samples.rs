@@ -73,6 +73,7 @@ pub fn prove(
     }
     let first = VirtualPage(pages.address() as u64 >> page.shift());
     let abilities = Abilities {
+        samples: false,
         passes: false,
         glances: false,
     };

@@ -14,6 +14,7 @@ use crate::sys::Errno;
 use crate::sys::own_memory::OwnPages;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::{NodeId, PageSize};
+use memtide_loop::world::ProcessId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,8 +118,10 @@ fn observe(
     let _toucher = Toucher::start(pages.clone(), hot, conditions.pace).map_err(Unproved::Pages)?;
     let subject = Subject {
         owner: ME,
-        pid: process.pid,
-        start_ticks: process.start_ticks,
+        process: ProcessId {
+            pid: process.pid,
+            start_ticks: process.start_ticks,
+        },
         spans: vec![Span {
             first,
             pages: PAGES as u64,
@@ -199,6 +202,7 @@ mod tests {
             Abilities {
                 passes: true,
                 glances: false,
+                samples: false,
             }
         }
         fn look(&mut self, subjects: &[Subject], _: Duration) -> Result<u64, SourceError> {

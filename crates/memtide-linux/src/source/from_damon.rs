@@ -102,7 +102,7 @@ impl DamonSource {
                     DamonError::Process { pid, .. }
                     | DamonError::Plan(PlanError::NoMappings { pid, .. }),
                 ) => {
-                    subjects.retain(|subject| subject.pid != pid);
+                    subjects.retain(|subject| subject.process.pid != pid);
                 }
                 // The rest has its turn in a later look. The caller begins with
                 // another process each time.
@@ -127,8 +127,8 @@ impl DamonSource {
         let before = subjects.len();
         subjects.retain(|subject| {
             let process = Process {
-                pid: subject.pid,
-                start_ticks: subject.start_ticks,
+                pid: subject.process.pid,
+                start_ticks: subject.process.start_ticks,
             };
             let stat = process.stat(&self.root);
             stat.is_ok_and(|stat| stat.has_address_space())
@@ -170,7 +170,7 @@ impl DamonSource {
         let shift = self.page.shift();
         let range = |span: &Span| span.first.0 << shift..(span.first.0 + span.pages) << shift;
         Target {
-            pid: subject.pid,
+            pid: subject.process.pid,
             ranges: subject.spans.iter().map(range).collect(),
         }
     }
@@ -291,6 +291,7 @@ impl Source for DamonSource {
         Abilities {
             passes: true,
             glances: true,
+            samples: false,
         }
     }
 

@@ -49,6 +49,7 @@ impl Source for HintFaultSource {
         Abilities {
             passes: false,
             glances: false,
+            samples: false,
         }
     }
 
@@ -56,7 +57,7 @@ impl Source for HintFaultSource {
         let pages = subjects.iter().map(Subject::pages).sum();
         let mut owners: Vec<(u32, OwnerId)> = subjects
             .iter()
-            .map(|subject| (subject.pid, subject.owner))
+            .map(|subject| (subject.process.pid, subject.owner))
             .collect();
         owners.sort_unstable();
         if self.faults.is_some() && owners == self.owners {

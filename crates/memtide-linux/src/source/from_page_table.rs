@@ -77,6 +77,7 @@ impl Source for PageTableSource {
         Abilities {
             passes: true,
             glances: false,
+            samples: false,
         }
     }
 
@@ -84,7 +85,7 @@ impl Source for PageTableSource {
         for looked in self.subjects.drain(..) {
             if !subjects
                 .iter()
-                .any(|subject| subject.pid == looked.subject.pid)
+                .any(|subject| subject.process.pid == looked.subject.process.pid)
             {
                 self.scan.detach(looked.process);
             }
@@ -95,8 +96,8 @@ impl Source for PageTableSource {
             .iter()
             .map(|subject| Looked {
                 process: Process {
-                    pid: subject.pid,
-                    start_ticks: subject.start_ticks,
+                    pid: subject.process.pid,
+                    start_ticks: subject.process.start_ticks,
                 },
                 ranges: subject
                     .spans

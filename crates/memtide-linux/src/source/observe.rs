@@ -20,56 +20,8 @@
 
 use memtide_core::access;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
+pub use memtide_loop::world::{Abilities, Span, Subject, View};
 use std::time::Duration;
-
-/// A run of pages of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its first page.
-    pub first: VirtualPage,
-    /// Its length.
-    pub pages: u64,
-}
-
-/// The spans of one process that are to be observed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// What reports will call the process.
-    pub owner: OwnerId,
-    /// The process.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot: another process with the
-    /// same id started at another time.
-    pub start_ticks: u64,
-    /// In order of address, none overlapping another.
-    pub spans: Vec<Span>,
-}
-
-impl Subject {
-    /// All pages of its spans.
-    pub fn pages(&self) -> u64 {
-        self.spans.iter().map(|span| span.pages).sum()
-    }
-}
-
-/// Which of the two views a report belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
-    /// Every page, one by one.
-    Look,
-    /// Given spans, each as a whole.
-    Glance,
-}
-
-/// What a source can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
-    /// Its looks complete passes: silence about a page means that it was not
-    /// touched.
-    pub passes: bool,
-    /// It offers glances.
-    pub glances: bool,
-}
 
 /// Takes what a source reports.
 pub trait Sink {

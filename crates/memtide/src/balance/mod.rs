@@ -11,32 +11,30 @@ mod source;
 pub use args::BalanceArgs as Args;
 
 use crate::cli::Context;
+use crate::report::Printer;
 use crate::tier::{check_privileges, hear_signals, selection, signal_name};
 use anyhow::{Context as _, bail};
-use args::TasksArg;
-use memtide_core::hotness::{Config, Layout};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
-use memtide_linux::live::balance::affinity::{Affinities, Turn};
-use memtide_linux::live::balance::{Balancing, Options, Tasks};
-use print::Printer;
+use memtide_linux::live::affinity::{Affinities, Turn};
+use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_loop::World;
+use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, tasks};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// How often the status is printed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// 4 GiB/s.
-const PAGES_PER_SECOND: u64 = 1 << 20;
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_nodes(&machine.topology)?;
-    check_privileges(&context.root, args.dry_run)?;
-    let opened = source::open(args.source, &context.root, args.rate)?;
+    check_privileges(&context.root, args.options.dry_run)?;
+    let opened = source::open(args.options.source, &context.root, args.options.rate)?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -55,7 +53,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 ));
             }
         }
-        None if tasks(&args) == Tasks::Set => {
+        None if tasks(&args.options) == Tasks::Set => {
             bail!("another memtide balance --tasks runs; end it first, or use --tasks=propose")
         }
         None => {}
@@ -63,16 +61,21 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     for notice in &opened.notices {
         printer.notice(notice);
     }
-    let options = options(&args, opened.by_rounds, page)?;
-    let (root, ears) = (context.root.clone(), opened.ears);
-    let mut balancing = Balancing::new(root, machine.topology, page, ears, options)?;
-    let end = work(&mut balancing, &args, &mut printer, || {
-        signal.load(Ordering::Relaxed)
-    });
+    let config = BalanceConfig::new(&args.options, page, opened.by_rounds)?;
+    let mut world = LiveWorld::new(
+        context.root.clone(),
+        machine.topology,
+        page,
+        selection(&args.selection),
+        vec![LiveSource::Samples(Box::new(opened.sampling))],
+    );
+    let mut balancer = Balancer::new(&mut world, config)?;
+    let end = work(&mut balancer, &mut world, &args, &mut printer, &signal);
     // What was done until now must not be lost over an error.
-    let freed = balancing.finish();
+    let freed = balancer.finish(&mut world);
     let why = end.as_deref().unwrap_or("failed");
-    printer.summary(&balancing.status(), why, *freed.as_ref().unwrap_or(&0));
+    let status = balancer.status(&mut world);
+    print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
     drop(turn);
     end?;
     freed?;
@@ -81,29 +84,31 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 
 /// Turns until something ends them; what that was.
 fn work(
-    balancing: &mut Balancing,
+    balancer: &mut Balancer,
+    world: &mut dyn World,
     args: &Args,
     printer: &mut Printer,
-    signal: impl Fn() -> usize,
+    signal: &AtomicUsize,
 ) -> anyhow::Result<String> {
-    let started = Instant::now();
-    let mut printed = started;
+    let time = |world: &mut dyn World| Duration::from_nanos(world.now_ns());
+    let (started, mut printed) = (time(world), time(world));
     loop {
-        match signal() {
+        match signal.load(Ordering::Relaxed) {
             0 => {}
             number => return Ok(format!("stopped by {}", signal_name(number))),
         }
-        let over = |seconds| started.elapsed() >= Duration::from_secs(seconds);
+        let elapsed = time(world).saturating_sub(started);
+        let over = |seconds| elapsed >= Duration::from_secs(seconds);
         if args.seconds.is_some_and(over) {
             return Ok("done".to_owned());
         }
-        let any_left = balancing.step(printer)?;
+        let any_left = balancer.step(world, printer)?;
         if !any_left && !args.selection.pid.is_empty() {
             return Ok("all processes have ended".to_owned());
         }
-        if printed.elapsed() >= STATUS_EVERY {
-            printed = Instant::now();
-            printer.status(&balancing.status());
+        if time(world).saturating_sub(printed) >= STATUS_EVERY {
+            printed = time(world);
+            print::status(printer, &balancer.status(world));
         }
     }
 }
@@ -118,28 +123,4 @@ fn check_nodes(topology: &Topology) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-fn tasks(args: &Args) -> Tasks {
-    match args.tasks {
-        None => Tasks::Leave,
-        Some(TasksArg::Set) if !args.dry_run => Tasks::Set,
-        Some(_) => Tasks::Propose,
-    }
-}
-
-fn options(args: &Args, by_rounds: bool, page: PageSize) -> anyhow::Result<Options> {
-    // A fault stands for a scan or a round, in which no page comes twice: the gate,
-    // which wants two from one node, is all that can be asked for.
-    let threshold = if by_rounds { 1 } else { 2 };
-    Ok(Options {
-        selection: selection(&args.selection),
-        tasks: tasks(args),
-        hotness: Config::new(Layout::Precise).with_threshold(threshold)?,
-        headroom: page.pages(args.headroom),
-        pages_per_s: PAGES_PER_SECOND,
-        cpu_permille: args.cpu_limit,
-        dry_run: args.dry_run,
-        explain: args.explain,
-    })
 }

@@ -5,14 +5,14 @@
 //! nearly everywhere, but they take soft-dirty bits away from others, so they
 //! are never chosen by themselves; who has nothing else is told of them.
 
-use super::args::SourceArg;
 use anyhow::bail;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::Root;
-use memtide_linux::live::balance::ears::{Ears, WriteFaultRate};
+use memtide_linux::live::sampling::{Sampling, WriteFaultRate};
 use memtide_linux::probe;
 use memtide_linux::source::samples::period::RateTarget;
 use memtide_linux::source::samples::{Kind, Options};
+use memtide_loop::options::{BalanceSource, Rate};
 use std::time::Duration;
 
 /// Faults a second that are worth their price, some microseconds each.
@@ -29,7 +29,7 @@ const PROOF: Duration = Duration::from_secs(5);
 /// A source, and what its user should know about it.
 pub struct Opened {
     /// The source.
-    pub ears: Ears,
+    pub sampling: Sampling,
     /// Whether each page comes once in a round or a scan, so that how often it was
     /// seen says nothing.
     pub by_rounds: bool,
@@ -38,12 +38,16 @@ pub struct Opened {
 }
 
 /// Opens the source that was asked for, or with `auto` the best that works.
-pub fn open(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result<Opened> {
-    if wanted != SourceArg::Auto {
+pub fn open(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::Result<Opened> {
+    if wanted != BalanceSource::Auto {
         return open_one(wanted, root, rate);
     }
     let mut reasons = Vec::new();
-    for candidate in [SourceArg::Ibs, SourceArg::Pebs, SourceArg::Faults] {
+    for candidate in [
+        BalanceSource::Ibs,
+        BalanceSource::Pebs,
+        BalanceSource::Faults,
+    ] {
         match open_one(candidate, root, rate) {
             Ok(opened) => return Ok(opened),
             Err(reason) => reasons.push(format!("{reason:#}")),
@@ -55,11 +59,11 @@ pub fn open(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result
     )
 }
 
-fn open_one(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result<Opened> {
+fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::Result<Opened> {
     let options = Options {
         root: root.clone(),
-        rate: rate.map_or(RateTarget::default(), |per_cpu_second| RateTarget {
-            per_cpu_second,
+        rate: rate.map_or(RateTarget::default(), |rate| RateTarget {
+            per_cpu_second: rate.get(),
         }),
         ..Options::default()
     };
@@ -69,31 +73,31 @@ fn open_one(wanted: SourceArg, root: &Root, rate: Option<u32>) -> anyhow::Result
         probe::samples::prove(kind, root, PageSize::KIB_4, PROOF, &|| false)
             .map_err(|why| anyhow::anyhow!("{}: {why}", kind.name()))?;
         Ok(Opened {
-            ears: Ears::hardware(kind, &options).map_err(|why| failed(kind.name(), why))?,
+            sampling: Sampling::hardware(kind, &options).map_err(|why| failed(kind.name(), why))?,
             by_rounds: false,
             notices: Vec::new(),
         })
     };
     match wanted {
-        SourceArg::Auto => unreachable!("auto tries the others"),
-        SourceArg::Ibs => hardware(Kind::Ibs),
-        SourceArg::Pebs => hardware(Kind::Pebs),
-        SourceArg::Faults => Ok(Opened {
-            ears: Ears::hint_faults(&options).map_err(|why| failed("hint faults", why))?,
+        BalanceSource::Auto => unreachable!("auto tries the others"),
+        BalanceSource::Ibs => hardware(Kind::Ibs),
+        BalanceSource::Pebs => hardware(Kind::Pebs),
+        BalanceSource::Faults => Ok(Opened {
+            sampling: Sampling::hint_faults(&options).map_err(|why| failed("hint faults", why))?,
             by_rounds: true,
             notices: vec![
                 "hint faults: the kernel balances, too, and its scans decide how often a page is seen"
                     .into(),
             ],
         }),
-        SourceArg::Writes => {
+        BalanceSource::Writes => {
             let rate = WriteFaultRate {
-                per_second: rate.map_or(WRITE_FAULTS_PER_SECOND, u64::from),
+                per_second: rate.map_or(WRITE_FAULTS_PER_SECOND, |rate| u64::from(rate.get())),
                 shortest_ms: ROUND_MS,
                 most_bytes: MOST_BYTES,
             };
             Ok(Opened {
-                ears: Ears::write_faults(&options, rate)
+                sampling: Sampling::write_faults(&options, rate)
                     .map_err(|why| failed("write faults", why))?,
                 by_rounds: true,
                 notices: vec![

@@ -9,7 +9,7 @@ use memtide_core::units::NodeId;
 use memtide_linux::fs::numa::{self, Capabilities, Capability};
 use memtide_linux::fs::proc::status;
 use memtide_linux::fs::{self, FsError, Root, topology};
-use memtide_linux::live::balance::affinity::{self, Affinities};
+use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::probe::standing::{self, Standing};
 use memtide_linux::source::damon::knobs::KnobError;
 use memtide_linux::weight_table::WeightError;

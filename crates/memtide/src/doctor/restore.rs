@@ -5,7 +5,7 @@ use crate::lent_weights::{self, Standing as TableStanding, Turn};
 use crate::source::damon_options;
 use anyhow::bail;
 use memtide_linux::fs::Root;
-use memtide_linux::live::balance::affinity::{self, Affinities};
+use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::probe::standing::{self, Standing};
 use memtide_linux::source::damon::{Damon, Options};
 use serde::Serialize;

@@ -7,27 +7,25 @@
 mod args;
 mod print;
 
-pub use args::{SelectionArgs, SourceArg, TierArgs as Args, pid, size};
+pub use args::{SelectionArgs, TierArgs as Args, pid, size};
 
 use crate::cli::Context;
+use crate::report::Printer;
 use crate::source;
 use anyhow::{Context as _, bail};
-use args::GateArg;
-use memtide_core::hotness::{Config, Layout};
-use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
-use memtide_core::tiering::cadence::CadenceConfig;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::numa::{self, Capability};
 use memtide_linux::fs::{Root, topology};
 use memtide_linux::live::processes::Selection;
-use memtide_linux::live::{Options, Tierer};
-use print::Printer;
+use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_loop::World;
+use memtide_loop::tier::{TierConfig, Tierer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Processes below this much address space are left alone by `--all`: they have
 /// less to move than looking at them costs.
@@ -40,62 +38,68 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_tiers(&machine.topology)?;
-    check_privileges(&context.root, args.dry_run)?;
+    check_privileges(&context.root, args.options.dry_run)?;
     let signal = hear_signals()?;
-    Tierer::stay_off_fast_memory(&machine.topology);
-    let opened = source::open(args.source, &context.root, page)?;
+    LiveWorld::stay_off_fast_memory(&machine.topology);
+    let opened = source::open(args.options.source, &context.root, page)?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
             context.root.path("/").display()
         );
     }
-    let options = options(&args, &machine.topology, page)?;
+    let seed = u64::from(std::process::id());
+    let config = TierConfig::new(&args.options, &machine.topology, page, seed)?;
     let mut printer = Printer::new(context.json, page);
     for notice in &opened.notices {
         printer.notice(notice);
     }
-    let mut tierer = Tierer::new(
+    let mut world = LiveWorld::new(
         context.root.clone(),
         machine.topology,
         page,
-        opened.source,
-        options,
+        selection(&args.selection),
+        vec![LiveSource::Views(opened.source)],
     );
-    let started = Instant::now();
-    let mut printed = started;
-    let why = loop {
+    let mut tierer = Tierer::new(&mut world, config);
+    let end = work(&mut tierer, &mut world, &args, &mut printer, &signal);
+    // What was done until now must not be lost over an error.
+    let put_back = tierer.finish(&mut world);
+    let why = end.as_deref().unwrap_or("failed");
+    print::summary(&mut printer, &tierer.status(&mut world), why);
+    put_back?;
+    end?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Turns until something ends them; what that was.
+fn work(
+    tierer: &mut Tierer,
+    world: &mut dyn World,
+    args: &Args,
+    printer: &mut Printer,
+    signal: &AtomicUsize,
+) -> anyhow::Result<String> {
+    let time = |world: &mut dyn World| Duration::from_nanos(world.now_ns());
+    let (started, mut printed) = (time(world), time(world));
+    loop {
         match signal.load(Ordering::Relaxed) {
             0 => {}
-            number => break format!("stopped by {}", signal_name(number)),
+            number => return Ok(format!("stopped by {}", signal_name(number))),
         }
-        if args
-            .duration
-            .is_some_and(|duration| started.elapsed() >= duration)
-        {
-            break "done".to_owned();
+        let elapsed = time(world).saturating_sub(started);
+        if args.duration.is_some_and(|duration| elapsed >= duration) {
+            return Ok("done".to_owned());
         }
-        let any_left = match tierer.step(&mut printer) {
-            Ok(any_left) => any_left,
-            Err(error) => {
-                // What was done until now must not be lost over the error.
-                let put_back = tierer.finish();
-                printer.summary(&tierer.status(), "failed");
-                put_back?;
-                return Err(error.into());
-            }
-        };
+        let any_left = tierer.step(world, printer)?;
         if !any_left && !args.selection.pid.is_empty() {
-            break "all processes have ended".to_owned();
+            return Ok("all processes have ended".to_owned());
         }
-        if printed.elapsed() >= STATUS_EVERY {
-            printed = Instant::now();
-            printer.status(&tierer.status());
+        if time(world).saturating_sub(printed) >= STATUS_EVERY {
+            printed = time(world);
+            print::status(printer, &tierer.status(world));
         }
-    };
-    tierer.finish()?;
-    printer.summary(&tierer.status(), &why);
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// There must be a tier to promote from and one to promote to.
@@ -151,66 +155,6 @@ pub fn selection(args: &SelectionArgs) -> Selection {
             at_least: LEAST_ADDRESS_SPACE,
         },
         (None, false) => Selection::Pids(args.pid.clone()),
-    }
-}
-
-fn options(args: &Args, topology: &Topology, page: PageSize) -> anyhow::Result<Options> {
-    let window_ms = u32::try_from(args.window.as_millis()).unwrap_or(u32::MAX);
-    let hotness = Config::new(Layout::Precise)
-        .with_threshold(args.threshold)
-        .context("--threshold")?
-        .with_window_ms(window_ms)
-        .context("--window")?;
-    let gate = GateConfig {
-        rate_limit_mbps: args.rate_limit >> 20,
-        page_size: page,
-        ..GateConfig::new(window_ms)
-    };
-    Ok(Options {
-        selection: selection(&args.selection),
-        hotness,
-        gate,
-        threshold_free: (args.gate == GateArg::ThresholdFree).then(|| ThresholdFree {
-            benefit: benefit(topology, page),
-            damping_ms: 10_000,
-            margin: 32,
-        }),
-        headroom: page.pages(args.headroom),
-        cadence: CadenceConfig {
-            share_permille: u32::from(args.observe_cpu) * 10,
-            ..CadenceConfig::default()
-        },
-        look_every: Duration::from_millis(50),
-        glance_every: Duration::from_millis(250),
-        samples: 256,
-        stretches: 256,
-        idle_passes: 4,
-        idle_ms: 1000,
-        settle_ms: 60_000,
-        look_pages: 262_144,
-        dry_run: args.dry_run,
-        explain: args.explain,
-        seed: u64::from(std::process::id()),
-    })
-}
-
-/// What moving costs and saves, from the figures of the firmware where there
-/// are any.
-fn benefit(topology: &Topology, page: PageSize) -> Benefit {
-    let latency = |top: bool| {
-        let nodes = topology.nodes().iter().filter(|node| node.top_tier == top);
-        nodes.filter_map(|node| node.figures.read_latency_ns).min()
-    };
-    Benefit {
-        slow_ns: u64::from(latency(false).unwrap_or(250)),
-        fast_ns: u64::from(latency(true).unwrap_or(100)),
-        // A page is copied at some gigabytes a second, after an unmap and a
-        // flush of a few microseconds.
-        move_ns: 4_000 + page.bytes() / 4,
-        // An accessed bit stands for all accesses of its interval; a page that
-        // is touched at all by a running program is touched some hundred times.
-        accesses_per_record: 100,
-        horizon_ms: 60_000,
     }
 }
 

@@ -8,8 +8,7 @@
 //!
 //! Looking up a known thread allocates nothing and reads nothing.
 
-use super::affinity::Thread;
-use crate::fs::{FsError, Root};
+use crate::world::{ThreadId, ThreadSeen, World, WorldError};
 use memtide_core::balancing::TaskId;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::Millis;
@@ -22,9 +21,9 @@ const QUIET_MS: u64 = 10_000;
 
 /// A known thread.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub(super) struct Known {
     /// Who it is.
-    pub thread: Thread,
+    pub thread: ThreadId,
     /// Whose process it is of.
     pub owner: OwnerId,
     /// What the balancer calls it.
@@ -37,19 +36,19 @@ pub struct Known {
 
 /// What a number means now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub(super) enum Resolved {
     /// This task, and how long it has run, in ns.
     Task(TaskId, u64),
     /// A thread that is not known yet, and how long it has run; [`Threads::add`]
     /// it.
-    New(Thread, u64),
+    New(ThreadId, u64),
     /// It has ended already.
     Gone,
 }
 
 /// The threads that were heard of.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub(super) struct Threads {
     by_tid: BTreeMap<u32, Known>,
     ended: Vec<TaskId>,
 }
@@ -58,10 +57,10 @@ impl Threads {
     /// Who `tid` of process `pid` is at `now`.
     pub fn resolve(
         &mut self,
-        root: &Root,
+        world: &mut dyn World,
         (pid, tid): (u32, u32),
         now: Millis,
-    ) -> Result<Resolved, FsError> {
+    ) -> Result<Resolved, WorldError> {
         if let Some(known) = self.by_tid.get_mut(&tid)
             && known.thread.pid == pid
         {
@@ -69,7 +68,8 @@ impl Threads {
             if now.since(known.checked) < HOLDS_MS {
                 return Ok(Resolved::Task(known.task, known.runtime_ns));
             }
-            if let Some((thread, runtime_ns)) = Thread::look(root, pid, tid)?
+            let seen = world.thread(pid, tid)?;
+            if let Some(ThreadSeen { thread, runtime_ns }) = seen
                 && thread == known.thread
             {
                 known.checked = now;
@@ -80,8 +80,8 @@ impl Threads {
         if let Some(before) = self.by_tid.remove(&tid) {
             self.ended.push(before.task);
         }
-        Ok(match Thread::look(root, pid, tid)? {
-            Some((thread, runtime_ns)) => Resolved::New(thread, runtime_ns),
+        Ok(match world.thread(pid, tid)? {
+            Some(ThreadSeen { thread, runtime_ns }) => Resolved::New(thread, runtime_ns),
             None => Resolved::Gone,
         })
     }
@@ -89,7 +89,7 @@ impl Threads {
     /// `thread`, which has run for so long, is `task` from `now` on.
     pub fn add(
         &mut self,
-        thread: Thread,
+        thread: ThreadId,
         owner: OwnerId,
         task: TaskId,
         runtime_ns: u64,
@@ -120,14 +120,16 @@ impl Threads {
 
     /// Looks at threads that have been quiet for a while, and forgets those
     /// that have ended.
-    pub fn sweep(&mut self, root: &Root, now: Millis) -> Result<(), FsError> {
+    pub fn sweep(&mut self, world: &mut dyn World, now: Millis) -> Result<(), WorldError> {
         let quiet = self.by_tid.values_mut();
         let quiet = quiet.filter(|known| now.since(known.heard) >= QUIET_MS);
         let mut gone = Vec::new();
         for known in quiet.filter(|known| now.since(known.checked) >= QUIET_MS) {
             known.checked = now;
-            if !known.thread.is_alive(root)? {
-                gone.push(known.thread.tid);
+            let ThreadId { pid, tid, .. } = known.thread;
+            let seen = world.thread(pid, tid)?;
+            if seen.map(|seen| seen.thread) != Some(known.thread) {
+                gone.push(tid);
             }
         }
         for tid in gone {
@@ -151,45 +153,28 @@ impl Threads {
     pub fn len(&self) -> usize {
         self.by_tid.len()
     }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.by_tid.is_empty()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::proc::stat;
+    use crate::testing::FakeWorld;
 
-    struct Machine(tempfile::TempDir);
-
-    impl Machine {
-        fn new() -> (Machine, Root) {
-            let dir = tempfile::tempdir().unwrap();
-            let root = Root::new(dir.path());
-            (Machine(dir), root)
-        }
-
-        fn thread(&self, pid: u32, tid: u32, start: u64) {
-            let folder = self.0.path().join(format!("proc/{pid}/task/{tid}"));
-            std::fs::create_dir_all(&folder).unwrap();
-            let line = stat::tests::line(tid, "x", 0, start);
-            std::fs::write(folder.join("stat"), line).unwrap();
-        }
-
-        fn end(&self, pid: u32, tid: u32) {
-            let folder = self.0.path().join(format!("proc/{pid}/task/{tid}"));
-            std::fs::remove_dir_all(folder).unwrap();
-        }
-    }
-
-    /// The line says 14 ticks of user and 15 of system time, a hundred a second.
     const RAN: u64 = 290_000_000;
 
-    fn add(threads: &mut Threads, root: &Root, at: u64, task: u32) -> Resolved {
-        let found = threads.resolve(root, (7, 8), Millis(at)).unwrap();
+    fn thread(world: &mut FakeWorld, pid: u32, tid: u32, start_ticks: u64) {
+        let thread = ThreadId {
+            pid,
+            tid,
+            start_ticks,
+        };
+        let runtime_ns = RAN;
+        world.threads.retain(|seen| seen.thread.tid != tid);
+        world.threads.push(ThreadSeen { thread, runtime_ns });
+    }
+
+    fn add(threads: &mut Threads, world: &mut FakeWorld, at: u64, task: u32) -> Resolved {
+        let found = threads.resolve(world, (7, 8), Millis(at)).unwrap();
         if let Resolved::New(thread, ran) = found {
             threads.add(thread, OwnerId(0), TaskId(task), ran, Millis(at));
         }
@@ -198,41 +183,46 @@ mod tests {
 
     #[test]
     fn a_number_that_comes_back_is_another_task() {
-        let (machine, root) = Machine::new();
+        let mut world = FakeWorld::two_tiers(100, 100);
         let mut threads = Threads::default();
-        machine.thread(7, 8, 100);
-        assert!(matches!(add(&mut threads, &root, 0, 1), Resolved::New(..)));
+        thread(&mut world, 7, 8, 100);
+        assert!(matches!(
+            add(&mut threads, &mut world, 0, 1),
+            Resolved::New(..)
+        ));
         // Within the second nothing is read.
-        machine.thread(7, 8, 200);
+        thread(&mut world, 7, 8, 200);
         assert_eq!(
-            add(&mut threads, &root, 999, 2),
+            add(&mut threads, &mut world, 999, 2),
             Resolved::Task(TaskId(1), RAN)
         );
-        let Resolved::New(other, _) = add(&mut threads, &root, 1000, 2) else {
+        let Resolved::New(other, _) = add(&mut threads, &mut world, 1000, 2) else {
             panic!("the same");
         };
         assert_eq!(other.start_ticks, 200);
         assert_eq!(threads.ended(), [TaskId(1)]);
         // Another process has the number: seen at once.
-        machine.thread(9, 8, 300);
-        let found = threads.resolve(&root, (9, 8), Millis(1001)).unwrap();
+        thread(&mut world, 9, 8, 300);
+        let found = threads.resolve(&mut world, (9, 8), Millis(1001)).unwrap();
         assert!(matches!(found, Resolved::New(thread, _) if thread.pid == 9));
         assert_eq!(threads.ended(), [TaskId(2)]);
     }
 
     #[test]
     fn threads_that_ended_are_forgotten() {
-        let (machine, root) = Machine::new();
+        let mut world = FakeWorld::two_tiers(100, 100);
         let mut threads = Threads::default();
-        machine.thread(7, 8, 100);
-        add(&mut threads, &root, 0, 1);
-        machine.end(7, 8);
-        threads.sweep(&root, Millis(QUIET_MS - 1)).unwrap();
+        thread(&mut world, 7, 8, 100);
+        add(&mut threads, &mut world, 0, 1);
+        world.threads.clear();
+        threads.sweep(&mut world, Millis(QUIET_MS - 1)).unwrap();
         assert_eq!(threads.len(), 1);
-        threads.sweep(&root, Millis(QUIET_MS)).unwrap();
-        assert!(threads.is_empty());
+        threads.sweep(&mut world, Millis(QUIET_MS)).unwrap();
+        assert_eq!(threads.len(), 0);
         assert_eq!(threads.ended(), [TaskId(1)]);
-        let found = threads.resolve(&root, (7, 8), Millis(QUIET_MS)).unwrap();
+        let found = threads
+            .resolve(&mut world, (7, 8), Millis(QUIET_MS))
+            .unwrap();
         assert_eq!(found, Resolved::Gone);
     }
 }

@@ -21,6 +21,7 @@ use crate::fs::cgroup;
 use crate::fs::list;
 use crate::fs::proc::{self, Process, stat, status};
 use crate::fs::{FsError, Root};
+use memtide_loop::world::{Kept, ThreadId};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -73,73 +74,40 @@ pub fn is_held(root: &Root) -> bool {
     })
 }
 
-/// Why a thread stays where it may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Kept {
-    /// Somebody pinned it.
-    #[error("it has an affinity of its own")]
-    Own,
-    /// Its cpuset has no CPU of that node.
-    #[error("its cpuset has no CPU of that node")]
-    Cpuset,
-    /// It ended.
-    #[error("it has ended")]
-    Gone,
-    /// The kernel's error.
-    #[error("the kernel refused ({0})")]
-    Refused(Errno),
-    /// More CPUs than the call can name.
-    #[error("the node's CPUs have numbers above 1023")]
-    TooManyCpus,
+/// The thread that has `tid` in `pid` now.
+pub fn find(root: &Root, pid: u32, tid: u32) -> Result<Option<ThreadId>, FsError> {
+    Ok(look(root, pid, tid)?.map(|(thread, _)| thread))
 }
 
-/// A thread, proof against its number being used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Thread {
-    /// The process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-    /// When the thread started, in clock ticks since boot.
-    pub start_ticks: u64,
+/// As [`find`], and the CPU time that it has used, in ns.
+pub fn look(root: &Root, pid: u32, tid: u32) -> Result<Option<(ThreadId, u64)>, FsError> {
+    let stat = root.parse(path(pid, tid, "stat"), stat::parse);
+    let Some(stat) = gone_is_none(stat)? else {
+        return Ok(None);
+    };
+    let thread = ThreadId {
+        pid,
+        tid,
+        start_ticks: stat.start_ticks,
+    };
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let ticks = stat.user_ticks.saturating_add(stat.system_ticks);
+    Ok(Some((thread, ticks.saturating_mul(tick_ns))))
 }
 
-impl Thread {
-    /// The thread that has `tid` in `pid` now.
-    pub fn find(root: &Root, pid: u32, tid: u32) -> Result<Option<Thread>, FsError> {
-        Ok(Thread::look(root, pid, tid)?.map(|(thread, _)| thread))
-    }
+/// Whether `thread` still lives.
+fn is_alive(root: &Root, thread: ThreadId) -> Result<bool, FsError> {
+    Ok(find(root, thread.pid, thread.tid)? == Some(thread))
+}
 
-    /// As [`Thread::find`], and the CPU time that it has used, in ns.
-    pub fn look(root: &Root, pid: u32, tid: u32) -> Result<Option<(Thread, u64)>, FsError> {
-        let stat = root.parse(Thread::path(pid, tid, "stat"), stat::parse);
-        let Some(stat) = gone_is_none(stat)? else {
-            return Ok(None);
-        };
-        let thread = Thread {
-            pid,
-            tid,
-            start_ticks: stat.start_ticks,
-        };
-        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-        let ticks = stat.user_ticks.saturating_add(stat.system_ticks);
-        Ok(Some((thread, ticks.saturating_mul(tick_ns))))
-    }
+/// The CPUs that `thread` may run on.
+fn allowed_cpus(root: &Root, thread: ThreadId) -> Result<Option<BTreeSet<u32>>, FsError> {
+    let status = root.parse(path(thread.pid, thread.tid, "status"), status::parse);
+    Ok(gone_is_none(status)?.and_then(|status| status.cpus_allowed))
+}
 
-    /// Whether it still lives.
-    pub fn is_alive(&self, root: &Root) -> Result<bool, FsError> {
-        Ok(Thread::find(root, self.pid, self.tid)? == Some(*self))
-    }
-
-    fn path(pid: u32, tid: u32, file: &str) -> String {
-        format!("proc/{pid}/task/{tid}/{file}")
-    }
-
-    /// The CPUs that it may run on.
-    fn allowed(&self, root: &Root) -> Result<Option<BTreeSet<u32>>, FsError> {
-        let status = root.parse(Thread::path(self.pid, self.tid, "status"), status::parse);
-        Ok(gone_is_none(status)?.and_then(|status| status.cpus_allowed))
-    }
+fn path(pid: u32, tid: u32, file: &str) -> String {
+    format!("proc/{pid}/task/{tid}/{file}")
 }
 
 /// A thread that ends while its file is read is one that has ended.
@@ -153,7 +121,7 @@ fn gone_is_none<T>(read: Result<Option<T>, FsError>) -> Result<Option<T>, FsErro
 /// What is written down of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Lent {
-    thread: Thread,
+    thread: ThreadId,
     given: BTreeSet<u32>,
     /// When, in clock ticks since boot: who started later may have inherited.
     at_ticks: u64,
@@ -161,7 +129,7 @@ struct Lent {
 
 impl Lent {
     /// Whether `thread`, which has the mask `now`, may have it from here.
-    fn is_inherited(&self, thread: &Thread, now: &BTreeSet<u32>) -> bool {
+    fn is_inherited(&self, thread: &ThreadId, now: &BTreeSet<u32>) -> bool {
         thread.start_ticks > self.at_ticks && *now == self.given
     }
 }
@@ -191,12 +159,12 @@ impl Affinities {
 
     /// The CPUs of `node` that `thread` would get, or why it stays as it is.
     /// Changes nothing.
-    pub fn propose(&self, thread: Thread, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
+    pub fn propose(&self, thread: ThreadId, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
         let unreadable = |_| Kept::Gone;
-        if !thread.is_alive(&self.root).map_err(unreadable)? {
+        if !is_alive(&self.root, thread).map_err(unreadable)? {
             return Err(Kept::Gone);
         }
-        let allowed = thread.allowed(&self.root).map_err(unreadable)?;
+        let allowed = allowed_cpus(&self.root, thread).map_err(unreadable)?;
         let allowed = allowed.ok_or(Kept::Gone)?;
         let ours = self.lent.get(&thread.tid);
         let ours = ours.is_some_and(|lent| lent.thread == thread && lent.given == allowed);
@@ -212,7 +180,7 @@ impl Affinities {
     }
 
     /// Has `thread` run on the CPUs of `node`; which ones, or why not.
-    pub fn lend(&mut self, thread: Thread, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
+    pub fn lend(&mut self, thread: ThreadId, node: &BTreeSet<u32>) -> Result<BTreeSet<u32>, Kept> {
         let given = self.propose(thread, node)?;
         let before = self.lent.insert(
             thread.tid,
@@ -225,9 +193,7 @@ impl Affinities {
         // The note comes first: what is not noted is not changed.
         let done = match self.note() {
             Ok(()) => set(thread.tid, &given),
-            Err(error) => Err(Kept::Refused(
-                Errno::from_io_error(&error).unwrap_or(Errno::IO),
-            )),
+            Err(_) => Err(Kept::NotNoted),
         };
         if let Err(why) = done {
             match before {
@@ -260,7 +226,7 @@ impl Affinities {
             for thread in threads(&self.root, pid)? {
                 let known = self.lent.get(&thread.tid);
                 let known = known.filter(|lent| lent.thread == thread);
-                let Some(now) = thread.allowed(&self.root)? else {
+                let Some(now) = allowed_cpus(&self.root, thread)? else {
                     continue;
                 };
                 let ours = match known {
@@ -288,9 +254,17 @@ impl Affinities {
         let Some(bytes) = root.read(NOTE)? else {
             return Ok(None);
         };
-        // A note that is cut short was being written when its run was killed,
-        // before anything it names was changed.
-        let noted: Vec<Lent> = serde_json::from_slice(&bytes).unwrap_or_default();
+        // It is put in its place whole, so what cannot be read is not one that
+        // was cut short: somebody else wrote it, and threads may wait for it.
+        let noted: Vec<Lent> = serde_json::from_slice(&bytes).map_err(|error| {
+            let what = format!(
+                "not a note of changed affinities ({error}); give threads their CPUs back with taskset, then remove it"
+            );
+            FsError::Read {
+                path: root.path(NOTE),
+                cause: std::io::Error::new(std::io::ErrorKind::InvalidData, what),
+            }
+        })?;
         let mut left = Affinities::new(root.clone());
         left.lent = noted
             .into_iter()
@@ -363,10 +337,10 @@ impl Affinities {
 }
 
 /// The threads of a process; none if it is gone.
-fn threads(root: &Root, pid: u32) -> Result<Vec<Thread>, FsError> {
+fn threads(root: &Root, pid: u32) -> Result<Vec<ThreadId>, FsError> {
     let names = root.names(format!("proc/{pid}/task"))?.unwrap_or_default();
     let tids = names.iter().filter_map(|name| name.parse().ok());
-    let found = tids.map(|tid| Thread::find(root, pid, tid));
+    let found = tids.map(|tid| find(root, pid, tid));
     found.filter_map(Result::transpose).collect()
 }
 
@@ -385,7 +359,7 @@ fn set(tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
         Err(Errno::SRCH) => Err(Kept::Gone),
         // A cpuset that changed just now.
         Err(Errno::INVAL) => Err(Kept::Cpuset),
-        Err(errno) => Err(Kept::Refused(errno)),
+        Err(errno) => Err(Kept::Refused(errno.raw_os_error())),
     }
 }
 
@@ -421,7 +395,7 @@ mod tests {
         (dir, root)
     }
 
-    const THREAD: Thread = Thread {
+    const THREAD: ThreadId = ThreadId {
         pid: 7,
         tid: 8,
         start_ticks: 5,
@@ -451,7 +425,7 @@ mod tests {
     #[test]
     fn another_thread_with_the_number_is_left_alone() {
         let (_dir, root) = machine("0-3", None);
-        let older = Thread {
+        let older = ThreadId {
             start_ticks: 4,
             ..THREAD
         };
@@ -468,7 +442,7 @@ mod tests {
             given: BTreeSet::from([2, 3]),
             at_ticks: 700,
         };
-        let started = |start_ticks| Thread {
+        let started = |start_ticks| ThreadId {
             tid: 9,
             start_ticks,
             ..THREAD
@@ -503,7 +477,7 @@ mod tests {
         });
         let tid = tid.recv().unwrap();
         let own = std::process::id();
-        let thread = Thread::find(&root, own, tid.as_raw_nonzero().get().cast_unsigned());
+        let thread = find(&root, own, tid.as_raw_nonzero().get().cast_unsigned());
         let thread = thread.unwrap().unwrap();
         let first = *online.first().unwrap();
         let mut lender = Affinities::new(root.clone());

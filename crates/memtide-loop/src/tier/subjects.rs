@@ -1,37 +1,40 @@
 //! What a source is asked to observe, drawn from where the pages are.
 
-use super::processes::Watched;
-use crate::source::observe::{Span, Subject};
-use memtide_core::tiering::placement::Placement;
+use crate::ledger::{Ledger, Watched};
+use crate::random::Random;
+use crate::world::{Span, Subject};
 use memtide_core::tiering::sample::{self, Run};
-use memtide_core::tiering::space::{Space, VirtualPage};
+use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::{NodeId, PageNumber};
 
 /// The pages of `watched` that `wanted` accepts, given where they are, as runs.
 pub fn runs(
+    ledger: &Ledger,
     watched: &Watched,
-    space: &Space,
-    placement: &Placement,
     wanted: impl Fn(PageNumber, NodeId) -> bool,
 ) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for area in &watched.areas {
-        space.for_runs(
-            watched.owner,
-            area.first,
-            area.pages,
-            |first, dense, pages| {
-                for n in 0..pages {
-                    let page = PageNumber(dense.0 + n);
-                    let place = placement.get(page);
-                    if place.is_some_and(|place| wanted(page, place.node())) {
-                        grow(&mut runs, VirtualPage(first.0 + n));
-                    }
+    for area in &watched.memory.areas {
+        let (owner, first) = (watched.owner, area.first);
+        let visit = |first: VirtualPage, dense: PageNumber, pages| {
+            for n in 0..pages {
+                let page = PageNumber(dense.0 + n);
+                let place = ledger.placement.get(page);
+                if place.is_some_and(|place| wanted(page, place.node())) {
+                    grow(&mut runs, VirtualPage(first.0 + n));
                 }
-            },
-        );
+            }
+        };
+        ledger.space.for_runs(owner, first, area.pages, visit);
     }
     runs
+}
+
+/// The pages of `watched` on the top tier, or on all others, as runs.
+pub fn runs_by_tier(ledger: &Ledger, watched: &Watched, top: bool) -> Vec<Run> {
+    runs(ledger, watched, |_, node| {
+        ledger.topology.is_top_tier(node) == top
+    })
 }
 
 fn grow(runs: &mut Vec<Run>, page: VirtualPage) {
@@ -73,8 +76,7 @@ fn subject(watched: &Watched, spans: impl Iterator<Item = Span>) -> Subject {
     spans.sort_by_key(|span| span.first);
     Subject {
         owner: watched.owner,
-        pid: watched.process.pid,
-        start_ticks: watched.process.start_ticks,
+        process: watched.process,
         spans,
     }
 }
@@ -91,8 +93,8 @@ pub fn shares(pages: &[u64], budget: u64) -> Vec<u64> {
 }
 
 /// As [`sample::pages`] with the process's share of the samples.
-pub fn draw(runs: &[Run], samples: u64, random: &mut impl FnMut() -> u64) -> Vec<VirtualPage> {
-    sample::pages(runs, samples, |n| random() % n)
+pub fn draw(runs: &[Run], samples: u64, random: &mut Random) -> Vec<VirtualPage> {
+    sample::pages(runs, samples, |n| random.below(n))
 }
 
 #[cfg(test)]

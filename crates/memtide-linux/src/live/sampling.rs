@@ -23,26 +23,14 @@ use crate::source::hint_faults::{HintFaults, HintFaultsError};
 use crate::source::samples::{Kind, Options, SampleError, SampleSource, Scope, Window};
 use crate::source::write_faults::{self, Rounds, WriteFaultsError};
 use memtide_core::units::Millis;
+use memtide_loop::world::{Sample, SourceId};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-/// An access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// The process.
-    pub pid: u32,
-    /// The thread.
-    pub tid: u32,
-    /// The CPU that it ran on.
-    pub cpu: u32,
-    /// The address, to the byte.
-    pub address: u64,
-}
-
 /// Why there is nothing to hear.
 #[derive(Debug, thiserror::Error)]
-pub enum EarsError {
+pub enum SamplingError {
     /// The samples.
     #[error(transparent)]
     Samples(#[from] SampleError),
@@ -80,7 +68,7 @@ pub struct WriteFaultRate {
 
 /// A source of accesses with their threads.
 #[derive(Debug)]
-pub struct Ears {
+pub struct Sampling {
     name: &'static str,
     root: Root,
     source: SampleSource,
@@ -96,14 +84,14 @@ struct Provoked {
     left_out: Vec<(u32, u64)>,
 }
 
-impl Ears {
+impl Sampling {
     /// Hardware that samples, of this kind. Nobody is listened to yet.
     ///
     /// # Errors
     ///
     /// Why it cannot be had.
-    pub fn hardware(kind: Kind, options: &Options) -> Result<Ears, EarsError> {
-        Ears::open(kind.name(), kind, options)
+    pub fn hardware(kind: Kind, options: &Options) -> Result<Sampling, SamplingError> {
+        Sampling::open(kind.name(), kind, options)
     }
 
     /// The hint faults of the kernel's own scans.
@@ -111,13 +99,13 @@ impl Ears {
     /// # Errors
     ///
     /// Why there are none.
-    pub fn hint_faults(options: &Options) -> Result<Ears, EarsError> {
+    pub fn hint_faults(options: &Options) -> Result<Sampling, SamplingError> {
         let mode = HintFaults::available(&options.root.path("/"))?;
         if !mode.normal {
             let setting = options.root.path("proc/sys/kernel/numa_balancing");
-            return Err(EarsError::TieringOnly(setting));
+            return Err(SamplingError::TieringOnly(setting));
         }
-        Ears::open("hint faults", Kind::Faults, options)
+        Sampling::open("hint faults", Kind::Faults, options)
     }
 
     /// Faults that are provoked, if a write of our own is heard.
@@ -125,28 +113,36 @@ impl Ears {
     /// # Errors
     ///
     /// Why they cannot be.
-    pub fn write_faults(options: &Options, rate: WriteFaultRate) -> Result<Ears, EarsError> {
+    pub fn write_faults(
+        options: &Options,
+        rate: WriteFaultRate,
+    ) -> Result<Sampling, SamplingError> {
         write_faults::prove(&options.root)?;
-        let mut ears = Ears::open("write faults", Kind::Faults, options)?;
-        ears.provoked = Some(Provoked {
+        let mut sampling = Sampling::open("write faults", Kind::Faults, options)?;
+        sampling.provoked = Some(Provoked {
             rate,
             rounds: BTreeMap::new(),
             left_out: Vec::new(),
         });
-        Ok(ears)
+        Ok(sampling)
     }
 
-    fn open(name: &'static str, kind: Kind, options: &Options) -> Result<Ears, EarsError> {
+    fn open(name: &'static str, kind: Kind, options: &Options) -> Result<Sampling, SamplingError> {
         // Opened for this process, so that whatever is in the way shows at once.
         let me = Process::current(&options.root)?;
         let mut source = SampleSource::open(kind, Scope::Processes(vec![me]), options)?;
         source.watch(Vec::new())?;
-        Ok(Ears {
+        Ok(Sampling {
             name,
             root: options.root.clone(),
             source,
             provoked: None,
         })
+    }
+
+    /// Which mechanism it is.
+    pub fn kind(&self) -> Kind {
+        self.source.kind()
     }
 
     /// A word for people.
@@ -159,7 +155,7 @@ impl Ears {
     /// # Errors
     ///
     /// perf refused.
-    pub fn listen_to(&mut self, processes: &[Process]) -> Result<(), EarsError> {
+    pub fn listen_to(&mut self, processes: &[Process]) -> Result<(), SamplingError> {
         self.source.watch(processes.to_vec())?;
         if let Some(provoked) = &mut self.provoked {
             let old = std::mem::take(&mut provoked.rounds);
@@ -177,7 +173,7 @@ impl Ears {
     /// # Errors
     ///
     /// The kernel refused.
-    pub fn provoke(&mut self, now: Millis) -> Result<(), EarsError> {
+    pub fn provoke(&mut self, now: Millis) -> Result<(), SamplingError> {
         let Some(Provoked {
             rate,
             rounds,
@@ -234,7 +230,7 @@ impl Ears {
     /// # Errors
     ///
     /// What the kernel says.
-    pub fn wait(&self, patience: Duration) -> Result<(), EarsError> {
+    pub fn wait(&self, patience: Duration) -> Result<(), SamplingError> {
         if self.source.coverage().events == 0 {
             std::thread::sleep(patience);
             return Ok(());
@@ -249,13 +245,13 @@ impl Ears {
     /// # Errors
     ///
     /// perf refused an event for one of them.
-    pub fn refresh(&mut self) -> Result<bool, EarsError> {
+    pub fn refresh(&mut self) -> Result<bool, SamplingError> {
         Ok(self.source.refresh()?.is_starved())
     }
 
     /// Adds everything since the last time to `heard`, unless something is
     /// missing.
-    pub fn drain(&mut self, heard: &mut Vec<Heard>) -> Window {
+    pub fn drain(&mut self, source: SourceId, heard: &mut Vec<Sample>) -> Window {
         let provoked = &mut self.provoked;
         let polled = self.source.poll(&mut |access| {
             if let Some(provoked) = provoked
@@ -264,7 +260,8 @@ impl Ears {
                 rounds.saw(1);
             }
             if let Some(cpu) = access.cpu {
-                heard.push(Heard {
+                heard.push(Sample {
+                    source,
                     pid: access.pid,
                     tid: access.tid,
                     cpu,

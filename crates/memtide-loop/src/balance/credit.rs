@@ -18,7 +18,7 @@ const LONGEST_REST_MS: u64 = 250;
 
 /// The account. See the module's essay.
 #[derive(Clone, Debug)]
-pub struct Ration {
+pub(super) struct Credit {
     permille: u32,
     credit_us: i64,
     at: Millis,
@@ -26,18 +26,18 @@ pub struct Ration {
     rested_ms: u64,
 }
 
-impl Ration {
+impl Credit {
     /// `permille` of one CPU from `now` on, with what a while saves in hand.
-    pub fn new(permille: u32, now: Millis) -> Ration {
-        let mut ration = Ration {
+    pub fn new(permille: u32, now: Millis) -> Credit {
+        let mut credit = Credit {
             permille,
             credit_us: 0,
             at: now,
             used_us: 0,
             rested_ms: 0,
         };
-        ration.credit_us = ration.most_us() as i64;
-        ration
+        credit.credit_us = credit.most_us() as i64;
+        credit
     }
 
     fn most_us(&self) -> u64 {
@@ -84,24 +84,24 @@ mod tests {
     #[test]
     fn a_burst_is_paid_from_savings_and_then_there_is_rest() {
         // 50 permille of 20 s are 1,000 ms of CPU time in hand.
-        let mut ration = Ration::new(50, Millis(0));
-        assert_eq!(ration.account(Millis(0), 1_000_000), 0);
+        let mut credit = Credit::new(50, Millis(0));
+        assert_eq!(credit.account(Millis(0), 1_000_000), 0);
         // 10 ms more are owed: 10,000 us at 50 us a millisecond take 200 ms.
-        assert_eq!(ration.account(Millis(0), 1_010_000), 200);
-        assert_eq!(ration.account(Millis(200), 1_010_000), 0);
+        assert_eq!(credit.account(Millis(0), 1_010_000), 200);
+        assert_eq!(credit.account(Millis(200), 1_010_000), 0);
         // A whole second owed takes 20 s, in rests that are short.
-        assert_eq!(ration.account(Millis(200), 2_010_000), LONGEST_REST_MS);
-        assert_eq!(ration.rested_ms(), 200 + LONGEST_REST_MS);
+        assert_eq!(credit.account(Millis(200), 2_010_000), LONGEST_REST_MS);
+        assert_eq!(credit.rested_ms(), 200 + LONGEST_REST_MS);
     }
 
     #[test]
     fn the_long_run_share_is_bounded() {
         // A thief that uses every millisecond it gets: 1 ms of work a turn.
-        let mut ration = Ration::new(10, Millis(0));
+        let mut credit = Credit::new(10, Millis(0));
         let (mut now, mut used) = (0, 0);
         while now < 1_000_000 {
             used += 1_000;
-            now += 1 + ration.account(Millis(now), used);
+            now += 1 + credit.account(Millis(now), used);
         }
         // 1 % of 1,000 s are 10 s, and the savings of 20 s are 0.2 s more.
         assert!((9_900_000..=10_201_000).contains(&used), "{used}");
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn what_was_used_before_is_free() {
-        let mut ration = Ration::new(1, Millis(5));
-        ration.begin(700_000);
-        assert_eq!(ration.account(Millis(5), 700_000), 0);
+        let mut credit = Credit::new(1, Millis(5));
+        credit.begin(700_000);
+        assert_eq!(credit.account(Millis(5), 700_000), 0);
     }
 }

@@ -1,0 +1,468 @@
+//! [`World`] over the running kernel.
+
+use super::affinity::Affinities;
+use super::kernel::RunningKernel;
+use super::processes::{Selected, Selection};
+use super::sampling::{Sampling, SamplingError};
+use super::survey::{SurveyError, Surveyor};
+use crate::fs::proc::Process;
+use crate::fs::{FsError, Root, zoneinfo};
+use crate::mover::{self, Mover};
+use crate::source::observe::{Sink, Source, SourceError};
+use crate::source::samples::{Kind, Window};
+use crate::sys::mempolicy;
+use memtide_core::access;
+use memtide_core::pages::NodeSpace;
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
+use memtide_core::topology::Topology;
+use memtide_core::units::{Millis, NodeId, PageSize};
+use memtide_loop::world::{
+    Abilities, AddressSpace, Affinity, Came, Found, Invalid, Lend, MoveHow, Notice, PageRun,
+    Presence, ProcessId, ProcessSeen, Report, Settled, SourceId, SourceInfo, SourceStatus, Span,
+    Subject, ThreadId, ThreadSeen, View, World, WorldError,
+};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// A source of accesses that has been opened.
+pub enum LiveSource {
+    /// It offers looks, and perhaps glances.
+    Views(Box<dyn Source>),
+    /// It samples.
+    Samples(Box<Sampling>),
+}
+
+impl LiveSource {
+    fn info(&self) -> SourceInfo {
+        match self {
+            LiveSource::Views(source) => SourceInfo {
+                name: source.kind().to_string(),
+                kind: source.kind(),
+                abilities: source.abilities(),
+            },
+            LiveSource::Samples(sampling) => SourceInfo {
+                name: sampling.name().to_owned(),
+                kind: match sampling.kind() {
+                    Kind::Faults => access::Source::HintFault,
+                    Kind::Ibs | Kind::Pebs => access::Source::Hardware,
+                },
+                abilities: Abilities {
+                    samples: true,
+                    ..Abilities::default()
+                },
+            },
+        }
+    }
+}
+
+/// The running machine.
+pub struct LiveWorld {
+    root: Root,
+    topology: Topology,
+    page: PageSize,
+    start: Instant,
+    boot_ms: u64,
+    selected: Selected,
+    surveyor: Surveyor<RunningKernel>,
+    mover: Mover<RunningKernel>,
+    sources: Vec<LiveSource>,
+    infos: Vec<SourceInfo>,
+    affinities: Affinities,
+    /// Samples that were withheld, by source.
+    lost: Vec<u64>,
+}
+
+impl LiveWorld {
+    /// The machine under `root` with these nodes; only processes of `selection`
+    /// are managed. Time begins now.
+    pub fn new(
+        root: Root,
+        topology: Topology,
+        page: PageSize,
+        selection: Selection,
+        sources: Vec<LiveSource>,
+    ) -> LiveWorld {
+        let kernel = RunningKernel::new(root.clone());
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let mover = mover::Config {
+            base: page,
+            ..Default::default()
+        };
+        LiveWorld {
+            topology,
+            page,
+            start: Instant::now(),
+            boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
+            selected: Selected::new(root.clone(), page, selection),
+            surveyor: Surveyor::new(kernel.clone(), page),
+            mover: Mover::new(kernel, mover),
+            infos: sources.iter().map(LiveSource::info).collect(),
+            lost: vec![0; sources.len()],
+            sources,
+            affinities: Affinities::new(root.clone()),
+            root,
+        }
+    }
+
+    /// Keeps this process's own memory off fast nodes where there is a choice:
+    /// the keeper of fast memory should be the last to use it. Best done first,
+    /// as it holds for memory that is taken later.
+    pub fn stay_off_fast_memory(topology: &Topology) {
+        let lower = topology
+            .nodes()
+            .iter()
+            .filter(|node| !node.top_tier && node.has_memory());
+        let mut mask = vec![0u64; usize::from(NodeId::LIMIT) / 64];
+        for node in lower {
+            mask[node.id.index() / 64] |= 1 << (node.id.index() % 64);
+        }
+        // A wish, not a need: a kernel or a sandbox that refuses is no reason
+        // to stop.
+        let _ = mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask);
+    }
+
+    fn views(&mut self, id: SourceId) -> Option<&mut Box<dyn Source>> {
+        match self.sources.get_mut(usize::from(id.0)) {
+            Some(LiveSource::Views(source)) => Some(source),
+            _ => None,
+        }
+    }
+
+    fn sampling(&mut self, id: SourceId) -> Option<&mut Sampling> {
+        match self.sources.get_mut(usize::from(id.0)) {
+            Some(LiveSource::Samples(sampling)) => Some(sampling),
+            _ => None,
+        }
+    }
+
+    fn cpus_of(&self, node: NodeId) -> BTreeSet<u32> {
+        let node = self.topology.node(node);
+        node.map_or_else(BTreeSet::new, |node| node.cpus.iter().copied().collect())
+    }
+}
+
+fn failed(error: FsError) -> WorldError {
+    WorldError::Failed {
+        what: error.to_string(),
+    }
+}
+
+fn broken(source_id: SourceId) -> impl Fn(SourceError) -> WorldError {
+    move |error| WorldError::Source {
+        source_id,
+        what: error.to_string(),
+    }
+}
+
+fn silent(source_id: SourceId) -> impl Fn(SamplingError) -> WorldError {
+    move |error| WorldError::Source {
+        source_id,
+        what: error.to_string(),
+    }
+}
+
+fn process(id: ProcessId) -> Process {
+    Process {
+        pid: id.pid,
+        start_ticks: id.start_ticks,
+    }
+}
+
+impl World for LiveWorld {
+    fn now_ns(&mut self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn boot_ms(&self) -> u64 {
+        self.boot_ms
+    }
+
+    fn own_cpu_ns(&mut self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    fn rest(&mut self, ms: u64) {
+        std::thread::sleep(Duration::from_millis(ms));
+    }
+
+    fn page(&self) -> PageSize {
+        self.page
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
+        let zones = zoneinfo::read(&self.root).map_err(failed)?;
+        let room = |node: NodeId| {
+            let present: u64 = zones.of(node).filter_map(|zone| zone.present).sum();
+            let populated: Vec<(u64, u64, u64)> = zones
+                .of(node)
+                // A zone for old devices is small, and kept from ordinary pages.
+                .filter(|zone| zone.present.is_some_and(|pages| pages >= present / 16))
+                .filter_map(|zone| {
+                    let (free, high, low) = (zone.free?, zone.high?, zone.low?);
+                    let promo = zone.promo.unwrap_or(high + high.saturating_sub(low));
+                    (zone.managed? > 0).then_some((free, high, promo))
+                })
+                .collect();
+            Some((node, NodeSpace::of_zones(populated, present)?))
+        };
+        rooms.clear();
+        rooms.extend(self.topology.memory_nodes().iter().filter_map(room));
+        Ok(())
+    }
+
+    fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
+        self.selected.list(seen).map_err(failed)
+    }
+
+    fn address_space(
+        &mut self,
+        process: ProcessId,
+        into: &mut AddressSpace,
+    ) -> Result<Presence, WorldError> {
+        match self.selected.read(process, into) {
+            Ok(()) => Ok(Presence::Here),
+            Err(FsError::Gone { .. }) => Ok(Presence::Gone),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn survey(
+        &mut self,
+        id: ProcessId,
+        spans: &[Span],
+        found: &mut dyn FnMut(Found),
+    ) -> Result<Presence, WorldError> {
+        let ranges = spans.iter().map(|span| (span.first, span.pages));
+        let proc_root = self.root.path("proc");
+        match self
+            .surveyor
+            .survey_ranges(&proc_root, process(id), ranges, found)
+        {
+            Ok(()) => Ok(Presence::Here),
+            Err(SurveyError::Gone(_)) => Ok(Presence::Gone),
+            Err(SurveyError::NotPermitted(pid)) => Err(WorldError::NotPermitted { pid }),
+            Err(SurveyError::Failed { pid, what }) => Err(WorldError::Survey { pid, what }),
+        }
+    }
+
+    fn move_pages(
+        &mut self,
+        id: ProcessId,
+        target: NodeId,
+        runs: &[PageRun],
+        how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) {
+        let shift = self.page.shift();
+        let moves: Vec<mover::Move> = runs
+            .iter()
+            .map(|run| mover::Move {
+                address: (run.first.0 << shift) as usize,
+                pages: run.pages as usize,
+                huge: run.huge,
+                target,
+            })
+            .collect();
+        self.mover.set_how(how.batch as usize, how.shared);
+        self.mover.run(process(id), &moves, |one| {
+            let next = Settled {
+                first: VirtualPage(one.address as u64 >> shift),
+                pages: one.pages as u64,
+                huge: one.pages > 1,
+                outcome: one.outcome,
+            };
+            Settled::push(settled, next);
+        });
+    }
+
+    fn sources(&self) -> &[SourceInfo] {
+        &self.infos
+    }
+
+    fn source_status(&mut self, id: SourceId) -> SourceStatus {
+        let lost = self.lost.get(usize::from(id.0)).copied().unwrap_or(0);
+        match self.sources.get_mut(usize::from(id.0)) {
+            Some(LiveSource::Views(source)) => SourceStatus {
+                kernel_cpu_ns: source.kernel_time().as_nanos() as u64,
+                lost: source.lost(),
+                period: None,
+            },
+            Some(LiveSource::Samples(sampling)) => SourceStatus {
+                kernel_cpu_ns: 0,
+                lost,
+                period: sampling.period(),
+            },
+            None => SourceStatus::default(),
+        }
+    }
+
+    fn look(
+        &mut self,
+        id: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<u64, WorldError> {
+        let interval = Duration::from_millis(interval_ms);
+        match self.views(id) {
+            Some(source) => source.look(subjects, interval).map_err(broken(id)),
+            None => Ok(0),
+        }
+    }
+
+    fn glance(
+        &mut self,
+        id: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let interval = Duration::from_millis(interval_ms);
+        match self.views(id) {
+            Some(source) => source.glance(subjects, interval).map_err(broken(id)),
+            None => Ok(()),
+        }
+    }
+
+    fn sample(&mut self, id: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
+        let processes: Vec<Process> = processes.iter().copied().map(process).collect();
+        match self.sampling(id) {
+            Some(sampling) => sampling.listen_to(&processes).map_err(silent(id)),
+            None => Ok(()),
+        }
+    }
+
+    fn attend(&mut self, id: SourceId) -> Result<bool, WorldError> {
+        match self.sampling(id) {
+            Some(sampling) => sampling.refresh().map_err(silent(id)),
+            None => Ok(false),
+        }
+    }
+
+    fn adapt(&mut self, id: SourceId, elapsed_ms: u64, percent: u32) {
+        if let Some(sampling) = self.sampling(id) {
+            sampling.adapt(Duration::from_millis(elapsed_ms), percent);
+        }
+    }
+
+    fn provoke(&mut self, id: SourceId) -> Result<(), WorldError> {
+        let now = Millis(self.start.elapsed().as_millis() as u64);
+        match self.sampling(id) {
+            Some(sampling) => sampling.provoke(now).map_err(silent(id)),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        if self.sources.is_empty() {
+            self.rest(at_most_ms);
+        }
+        let mut patience = Duration::from_millis(at_most_ms);
+        for (n, source) in self.sources.iter_mut().enumerate() {
+            let id = SourceId(n as u8);
+            let timeout = std::mem::take(&mut patience);
+            match source {
+                LiveSource::Views(source) => {
+                    let mut sink = Collector { id, came };
+                    source.poll(timeout, &mut sink).map_err(broken(id))?;
+                }
+                LiveSource::Samples(sampling) => {
+                    sampling.wait(timeout).map_err(silent(id))?;
+                    let window = sampling.drain(id, &mut came.samples);
+                    if let Window::Invalid {
+                        lost, throttled, ..
+                    } = window
+                    {
+                        self.lost[n] += lost;
+                        came.invalid.push(Invalid {
+                            source: id,
+                            lost,
+                            throttled,
+                        });
+                    }
+                    for (pid, bytes) in sampling.left_out() {
+                        let gib = bytes >> 30;
+                        let why = format!(
+                            "it holds {gib} GiB, and all that it writes would fault at once"
+                        );
+                        came.notices.push(Notice::LeftOut { pid, why });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), WorldError> {
+        let mut first = Ok(());
+        for (n, source) in self.sources.iter_mut().enumerate() {
+            let id = SourceId(n as u8);
+            let closed = match source {
+                LiveSource::Views(source) => source.close().map_err(broken(id)),
+                LiveSource::Samples(sampling) => sampling.listen_to(&[]).map_err(silent(id)),
+            };
+            first = first.and(closed);
+        }
+        first
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> Result<Option<ThreadSeen>, WorldError> {
+        let found = super::affinity::look(&self.root, pid, tid).map_err(failed)?;
+        Ok(found.map(|(thread, runtime_ns)| ThreadSeen { thread, runtime_ns }))
+    }
+
+    fn lend_affinity(&mut self, thread: ThreadId, node: NodeId, how: Lend) -> Affinity {
+        let cpus = self.cpus_of(node);
+        let done = match how {
+            Lend::Propose => self.affinities.propose(thread, &cpus),
+            Lend::Set => self.affinities.lend(thread, &cpus),
+        };
+        match done {
+            Ok(cpus) => Affinity::Given(cpus.into_iter().collect()),
+            Err(why) => Affinity::Kept(why),
+        }
+    }
+
+    fn lent(&self) -> usize {
+        self.affinities.lent()
+    }
+
+    fn put_back(&mut self) -> Result<usize, WorldError> {
+        self.affinities.put_back().map_err(failed)
+    }
+}
+
+/// Writes down what a source with views reports.
+struct Collector<'a> {
+    id: SourceId,
+    came: &'a mut Came,
+}
+
+impl Sink for Collector<'_> {
+    fn touched(&mut self, view: View, owner: OwnerId, first: VirtualPage, pages: u64) {
+        self.came.reports.push(Report::Touched {
+            source: self.id,
+            view,
+            owner,
+            first,
+            pages,
+        });
+    }
+
+    fn untouched(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
+        self.came.reports.push(Report::Untouched {
+            source: self.id,
+            owner,
+            first,
+            pages,
+        });
+    }
+
+    fn pass_complete(&mut self, view: View) {
+        let source = self.id;
+        self.came.reports.push(Report::Pass { source, view });
+    }
+}

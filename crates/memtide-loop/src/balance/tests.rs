@@ -1,0 +1,143 @@
+//! The loop in virtual time.
+
+use super::*;
+use crate::options::{BalanceOptions, BalanceTasks};
+use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+use crate::world::{Outcome, ThreadId, ThreadSeen};
+
+const FIRST: u64 = 0x10;
+
+/// Process 7 has 64 pages on node 1, and a thread that runs on CPU 0 of node 0.
+fn world() -> FakeWorld {
+    let mut world = FakeWorld::two_nodes(1000, 1000);
+    world.processes.push(FakeProcess::new(7, FIRST, 64, SLOW));
+    let thread = ThreadId {
+        pid: 7,
+        tid: 8,
+        start_ticks: 700,
+    };
+    let runtime_ns = 60_000_000_000;
+    world.threads.push(ThreadSeen { thread, runtime_ns });
+    world
+}
+
+fn balancer(world: &mut FakeWorld, options: &BalanceOptions) -> Balancer {
+    let config = BalanceConfig::new(options, world.page(), false).unwrap();
+    Balancer::new(world, config).unwrap()
+}
+
+fn options() -> BalanceOptions {
+    BalanceOptions {
+        headroom: "0".parse().unwrap(),
+        ..BalanceOptions::DEFAULT
+    }
+}
+
+/// The thread touches all pages every 50 ms, for so long.
+fn run(balancer: &mut Balancer, world: &mut FakeWorld, ms: u64) -> Vec<(Millis, Event)> {
+    let mut events = Vec::new();
+    let end = world.now().0 + ms;
+    while world.now().0 < end {
+        world.samples = (0..64)
+            .map(|page| Sample {
+                source: SourceId(0),
+                pid: 7,
+                tid: 8,
+                cpu: 0,
+                address: (FIRST + page) << 12,
+            })
+            .collect();
+        world.threads[0].runtime_ns += 50_000_000;
+        balancer.step(world, &mut events).unwrap();
+    }
+    events
+}
+
+#[test]
+fn pages_come_to_the_node_that_uses_them() {
+    let mut world = world();
+    let mut balancer = balancer(&mut world, &options());
+    let events = run(&mut balancer, &mut world, 20_000);
+    assert_eq!(world.process(7).on(FAST), 64);
+    let status = balancer.status(&mut world).balancing.unwrap();
+    assert_eq!(status.moved_pages, 64);
+    assert_eq!(status.tasks, 1);
+    let moved = events.iter().filter_map(|(_, event)| match event {
+        Event::MovedPages(moved) => Some((moved.from, moved.to, moved.pages, moved.direction)),
+        _ => None,
+    });
+    assert!(
+        moved
+            .clone()
+            .all(|(from, to, _, way)| (from, to, way) == (SLOW, FAST, None))
+    );
+    assert_eq!(moved.map(|(_, _, pages, _)| pages).sum::<u64>(), 64);
+}
+
+#[test]
+fn what_its_owner_forbids_stays() {
+    let mut world = world();
+    world.process(7).memory.cpuset = [SLOW].into_iter().collect();
+    let mut balancer = balancer(&mut world, &options());
+    run(&mut balancer, &mut world, 20_000);
+    assert!(world.tried.is_empty());
+    assert!(
+        balancer
+            .status(&mut world)
+            .balancing
+            .unwrap()
+            .forbidden_pages
+            > 0
+    );
+}
+
+#[test]
+fn refusals_are_counted_and_told_of() {
+    let mut world = world();
+    let page = memtide_core::tiering::space::VirtualPage(FIRST + 3);
+    world.refuse.insert((7, page), Outcome::Shared);
+    let explain = BalanceOptions {
+        explain: true,
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &explain);
+    let events = run(&mut balancer, &mut world, 20_000);
+    assert_eq!(world.process(7).on(FAST), 63);
+    let stayed = events.iter().find_map(|(_, event)| match event {
+        Event::Stayed {
+            range, node, to, ..
+        } => Some((range.address, *node, *to)),
+        _ => None,
+    });
+    assert_eq!(stayed, Some((page.0 << 12, SLOW, Some(FAST))));
+    assert_eq!(balancer.status(&mut world).failed_pages, 1);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let mut world = world();
+    let dry = BalanceOptions {
+        dry_run: true,
+        tasks: Some(BalanceTasks::Set),
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &dry);
+    run(&mut balancer, &mut world, 30_000);
+    assert!(world.tried.is_empty() && world.lent.is_empty());
+    assert!(balancer.status(&mut world).balancing.unwrap().moved_pages > 0);
+}
+
+#[test]
+fn what_was_lent_is_given_back() {
+    let mut world = world();
+    world.process(7).memory.cpuset = [SLOW].into_iter().collect();
+    let set = BalanceOptions {
+        tasks: Some(BalanceTasks::Set),
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &set);
+    run(&mut balancer, &mut world, 60_000);
+    let lent = world.lent.len();
+    assert_eq!(balancer.finish(&mut world).unwrap(), lent);
+    assert!(world.lent.is_empty() && world.closed);
+}

@@ -1,0 +1,146 @@
+//! The processes under management, in slots.
+
+use crate::world::{AddressSpace, Presence, ProcessId, ProcessSeen, World, WorldError};
+use memtide_core::tiering::space::OwnerId;
+use memtide_core::units::Millis;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One managed process.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    /// Who it is.
+    pub process: ProcessId,
+    /// Its slot in the space of pages.
+    pub owner: OwnerId,
+    /// What it maps, and what its owner allows.
+    pub memory: AddressSpace,
+    /// When it started, since boot.
+    pub born: Millis,
+    /// Processor time that it has used, in clock ticks.
+    pub ticks: u64,
+    /// Page faults that it took: none means that its memory is as it was.
+    pub faults: u64,
+}
+
+/// What a refresh found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Slots of processes that are new.
+    pub came: Vec<OwnerId>,
+    /// Slots of processes that are gone, and who had them. Somebody in
+    /// [`Changes::came`] may have one of them by now.
+    pub went: Vec<(OwnerId, ProcessId)>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.came.is_empty() && self.went.is_empty()
+    }
+}
+
+/// All managed processes.
+#[derive(Debug, Default)]
+pub struct Processes {
+    slots: Vec<Option<Watched>>,
+    by_id: BTreeMap<ProcessId, OwnerId>,
+    free: BTreeSet<OwnerId>,
+    seen: Vec<ProcessSeen>,
+}
+
+impl Processes {
+    /// The managed processes, in the order of their slots.
+    pub fn iter(&self) -> impl Iterator<Item = &Watched> {
+        self.slots.iter().flatten()
+    }
+
+    /// The process in `owner`'s slot.
+    pub fn get(&self, owner: OwnerId) -> Option<&Watched> {
+        self.slots.get(owner.0 as usize)?.as_ref()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Looks for processes that came or went, and reads the mappings of new
+    /// ones.
+    pub fn refresh(&mut self, world: &mut dyn World) -> Result<Changes, WorldError> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let listed = world.processes(&mut seen);
+        let changes = listed.and_then(|()| self.update(world, &seen));
+        self.seen = seen;
+        changes
+    }
+
+    fn update(
+        &mut self,
+        world: &mut dyn World,
+        seen: &[ProcessSeen],
+    ) -> Result<Changes, WorldError> {
+        let mut changes = Changes::default();
+        let alive: BTreeSet<ProcessId> = seen.iter().map(|seen| seen.process).collect();
+        for (owner, slot) in (0..).map(OwnerId).zip(&mut self.slots) {
+            if let Some(watched) = slot.take_if(|watched| !alive.contains(&watched.process)) {
+                self.by_id.remove(&watched.process);
+                self.free.insert(owner);
+                changes.went.push((owner, watched.process));
+            }
+        }
+        for seen in seen {
+            match self.by_id.get(&seen.process) {
+                Some(owner) => {
+                    if let Some(watched) = &mut self.slots[owner.0 as usize] {
+                        watched.ticks = seen.ticks;
+                        watched.faults = seen.faults;
+                    }
+                }
+                None => changes.came.extend(self.admit(world, seen)?),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Reads the mappings and policies of a process anew. Of one that is gone
+    /// the old ones stay until the next refresh.
+    pub fn reread(&mut self, world: &mut dyn World, owner: OwnerId) -> Result<(), WorldError> {
+        let Some(Some(watched)) = self.slots.get_mut(owner.0 as usize) else {
+            return Ok(());
+        };
+        match world.address_space(watched.process, &mut watched.memory)? {
+            Presence::Here | Presence::Gone => Ok(()),
+        }
+    }
+
+    fn admit(
+        &mut self,
+        world: &mut dyn World,
+        seen: &ProcessSeen,
+    ) -> Result<Option<OwnerId>, WorldError> {
+        let mut memory = AddressSpace::default();
+        // It may have ended while it was read.
+        if world.address_space(seen.process, &mut memory)? == Presence::Gone {
+            return Ok(None);
+        }
+        let owner = self.free.pop_first().unwrap_or_else(|| {
+            self.slots.push(None);
+            OwnerId(self.slots.len() as u32 - 1)
+        });
+        self.by_id.insert(seen.process, owner);
+        self.slots[owner.0 as usize] = Some(Watched {
+            process: seen.process,
+            owner,
+            memory,
+            born: seen.born,
+            ticks: seen.ticks,
+            faults: seen.faults,
+        });
+        Ok(Some(owner))
+    }
+}

@@ -1,0 +1,414 @@
+//! What the loop has to tell.
+//!
+//! Everything is handed to a [`Reporter`]; who prints it, and how, is the
+//! reporter's business. Tiering and balancing tell of the same things in the
+//! same words; what only one of them knows is absent with the other.
+
+use memtide_core::pages::Immovable;
+use memtide_core::units::{Millis, NodeId};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Something happened, or was found out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A process is managed from now on.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// Its program's name.
+        name: String,
+        /// Its pages on top-tier nodes, if it is tiered.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        top_pages: Option<u64>,
+        /// Its pages on lower tiers, if it is tiered.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        lower_pages: Option<u64>,
+    },
+    /// A managed process has ended.
+    ProcessGone {
+        /// Its id.
+        pid: u32,
+    },
+    /// Pages of a process moved; sums instead of runs, where nobody asked why.
+    MovedPages(MovedPages),
+    /// A run of pages moved, or would have without `--dry-run`.
+    Moved {
+        /// Whether up or down; none between nodes of one tier.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        direction: Option<Direction>,
+        /// Whether it was only planned.
+        dry_run: bool,
+        /// Where they are.
+        range: Range,
+        /// Where they were.
+        from: NodeId,
+        /// Where they are now.
+        to: NodeId,
+        /// Why.
+        why: String,
+    },
+    /// A run of pages stayed where it was.
+    Stayed {
+        /// Where they are.
+        range: Range,
+        /// On which node.
+        node: NodeId,
+        /// Where they are used from, if that is what matters.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<NodeId>,
+        /// Why.
+        why: WhyStayed,
+    },
+    /// A thread should run, or runs from now on, on a node's CPUs.
+    Task(TaskMove),
+    /// Samples of this moment were dropped: some of its kind are missing, so
+    /// shares mean nothing.
+    WindowInvalid {
+        /// Samples that the kernel could not hand over.
+        lost: u64,
+        /// How often the kernel stopped the event for a while.
+        throttled: u64,
+    },
+    /// Something that an operator should know.
+    Notice {
+        /// In a sentence.
+        text: String,
+    },
+}
+
+/// How many pages of a process moved whereto.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MovedPages {
+    /// Whether up or down; none between nodes of one tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// The process.
+    pub pid: u32,
+    /// Where they were.
+    pub from: NodeId,
+    /// Where they are now.
+    pub to: NodeId,
+    /// How many.
+    pub pages: u64,
+}
+
+/// A run of a process's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// The process.
+    pub pid: u32,
+    /// Address of the first byte.
+    pub address: u64,
+    /// Its length in base pages.
+    pub pages: u64,
+}
+
+/// Up to a faster tier, or down to a slower one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// To a faster tier.
+    Promotion,
+    /// To a slower tier.
+    Demotion,
+}
+
+/// Why a page stayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum WhyStayed {
+    /// For a reason of tiering's.
+    Tier(Stay),
+    /// In words.
+    Words(String),
+}
+
+/// Why a page on a slow node was not promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Stay {
+    /// Nobody was seen touching it.
+    Untouched,
+    /// It was touched, but too rarely.
+    TooRarely {
+        /// How often within the window.
+        touches: u8,
+        /// How often it takes.
+        threshold: u8,
+    },
+    /// Its last touch is longer ago than the gate's present threshold allows.
+    TooLongAgo {
+        /// Since its last touch.
+        ms: u64,
+        /// The threshold.
+        threshold_ms: u64,
+    },
+    /// The rate limit is used up for now.
+    RateLimit,
+    /// The target has no room above its watermark.
+    NoRoom {
+        /// The target.
+        target: NodeId,
+    },
+    /// Mempolicy, cpuset or the kind of page forbids it.
+    Forbidden {
+        /// What exactly.
+        #[serde(serialize_with = "as_text")]
+        by: Immovable,
+    },
+    /// The kernel refused to move it.
+    Refused {
+        /// Its reason.
+        #[serde(rename = "because")]
+        why: &'static str,
+    },
+    /// Hotter pages fill the fast tier.
+    Colder,
+    /// It moved just now and is not hot enough to move again so soon.
+    JustMoved {
+        /// Since its last move.
+        ms: u64,
+    },
+    /// The move would cost more than it is expected to save.
+    NotWorthIt,
+}
+
+fn as_text<S: serde::Serializer>(by: &Immovable, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(by)
+}
+
+impl std::fmt::Display for Stay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stay::Untouched => write!(f, "not seen touched"),
+            Stay::TooRarely { touches, threshold } => {
+                write!(
+                    f,
+                    "touched {touches} times in the window, hot from {threshold}"
+                )
+            }
+            Stay::TooLongAgo { ms, threshold_ms } => {
+                write!(f, "last touched {ms} ms ago, hot below {threshold_ms} ms")
+            }
+            Stay::RateLimit => write!(f, "hot, but the rate limit is used up for now"),
+            Stay::NoRoom { target } => {
+                write!(
+                    f,
+                    "hot, but node {target} has no room above its high watermark"
+                )
+            }
+            Stay::Forbidden { by } => write!(f, "hot, but {by}"),
+            Stay::Refused { why } => write!(f, "hot, but the kernel did not move it: {why}"),
+            Stay::Colder => write!(f, "hot, but hotter pages fill the fast tier"),
+            Stay::JustMoved { ms } => write!(f, "moved {ms} ms ago, too soon to move again"),
+            Stay::NotWorthIt => write!(f, "the move would cost more than it saves"),
+        }
+    }
+}
+
+impl std::fmt::Display for WhyStayed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WhyStayed::Tier(stay) => stay.fmt(f),
+            WhyStayed::Words(words) => words.fmt(f),
+        }
+    }
+}
+
+/// What became of a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TaskMove {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The node that it should run on.
+    pub node: NodeId,
+    /// What was done.
+    pub state: TaskState,
+    /// The CPUs that it got or would get; none if it was kept.
+    #[serde(serialize_with = "as_list")]
+    pub cpus: BTreeSet<u32>,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// What was done about a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Only proposed.
+    Proposed,
+    /// It has the affinity now.
+    Set,
+    /// It stays as it was.
+    Kept,
+}
+
+/// `0-3,8`, as the kernel writes lists.
+fn as_list<S: serde::Serializer>(cpus: &BTreeSet<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&cpu_list(cpus))
+}
+
+/// CPUs as the kernel writes lists of them: `0-3,8`.
+pub fn cpu_list(cpus: &BTreeSet<u32>) -> String {
+    let mut list = String::new();
+    let mut cpus = cpus.iter().copied().peekable();
+    while let Some(first) = cpus.next() {
+        let mut last = first;
+        while cpus.next_if_eq(&(last + 1)).is_some() {
+            last += 1;
+        }
+        if !list.is_empty() {
+            list.push(',');
+        }
+        list.push_str(&first.to_string());
+        if last > first {
+            list.push('-');
+            list.push_str(&last.to_string());
+        }
+    }
+    list
+}
+
+/// Where things stand. Counts of pages are of base pages.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// Milliseconds since the start.
+    pub at_ms: u64,
+    /// Managed processes.
+    pub processes: usize,
+    /// Pages that the kernel would not move.
+    pub failed_pages: u64,
+    /// Reports or samples that were lost.
+    pub lost: u64,
+    /// Processor time of this process.
+    #[serde(rename = "cpu_s", serialize_with = "as_seconds")]
+    pub cpu: Duration,
+    /// What tiering has to tell.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub tiering: Option<TierStatus>,
+    /// What balancing has to tell.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub balancing: Option<BalanceStatus>,
+}
+
+/// Where tiering stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TierStatus {
+    /// Managed pages on top-tier nodes.
+    pub top_pages: u64,
+    /// Managed pages on lower tiers.
+    pub lower_pages: u64,
+    /// Pages that moved up.
+    pub pgpromote_success: u64,
+    /// Pages that the gate's rate window counted.
+    pub pgpromote_candidate: u64,
+    /// Pages that went up for there was plenty of free room.
+    pub pgpromote_candidate_nrl: u64,
+    /// Pages that moved down.
+    pub pgdemote_proactive: u64,
+    /// Accesses that were recorded.
+    pub pghot_recorded_accesses: u64,
+    /// Complete looks at every page.
+    pub passes: u64,
+    /// Free pages by node.
+    pub free_pages: Vec<(NodeId, u64)>,
+    /// What is being done: "look" or "glance".
+    pub observing: &'static str,
+    /// Processor time that the kernel spent observing on our behalf.
+    #[serde(rename = "kernel_cpu_s", serialize_with = "as_seconds")]
+    pub kernel_cpu: Duration,
+}
+
+/// Where balancing stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct BalanceStatus {
+    /// What tells of accesses.
+    pub source: String,
+    /// Threads that were seen using memory.
+    pub tasks: usize,
+    /// Accesses that were seen.
+    pub samples: u64,
+    /// Of those, to pages on the node of the CPU.
+    pub local_samples: u64,
+    /// The same since the last status, in thousandths; none without samples.
+    pub local_permille: Option<u64>,
+    /// Moments whose samples were dropped.
+    pub invalid_windows: u64,
+    /// Operations between samples, where the source has such a thing.
+    pub period: Option<u64>,
+    /// Pages that moved, or would have.
+    pub moved_pages: u64,
+    /// Pages that mempolicy or cpuset kept.
+    pub forbidden_pages: u64,
+    /// Pages that found no room.
+    pub no_room_pages: u64,
+    /// Threads whose affinity is set at present, or proposed.
+    pub placed_tasks: usize,
+    /// The share of one CPU that the loop has taken since it began, in percent.
+    pub cpu_percent: f64,
+    /// The share that it may take in the long run.
+    pub cpu_limit_percent: f64,
+    /// How long it rested to keep to that.
+    pub rested_ms: u64,
+    /// Where the time went.
+    pub spent: Spent,
+    /// What a page that moved has cost in all; none if none did.
+    pub ns_per_moved_page: Option<u64>,
+}
+
+/// Where balancing's own time went, by cause, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Spent {
+    /// Looking for processes, their mappings and policies.
+    pub refresh_ns: u64,
+    /// Making pages fault on their next write.
+    pub protect_ns: u64,
+    /// Taking samples from the rings, and counting them.
+    pub samples_ns: u64,
+    /// Asking where sampled pages are.
+    pub locate_ns: u64,
+    /// Deciding.
+    pub decide_ns: u64,
+    /// Moving pages, and threads.
+    pub move_ns: u64,
+}
+
+fn as_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((time.as_secs_f64() * 1000.0).round() / 1000.0)
+}
+
+/// Takes what the loop tells.
+pub trait Reporter {
+    /// Something happened at `at`.
+    fn event(&mut self, at: Millis, event: Event);
+}
+
+/// Throws everything away.
+impl Reporter for () {
+    fn event(&mut self, _at: Millis, _event: Event) {}
+}
+
+/// Keeps everything.
+impl Reporter for Vec<(Millis, Event)> {
+    fn event(&mut self, at: Millis, event: Event) {
+        self.push((at, event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_lists() {
+        let list = |cpus: &[u32]| cpu_list(&cpus.iter().copied().collect());
+        assert_eq!(list(&[]), "");
+        assert_eq!(list(&[3]), "3");
+        assert_eq!(list(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
+    }
+}

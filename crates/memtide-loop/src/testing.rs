@@ -1,0 +1,481 @@
+//! A small world for tests: time is a number, memory a map, and everything can
+//! be made to fail.
+//!
+//! It has one source that sees everything: at the end of each pass it reports
+//! which of the pages that it was told of were touched. A page is touched in
+//! every pass if it is [`FakeProcess::hot`]. Nothing takes time but
+//! [`World::wait`], and passes of a look cost the kernel a microsecond a page.
+
+use crate::world::{
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, Found, Kept, Lend, MemoryKind, MoveHow,
+    Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
+    SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+};
+use memtide_core::access;
+use memtide_core::nodemask::NodeMask;
+use memtide_core::pages::NodeSpace;
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::topology::{NodeInput, Topology, TopologyInput};
+use memtide_core::units::{Millis, NodeId, PageSize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process of the fake world.
+#[derive(Clone, Debug)]
+pub struct FakeProcess {
+    /// Who it is.
+    pub process: ProcessId,
+    /// What it maps.
+    pub memory: AddressSpace,
+    /// Where its present pages are.
+    pub pages: BTreeMap<VirtualPage, NodeId>,
+    /// Pages that it touches all the time.
+    pub hot: BTreeSet<VirtualPage>,
+    /// Processor time that it has used, in clock ticks.
+    pub ticks: u64,
+    /// Page faults that it took.
+    pub faults: u64,
+}
+
+impl FakeProcess {
+    /// A process whose memory is `pages` pages from page `first` on, all on
+    /// `node`. It touches none.
+    pub fn new(pid: u32, first: u64, pages: u64, node: NodeId) -> FakeProcess {
+        let area = Area {
+            first: VirtualPage(first),
+            pages,
+            allowed: Allowed::Anywhere,
+            kind: MemoryKind::Anonymous,
+            backing: None,
+        };
+        FakeProcess {
+            process: ProcessId {
+                pid,
+                start_ticks: u64::from(pid) * 100,
+            },
+            memory: AddressSpace {
+                name: format!("fake{pid}"),
+                cpuset: NodeMask::ALL,
+                areas: vec![area],
+            },
+            pages: (first..first + pages)
+                .map(|page| (VirtualPage(page), node))
+                .collect(),
+            hot: BTreeSet::new(),
+            ticks: 0,
+            faults: 0,
+        }
+    }
+
+    /// How many of its pages are on `node`.
+    pub fn on(&self, node: NodeId) -> u64 {
+        self.pages.values().filter(|at| **at == node).count() as u64
+    }
+
+    /// How many of its hot pages are on `node`.
+    pub fn hot_on(&self, node: NodeId) -> u64 {
+        let at = |page| self.pages.get(page) == Some(&node);
+        self.hot.iter().filter(|page| at(page)).count() as u64
+    }
+}
+
+/// A view of the source that sees everything.
+#[derive(Clone, Debug)]
+struct Watching {
+    subjects: Vec<Subject>,
+    interval_ns: u64,
+    due_ns: u64,
+}
+
+/// The world. Its fields are what it is made of; tests change them as they like.
+#[derive(Clone, Debug)]
+pub struct FakeWorld {
+    /// Time.
+    pub now_ns: u64,
+    /// Processor time that we have used.
+    pub cpu_ns: u64,
+    topology: Topology,
+    /// Pages that each node has, beyond its watermark.
+    pub capacity: BTreeMap<NodeId, u64>,
+    /// Processes.
+    pub processes: Vec<FakeProcess>,
+    /// Threads.
+    pub threads: Vec<ThreadSeen>,
+    /// Samples that the next wait brings.
+    pub samples: Vec<Sample>,
+    sources: Vec<SourceInfo>,
+    views: BTreeMap<(SourceId, bool), Watching>,
+    /// What a page costs the kernel in a pass, in ns.
+    pub page_ns: u64,
+    kernel_cpu_ns: u64,
+    /// What becomes of pages, by process, that will not move.
+    pub refuse: BTreeMap<(u32, VirtualPage), Outcome>,
+    /// The source that breaks at the next wait.
+    pub breaks: Option<SourceId>,
+    /// Every page that was tried to move, by process, and whereto.
+    pub tried: Vec<(ProcessId, VirtualPage, NodeId)>,
+    /// Affinities that are lent.
+    pub lent: BTreeMap<ThreadId, NodeId>,
+    /// Whether [`World::close`] was called.
+    pub closed: bool,
+}
+
+/// The fast node.
+pub const FAST: NodeId = NodeId(0);
+/// The slow node.
+pub const SLOW: NodeId = NodeId(1);
+/// Of each node, pages below the high watermark.
+const HIGH: u64 = 10;
+
+impl FakeWorld {
+    /// A fast node with CPUs and a slow one without, with room for so many pages.
+    pub fn two_tiers(fast: u64, slow: u64) -> FakeWorld {
+        FakeWorld::new(fast, slow, false)
+    }
+
+    /// Two nodes with CPUs, with room for so many pages.
+    pub fn two_nodes(first: u64, second: u64) -> FakeWorld {
+        FakeWorld::new(first, second, true)
+    }
+
+    fn new(first: u64, second: u64, both: bool) -> FakeWorld {
+        let node = |id, pages: u64, cpus: &[u32], tier| NodeInput {
+            id,
+            online: true,
+            memory_bytes: pages << 12,
+            cpus: cpus.to_vec(),
+            distances: Some(if id == FAST {
+                vec![10, 20]
+            } else {
+                vec![20, 10]
+            }),
+            figures: Default::default(),
+            tier: Some(memtide_core::topology::TierId(tier)),
+        };
+        let nodes = match both {
+            true => vec![
+                node(FAST, first, &[0, 1], 4),
+                node(SLOW, second, &[2, 3], 4),
+            ],
+            false => vec![node(FAST, first, &[0, 1], 4), node(SLOW, second, &[], 22)],
+        };
+        let topology = TopologyInput { nodes };
+        let abilities = Abilities {
+            passes: !both,
+            glances: !both,
+            samples: both,
+        };
+        let source = |name: &str, kind| SourceInfo {
+            name: name.to_owned(),
+            kind,
+            abilities,
+        };
+        FakeWorld {
+            now_ns: 0,
+            cpu_ns: 0,
+            topology: topology.try_into().expect("two good nodes"),
+            capacity: [(FAST, first), (SLOW, second)].into(),
+            processes: Vec::new(),
+            threads: Vec::new(),
+            samples: Vec::new(),
+            sources: vec![
+                source("DAMON", access::Source::Damon),
+                source("the other", access::Source::Damon),
+            ],
+            views: BTreeMap::new(),
+            page_ns: 1000,
+            kernel_cpu_ns: 0,
+            refuse: BTreeMap::new(),
+            breaks: None,
+            tried: Vec::new(),
+            lent: BTreeMap::new(),
+            closed: false,
+        }
+    }
+
+    /// The process with `pid`.
+    pub fn process(&mut self, pid: u32) -> &mut FakeProcess {
+        let mut all = self.processes.iter_mut();
+        all.find(|known| known.process.pid == pid)
+            .expect("a process of the test")
+    }
+
+    fn find(&self, process: ProcessId) -> Option<&FakeProcess> {
+        let mut all = self.processes.iter();
+        all.find(|known| known.process == process)
+    }
+
+    /// Pages on `node`.
+    pub fn used(&self, node: NodeId) -> u64 {
+        self.processes.iter().map(|process| process.on(node)).sum()
+    }
+
+    /// Ends one pass of a view.
+    fn pass(&mut self, (source, glance): (SourceId, bool), came: &mut Came) {
+        let watching = &self.views[&(source, glance)];
+        let view = if glance { View::Glance } else { View::Look };
+        for subject in &watching.subjects {
+            let Some(process) = self.find(subject.process) else {
+                continue;
+            };
+            let owner = subject.owner;
+            for span in &subject.spans {
+                let end = VirtualPage(span.first.0 + span.pages);
+                let mut touched = process.hot.range(span.first..end);
+                let mut report = |first, pages| {
+                    came.reports.push(Report::Touched {
+                        source,
+                        view,
+                        owner,
+                        first,
+                        pages,
+                    });
+                };
+                if glance {
+                    if touched.next().is_some() {
+                        report(span.first, span.pages);
+                    }
+                } else {
+                    touched.for_each(|page| report(*page, 1));
+                }
+            }
+        }
+        let pages: u64 = watching.subjects.iter().map(Subject::pages).sum();
+        self.kernel_cpu_ns += pages * self.page_ns;
+        came.reports.push(Report::Pass { source, view });
+    }
+
+    fn watch(&mut self, key: (SourceId, bool), subjects: &[Subject], interval_ms: u64) {
+        self.views.remove(&key);
+        if !subjects.is_empty() {
+            let interval_ns = interval_ms.max(1) * 1_000_000;
+            let watching = Watching {
+                subjects: subjects.to_vec(),
+                interval_ns,
+                due_ns: self.now_ns + interval_ns,
+            };
+            self.views.insert(key, watching);
+        }
+    }
+
+    fn move_one(&mut self, id: ProcessId, page: VirtualPage, target: NodeId) -> Outcome {
+        self.tried.push((id, page, target));
+        let room = self.capacity[&target].saturating_sub(self.used(target));
+        if let Some(outcome) = self.refuse.get(&(id.pid, page)) {
+            return *outcome;
+        }
+        let mut all = self.processes.iter_mut();
+        let Some(process) = all.find(|known| known.process == id) else {
+            return Outcome::ProcessGone;
+        };
+        let allowed = process.memory.may_move(page, target);
+        match process.pages.get_mut(&page) {
+            None => Outcome::NotPresent,
+            Some(at) if *at == target => Outcome::AlreadyThere,
+            Some(_) if room == 0 => Outcome::NoMemory,
+            Some(at) => {
+                assert_eq!(allowed, Ok(()), "page {page:?} of {id:?} to {target}");
+                Outcome::Moved {
+                    from: std::mem::replace(at, target),
+                }
+            }
+        }
+    }
+}
+
+impl World for FakeWorld {
+    fn now_ns(&mut self) -> u64 {
+        self.now_ns
+    }
+
+    fn boot_ms(&self) -> u64 {
+        1_000_000
+    }
+
+    fn own_cpu_ns(&mut self) -> u64 {
+        self.cpu_ns
+    }
+
+    fn rest(&mut self, ms: u64) {
+        self.now_ns += ms * 1_000_000;
+    }
+
+    fn page(&self) -> PageSize {
+        PageSize::KIB_4
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
+        rooms.clear();
+        for (&node, &capacity) in &self.capacity {
+            let space = NodeSpace {
+                free: capacity.saturating_sub(self.used(node)) + HIGH,
+                high: HIGH,
+                promo: 2 * HIGH,
+                present: capacity + HIGH,
+            };
+            rooms.push((node, space));
+        }
+        Ok(())
+    }
+
+    fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
+        seen.clear();
+        seen.extend(self.processes.iter().map(|known| ProcessSeen {
+            process: known.process,
+            parent: 1,
+            born: Millis(known.process.start_ticks * 10),
+            ticks: known.ticks,
+            faults: known.faults,
+        }));
+        seen.sort_by_key(|seen| seen.process.pid);
+        Ok(())
+    }
+
+    fn address_space(
+        &mut self,
+        process: ProcessId,
+        into: &mut AddressSpace,
+    ) -> Result<Presence, WorldError> {
+        match self.find(process) {
+            Some(known) => {
+                into.clone_from(&known.memory);
+                Ok(Presence::Here)
+            }
+            None => Ok(Presence::Gone),
+        }
+    }
+
+    fn survey(
+        &mut self,
+        process: ProcessId,
+        spans: &[Span],
+        found: &mut dyn FnMut(Found),
+    ) -> Result<Presence, WorldError> {
+        let Some(known) = self.find(process) else {
+            return Ok(Presence::Gone);
+        };
+        for span in spans {
+            let end = VirtualPage(span.first.0 + span.pages);
+            for (&first, &node) in known.pages.range(span.first..end) {
+                found(Found {
+                    first,
+                    pages: 1,
+                    node,
+                    huge: false,
+                });
+            }
+        }
+        Ok(Presence::Here)
+    }
+
+    fn move_pages(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        runs: &[PageRun],
+        _how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) {
+        for run in runs {
+            for page in (run.first.0..run.first.0 + run.pages).map(VirtualPage) {
+                let outcome = self.move_one(process, page, target);
+                let next = Settled {
+                    first: page,
+                    pages: 1,
+                    huge: false,
+                    outcome,
+                };
+                Settled::push(settled, next);
+            }
+        }
+    }
+
+    fn sources(&self) -> &[SourceInfo] {
+        &self.sources
+    }
+
+    fn source_status(&mut self, _source: SourceId) -> SourceStatus {
+        SourceStatus {
+            kernel_cpu_ns: self.kernel_cpu_ns,
+            lost: 0,
+            period: None,
+        }
+    }
+
+    fn look(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<u64, WorldError> {
+        self.watch((source, false), subjects, interval_ms);
+        Ok(subjects.iter().map(Subject::pages).sum())
+    }
+
+    fn glance(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        self.watch((source, true), subjects, interval_ms);
+        Ok(())
+    }
+
+    fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        if let Some(source_id) = self.breaks.take() {
+            self.views.retain(|(source, _), _| *source != source_id);
+            return Err(WorldError::Source {
+                source_id,
+                what: "DAMON: another program keeps turning it off".into(),
+            });
+        }
+        came.samples.append(&mut self.samples);
+        let end_ns = self.now_ns + at_most_ms * 1_000_000;
+        let due = self.views.iter().map(|(key, view)| (view.due_ns, *key));
+        match due.min().filter(|(due_ns, _)| *due_ns <= end_ns) {
+            Some((due_ns, key)) => {
+                self.now_ns = self.now_ns.max(due_ns);
+                self.pass(key, came);
+                let view = self.views.get_mut(&key).expect("it was due");
+                view.due_ns += view.interval_ns;
+            }
+            None => self.now_ns = end_ns,
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), WorldError> {
+        self.views.clear();
+        self.closed = true;
+        Ok(())
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> Result<Option<ThreadSeen>, WorldError> {
+        let mut all = self.threads.iter();
+        let same = |seen: &&ThreadSeen| (seen.thread.pid, seen.thread.tid) == (pid, tid);
+        Ok(all.find(same).copied())
+    }
+
+    fn lend_affinity(&mut self, thread: ThreadId, node: NodeId, how: Lend) -> Affinity {
+        if !self.threads.iter().any(|seen| seen.thread == thread) {
+            return Affinity::Kept(Kept::Gone);
+        }
+        if how == Lend::Set {
+            self.lent.insert(thread, node);
+        }
+        let cpus = self.topology.node(node).map(|node| node.cpus.clone());
+        Affinity::Given(cpus.unwrap_or_default())
+    }
+
+    fn lent(&self) -> usize {
+        self.lent.len()
+    }
+
+    fn put_back(&mut self) -> Result<usize, WorldError> {
+        Ok(std::mem::take(&mut self.lent).len())
+    }
+}

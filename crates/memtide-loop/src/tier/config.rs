@@ -1,0 +1,99 @@
+//! From what users chose to what the parts of tiering want to know.
+
+use crate::options::{TierGate, TierOptions};
+use memtide_core::hotness::{self, Layout};
+use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
+use memtide_core::tiering::cadence::CadenceConfig;
+use memtide_core::topology::Topology;
+use memtide_core::units::PageSize;
+
+/// How tiering works. [`TierConfig::new`] makes it of the options; what they do
+/// not name is the same for all.
+#[derive(Clone, Debug)]
+pub struct TierConfig {
+    /// When a page counts as hot.
+    pub hotness: hotness::Config,
+    /// The gate's settings.
+    pub gate: GateConfig,
+    /// Choose the pages that just fill the fast tier, if moving them pays,
+    /// instead of all that are hot.
+    pub threshold_free: Option<ThresholdFree>,
+    /// Pages that stay free on each node beyond its high watermark.
+    pub headroom: u64,
+    /// How much observing may cost.
+    pub cadence: CadenceConfig,
+    /// The length of a pass of a look, in ms.
+    pub look_every_ms: u64,
+    /// The length of a pass of a glance, in ms.
+    pub glance_every_ms: u64,
+    /// Single pages of the lower tiers that a glance observes.
+    pub samples: u64,
+    /// Stretches of the top tier that a glance observes when room is scarce.
+    pub stretches: u64,
+    /// The most pages that one look takes in.
+    pub look_pages: u64,
+    /// Complete observations in a row that must find a page untouched before it
+    /// may be demoted.
+    pub idle_passes: u8,
+    /// And how long these must reach back.
+    pub idle_ms: u64,
+    /// A page stays on the fast tier at least this long after its promotion.
+    pub settle_ms: u64,
+    /// Decide and report, but move nothing.
+    pub dry_run: bool,
+    /// Report of pages that stay, too.
+    pub explain: bool,
+    /// Where random choices start.
+    pub seed: u64,
+}
+
+impl TierConfig {
+    /// `options` on a machine with these nodes and pages.
+    ///
+    /// # Errors
+    ///
+    /// A threshold or window that the records cannot hold; not with options
+    /// that were read from text.
+    pub fn new(
+        options: &TierOptions,
+        topology: &Topology,
+        page: PageSize,
+        seed: u64,
+    ) -> Result<TierConfig, hotness::ConfigError> {
+        let window_ms = options.window.ms();
+        let hotness = hotness::Config::new(Layout::Precise)
+            .with_threshold(options.threshold.get())?
+            .with_window_ms(window_ms)?;
+        let gate = GateConfig {
+            rate_limit_mbps: options.rate_limit.0 >> 20,
+            page_size: page,
+            ..GateConfig::new(window_ms)
+        };
+        let threshold_free = (options.gate == TierGate::ThresholdFree).then(|| ThresholdFree {
+            benefit: Benefit::by_accessed_bits(topology, page),
+            damping_ms: 10_000,
+            margin: 32,
+        });
+        Ok(TierConfig {
+            hotness,
+            gate,
+            threshold_free,
+            headroom: page.pages(options.headroom.0),
+            cadence: CadenceConfig {
+                share_permille: options.observe_cpu.permille(),
+                ..CadenceConfig::default()
+            },
+            look_every_ms: 50,
+            glance_every_ms: 250,
+            samples: 256,
+            stretches: 256,
+            look_pages: 262_144,
+            idle_passes: 4,
+            idle_ms: 1000,
+            settle_ms: 60_000,
+            dry_run: options.dry_run,
+            explain: options.explain,
+            seed,
+        })
+    }
+}

@@ -1,0 +1,186 @@
+//! Making hidden accesses show.
+//!
+//! A processor that still has a page's translation at hand does not look at the
+//! page table, so it sets no accessed bit, however often the page is touched.
+//! Whoever clears the bit without flushing the translation (DAMON and
+//! `clear_refs` both do, for speed) then takes the page for idle. Programs that
+//! sleep and wake on one processor can hide most of their hot pages in this way.
+//!
+//! The kernel flushes all translations of a process when it migrates any page
+//! of it. So while a process is observed, one cold page of it commutes between
+//! its place and the fast tier, and is brought home at the end. A process that
+//! has not run since last time has touched nothing and is left in peace.
+
+use super::observer::Observer;
+use super::shared::HOW;
+use crate::ledger::Ledger;
+use crate::records::Records;
+use crate::world::{PageRun, Settled, World};
+use memtide_core::hotness::SECTION_PAGES;
+use memtide_core::pages::Pages as _;
+use memtide_core::tiering::space::OwnerId;
+use memtide_core::units::{Millis, NodeId, PageNumber};
+
+/// How often they are flushed while glancing, at most, in ms: once a pass.
+const GLANCE_FLUSH_MS: u64 = 250;
+/// While glancing, flushing may take one part in so many of a CPU.
+const GLANCE_FLUSH_SHARE: u64 = 1000;
+
+/// A page that serves to flush its process's translations.
+#[derive(Clone, Copy, Debug)]
+struct Commuter {
+    owner: OwnerId,
+    page: PageNumber,
+    home: NodeId,
+    away: NodeId,
+    /// Whether it is away now.
+    out: bool,
+    /// The process's processor time when it was last flushed.
+    ticks: Option<u64>,
+}
+
+/// The flusher. See the module's essay.
+#[derive(Debug, Default)]
+pub(super) struct Flusher {
+    commuters: Vec<Commuter>,
+    flushed: Millis,
+    /// How often to flush while glancing, after what the last time cost.
+    glance_flush_ms: u64,
+    settled: Vec<Settled>,
+}
+
+impl Flusher {
+    /// Chooses a cold page of each process whose slow pages are observed.
+    pub fn choose(
+        &mut self,
+        world: &mut dyn World,
+        ledger: &Ledger,
+        records: &Records,
+        now: Millis,
+    ) {
+        self.recall(world, ledger);
+        for watched in ledger.processes.iter() {
+            let owner = watched.owner;
+            let pages = ledger.space.sections_of(owner).flat_map(|section| {
+                let first = u64::from(section) * SECTION_PAGES as u64;
+                (first..first + SECTION_PAGES as u64).map(PageNumber)
+            });
+            let mut pages = pages;
+            let chosen = pages.find_map(|page| commuter(ledger, records, owner, page, now));
+            self.commuters.extend(chosen);
+        }
+    }
+
+    /// Flushes the translations of every observed process that has run, if it
+    /// is time.
+    pub fn flush(
+        &mut self,
+        world: &mut dyn World,
+        ledger: &Ledger,
+        observer: &Observer,
+        now: Millis,
+    ) {
+        let looking = observer.is_looking();
+        let due = match looking {
+            true => self.look_flush_due(observer, now),
+            false => now.since(self.flushed) >= self.glance_flush_ms,
+        };
+        if !observer.abilities.passes || !due {
+            return;
+        }
+        self.flushed = now;
+        let before = world.own_cpu_ns();
+        let mut commuters = std::mem::take(&mut self.commuters);
+        commuters.retain_mut(|commuter| {
+            let watched = ledger.processes.get(commuter.owner);
+            let ticks = watched.map(|watched| watched.ticks);
+            if !looking && ticks == commuter.ticks {
+                return ticks.is_some();
+            }
+            commuter.ticks = ticks;
+            self.commute(world, ledger, commuter)
+        });
+        self.commuters = commuters;
+        let cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
+        self.glance_flush_ms = (cost_ms * GLANCE_FLUSH_SHARE).max(GLANCE_FLUSH_MS);
+    }
+
+    /// A pass clears all pages' bits, waits, and reads them in the same order: its
+    /// middle lies between clearing and reading for every page. One flush in
+    /// the first pass shows whether there is anything; the passes that follow
+    /// need one each only if the first two leave open what is hot.
+    fn look_flush_due(&self, observer: &Observer, now: Millis) -> bool {
+        let first = observer.pass_ended <= observer.told_at;
+        let began = observer.pass_ended.max(observer.told_at);
+        let needed = first || observer.cadence.stretch() > 1;
+        needed && self.flushed < began && now.since(began) >= observer.pass_ms / 2
+    }
+
+    /// Forgets the pages of a slot whose process is gone: another one may have
+    /// it by now.
+    pub fn forget(&mut self, owner: OwnerId) {
+        self.commuters.retain(|commuter| commuter.owner != owner);
+    }
+
+    /// Brings home what is away, and flushes no more.
+    pub fn recall(&mut self, world: &mut dyn World, ledger: &Ledger) {
+        for mut commuter in std::mem::take(&mut self.commuters) {
+            if commuter.out {
+                self.commute(world, ledger, &mut commuter);
+            }
+        }
+    }
+
+    /// Moves the page the other way; whether it went, and so may serve again.
+    fn commute(&mut self, world: &mut dyn World, ledger: &Ledger, commuter: &mut Commuter) -> bool {
+        let Some(watched) = ledger.processes.get(commuter.owner) else {
+            return false;
+        };
+        let Some((_, first)) = ledger.space.locate(commuter.page) else {
+            return false;
+        };
+        let one = PageRun {
+            first,
+            pages: 1,
+            huge: false,
+        };
+        let target = match commuter.out {
+            true => commuter.home,
+            false => commuter.away,
+        };
+        self.settled.clear();
+        world.move_pages(watched.process, target, &[one], HOW, &mut self.settled);
+        let moved = self
+            .settled
+            .iter()
+            .any(|settled| settled.outcome.is_there());
+        commuter.out ^= moved;
+        moved
+    }
+}
+
+/// `page`, if it can commute: cold, on a lower tier, and free to go both ways.
+fn commuter(
+    ledger: &Ledger,
+    records: &Records,
+    owner: OwnerId,
+    page: PageNumber,
+    now: Millis,
+) -> Option<Commuter> {
+    let place = ledger.placement.get(page)?;
+    let home = place.node();
+    if place.huge() || place.stuck() || ledger.topology.is_top_tier(home) {
+        return None;
+    }
+    let away = ledger.topology.promotion_target(home)?;
+    let fits = ledger.may_move(page, away).is_ok() && ledger.may_move(page, home).is_ok();
+    let cold = records.store.peek(page, now).is_none();
+    (fits && cold).then_some(Commuter {
+        owner,
+        page,
+        home,
+        away,
+        out: false,
+        ticks: None,
+    })
+}

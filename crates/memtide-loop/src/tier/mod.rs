@@ -1,0 +1,286 @@
+//! The loop that keeps pages on the tiers where they belong.
+//!
+//! One [`Tierer::step`] is one turn: refresh what is known, tell the source what
+//! to observe, wait, record what was touched, let the core decide, move, note
+//! what became of it. Each part has its own state:
+//!
+//! - [`refresh`] keeps the [`Ledger`](crate::ledger::Ledger) up to date: processes and where pages lie;
+//! - [`observer`] says what the source is to look at, and [`choice`] which pages
+//!   a look takes in that cannot take all;
+//! - [`flusher`] makes accesses show that processors hide;
+//! - [`intake`] turns reports into [`Records`](crate::records::Records);
+//! - [`promoter`] and [`demoter`] decide with the core;
+//! - [`shared`] is what all of them know, and carries out what they decide.
+//!
+//! The order of things is here. What a world adds is that everything can fail:
+//! processes end, memory is unmapped, pages will not move, a source breaks.
+
+pub mod choice;
+mod config;
+mod demoter;
+mod explain;
+mod flusher;
+mod intake;
+mod observer;
+mod promoter;
+mod refresh;
+mod shared;
+mod subjects;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::TierConfig;
+
+use crate::report::{Event, Reporter, Status, TierStatus};
+use crate::world::{Came, SourceId, World, WorldError};
+use choice::{AnyRun, Choice};
+use demoter::Demoter;
+use flusher::Flusher;
+use intake::Digest;
+use memtide_core::tiering::cadence::Observe;
+use memtide_core::units::Millis;
+use memtide_core::vmstat::Counter;
+use observer::Observer;
+use promoter::Promoter;
+use refresh::Refresh;
+use shared::Shared;
+use std::time::Duration;
+
+/// How often is decided without news, in ms.
+const DECIDE_MS: u64 = 2000;
+/// How often room is looked for while hot pages wait for it, in ms.
+const RETRY_MS: u64 = 100;
+
+/// The loop. See the module's essay.
+#[derive(Debug)]
+pub struct Tierer {
+    shared: Shared,
+    refresh: Refresh,
+    observer: Observer,
+    flusher: Flusher,
+    promoter: Promoter,
+    demoter: Demoter,
+    came: Came,
+    /// Whether a page became ready since the last decision.
+    news: bool,
+    decided: Millis,
+}
+
+impl Tierer {
+    /// A loop over `world`, which listens to the first of its sources.
+    pub fn new(world: &mut dyn World, config: TierConfig) -> Tierer {
+        let choice = Box::new(AnyRun::new(config.seed));
+        Tierer::with_choice(world, config, choice)
+    }
+
+    /// As [`Tierer::new`], with another choice of what looks take in.
+    pub fn with_choice(
+        world: &mut dyn World,
+        config: TierConfig,
+        choice: Box<dyn Choice>,
+    ) -> Tierer {
+        let now = world.now();
+        let shared = Shared::new(world, config);
+        let config = &shared.config;
+        Tierer {
+            refresh: Refresh::default(),
+            observer: Observer::new(world, SourceId(0), config, choice, now),
+            flusher: Flusher::default(),
+            promoter: Promoter::new(config, &shared.ledger),
+            demoter: Demoter::new(config),
+            came: Came::default(),
+            news: false,
+            decided: now,
+            shared,
+        }
+    }
+
+    /// One turn, which waits for something to happen, at most a second. Returns
+    /// whether any managed process is left.
+    ///
+    /// # Errors
+    ///
+    /// What ends the run. A source that broke does not, if there is another.
+    pub fn step(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<bool, WorldError> {
+        match self.turn(world, reporter) {
+            Ok(()) => {}
+            Err(WorldError::Source { source_id, what }) => {
+                let Some(next) = self.observer.take_over(world, source_id) else {
+                    return Err(WorldError::Source { source_id, what });
+                };
+                let name = &world.sources()[usize::from(next.0)].name;
+                let text = format!("{what}; {name} takes over");
+                reporter.event(world.now(), Event::Notice { text });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(!self.shared.ledger.processes.is_empty())
+    }
+
+    fn turn(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let patience_ms = self.observer.patience_ms(self.promoter.pages_wait());
+        self.bring_up_to_date(world, reporter)?;
+        self.tell_source(world, reporter)?;
+        if !self.shared.config.dry_run {
+            let now = world.now();
+            let ledger = &self.shared.ledger;
+            self.flusher.flush(world, ledger, &self.observer, now);
+        }
+        self.came.clear();
+        world.wait(patience_ms, &mut self.came)?;
+        let now = world.now();
+        self.observer.account(world, now);
+        self.digest(world, now, reporter);
+        self.observer.end_look(world, &self.shared.config, now)?;
+        self.decide(world, reporter)?;
+        let now = world.now();
+        self.observer.stretch_look(world, &self.shared, now)
+    }
+
+    fn bring_up_to_date(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let news = self.refresh.run(world, &mut self.shared, reporter)?;
+        for owner in news.went {
+            self.flusher.forget(owner);
+            self.observer.choice.forget(owner);
+        }
+        if news.changed {
+            self.observer.told = None;
+            self.observer.cadence.look_due();
+        }
+        Ok(())
+    }
+
+    /// Tells the source what to observe, if that has changed.
+    fn tell_source(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let now = world.now();
+        let Shared {
+            ledger, records, ..
+        } = &mut self.shared;
+        let wanting = self.promoter.wanting;
+        let Some(observe) = self.observer.change(ledger, wanting, now) else {
+            return Ok(());
+        };
+        ledger.read_rooms(world)?;
+        self.flusher.choose(world, ledger, records, now);
+        let looked = self.observer.tell(world, &self.shared, observe, now)?;
+        let skipped = looked.and_then(|looked| looked.skipped());
+        if let Some((looked, skipped)) = skipped.filter(|_| self.observer.abilities.glances) {
+            let text = format!("looking at {looked} slow pages closely, {skipped} in later turns");
+            reporter.event(world.now(), Event::Notice { text });
+        }
+        Ok(())
+    }
+
+    fn digest(&mut self, world: &dyn World, now: Millis, reporter: &mut dyn Reporter) {
+        let source = usize::from(self.observer.source.0);
+        let Some(kind) = world.sources().get(source).map(|info| info.kind) else {
+            return;
+        };
+        let targets = self.shared.ledger.preferred_targets();
+        let mut digest = Digest {
+            shared: &mut self.shared,
+            observer: &mut self.observer,
+            kind,
+            now,
+            reporter,
+            targets,
+        };
+        self.news |= digest.take(&self.came.reports);
+    }
+
+    fn decide(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let now = world.now();
+        if !self.decision_due(now) {
+            return Ok(());
+        }
+        let shared = &mut self.shared;
+        shared.ledger.read_rooms(world)?;
+        if self.promoter.may_help(&shared.ledger, now) {
+            let idle = match shared.config.threshold_free {
+                Some(_) => demoter::idle_pages(&shared.config, &shared.records, now),
+                None => 0,
+            };
+            self.promoter.promote(world, shared, idle, reporter);
+        }
+        let wanting = self.promoter.wanting;
+        self.demoter.demote(world, shared, wanting, reporter);
+        Ok(())
+    }
+
+    /// Whether something became ready, something is waiting for room, or it is
+    /// time to see whether ready pages that were refused are admitted now.
+    fn decision_due(&mut self, now: Millis) -> bool {
+        let waiting = self.promoter.pages_wait() || self.observer.is_cramped();
+        let wait = if waiting { RETRY_MS } else { DECIDE_MS };
+        let due = self.news || now.since(self.decided) >= wait;
+        if due {
+            self.decided = now;
+            self.news = false;
+        }
+        due
+    }
+
+    /// Where things stand.
+    pub fn status(&self, world: &mut dyn World) -> Status {
+        let Shared {
+            ledger, counters, ..
+        } = &self.shared;
+        let source = world.source_status(self.observer.source);
+        let tiering = TierStatus {
+            top_pages: ledger.resident(true),
+            lower_pages: ledger.resident(false),
+            pgpromote_success: counters.get(Counter::PgpromoteSuccess),
+            pgpromote_candidate: counters.get(Counter::PgpromoteCandidate),
+            pgpromote_candidate_nrl: counters.get(Counter::PgpromoteCandidateNrl),
+            pgdemote_proactive: counters.get(Counter::PgdemoteProactive),
+            pghot_recorded_accesses: counters.get(Counter::PghotRecordedAccesses),
+            passes: self.observer.passes,
+            free_pages: ledger.rooms.free(),
+            observing: match self.observer.told {
+                Some(Observe::Look) => "look",
+                Some(Observe::Glance) => "glance",
+                None => "start",
+            },
+            kernel_cpu: Duration::from_nanos(self.observer.kernel_cpu_ns),
+        };
+        Status {
+            at_ms: world.now().0,
+            processes: ledger.processes.len(),
+            failed_pages: self.shared.failed_pages,
+            lost: source.lost,
+            cpu: Duration::from_nanos(world.own_cpu_ns()),
+            tiering: Some(tiering),
+            balancing: None,
+        }
+    }
+
+    /// Ends observation and puts back what was changed to observe.
+    pub fn finish(&mut self, world: &mut dyn World) -> Result<(), WorldError> {
+        self.flusher.recall(world, &self.shared.ledger);
+        world.close()?;
+        let now = world.now();
+        self.observer.account(world, now);
+        Ok(())
+    }
+}

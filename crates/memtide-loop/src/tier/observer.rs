@@ -1,0 +1,388 @@
+//! What the source is asked to observe, and when.
+//!
+//! The core's cadence says when to look closely and when to glance; here that
+//! becomes subjects: which pages of which processes. What comes back is
+//! digested in [`super::intake`].
+
+use super::choice::{Candidate, Choice};
+use super::config::TierConfig;
+use super::shared::Shared;
+use super::subjects;
+use crate::ledger::Ledger;
+use crate::random::Random;
+use crate::world::{Abilities, SourceId, Subject, World, WorldError};
+use memtide_core::promotion::Moved;
+use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
+use memtide_core::tiering::sample::{self, Run};
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
+use memtide_core::units::{Millis, PageNumber};
+use std::collections::BTreeMap;
+
+/// The longest wait of a turn while every page is looked at, in ms.
+const LOOK_PATIENCE_MS: u64 = 30;
+/// The longest wait of a turn while something is expected, in ms.
+const PATIENCE_MS: u64 = 100;
+/// The longest wait of a turn while nothing is, in ms.
+const IDLE_PATIENCE_MS: u64 = 1000;
+/// How long a source without glances rests between looks, in ms.
+const REST_MS: u64 = 1000;
+/// How long a look waits for room at most, in ms.
+const CRAMPED_MS: u64 = 3000;
+/// The most runs of pages that a look is asked to observe in one process.
+const LOOK_RUNS: usize = 256;
+/// How long a page that was demoted needs no look, in ms: it was idle.
+const KNOWN_IDLE_MS: u64 = 10_000;
+/// The least length of a stretch, in pages.
+const STRETCH_PAGES: u64 = 64;
+/// How often the cost of glances is charged, in ms: they are cheap, asking is not.
+const ACCOUNT_MS: u64 = 2000;
+/// How long a pass of a look is taken to be before the first has ended, in ms.
+const FIRST_PASS_MS: u64 = 300;
+
+/// The stretches of the top tier that are being glanced at: their length, and
+/// whether this pass saw them touched.
+pub(super) type Stretches = BTreeMap<(OwnerId, VirtualPage), (u64, bool)>;
+
+/// The observer. See the module's essay.
+#[derive(Debug)]
+pub(super) struct Observer {
+    pub source: SourceId,
+    pub abilities: Abilities,
+    pub cadence: Cadence,
+    pub choice: Box<dyn Choice>,
+    /// What the source was told; `None` if it must be told anew.
+    pub told: Option<Observe>,
+    pub told_at: Millis,
+    /// Since when a look has been waiting for room.
+    cramped_since: Option<Millis>,
+    /// How long the last pass of a look took, and when it ended.
+    pub pass_ms: u64,
+    pub pass_ended: Millis,
+    /// How long the passes of the present look are; see [`Cadence::stretch`].
+    stretch: u32,
+    pub look_news: PassNews,
+    pub glance_news: PassNews,
+    pub stretches: Stretches,
+    /// Pages that looks in turns have taken in since the first page's turn.
+    looked: u64,
+    /// Complete passes of looks.
+    pub passes: u64,
+    /// Charged kernel time, and when.
+    pub kernel_cpu_ns: u64,
+    accounted: Millis,
+    random: Random,
+}
+
+/// What a look takes in.
+pub(super) struct Looked {
+    /// Pages that it should.
+    wanted: u64,
+    /// Pages that it does.
+    taken: u64,
+}
+
+impl Looked {
+    /// Pages that are left to later turns, if they are enough to be told of.
+    pub fn skipped(&self) -> Option<(u64, u64)> {
+        let skipped = self.wanted.saturating_sub(self.taken);
+        (skipped > self.wanted / 10).then_some((self.taken, skipped))
+    }
+}
+
+impl Observer {
+    pub fn new(
+        world: &dyn World,
+        source: SourceId,
+        config: &TierConfig,
+        choice: Box<dyn Choice>,
+        now: Millis,
+    ) -> Observer {
+        Observer {
+            source,
+            abilities: abilities(world, source),
+            cadence: Cadence::new(config.cadence, now),
+            choice,
+            told: None,
+            told_at: now,
+            cramped_since: None,
+            pass_ms: FIRST_PASS_MS,
+            pass_ended: now,
+            stretch: 1,
+            look_news: PassNews::default(),
+            glance_news: PassNews::default(),
+            stretches: Stretches::default(),
+            looked: 0,
+            passes: 0,
+            kernel_cpu_ns: 0,
+            accounted: now,
+            random: Random::new(config.seed),
+        }
+    }
+
+    /// The source broke: listens to the next one in the list, if there is one.
+    pub fn take_over(&mut self, world: &dyn World, broken: SourceId) -> Option<SourceId> {
+        let next = SourceId(broken.0 + 1);
+        if broken != self.source || usize::from(next.0) >= world.sources().len() {
+            return None;
+        }
+        self.source = next;
+        self.abilities = abilities(world, next);
+        self.told = None;
+        self.stretches.clear();
+        self.cadence.look_due();
+        // Its clock of costs is its own.
+        self.kernel_cpu_ns = 0;
+        Some(next)
+    }
+
+    /// How long the next turn may wait. While a look runs its end is near;
+    /// glances say little, and that can wait, unless pages do.
+    pub fn patience_ms(&self, pages_wait: bool) -> u64 {
+        let waiting = pages_wait || !self.stretches.is_empty();
+        match self.told {
+            Some(Observe::Look) => LOOK_PATIENCE_MS,
+            Some(Observe::Glance) if !waiting && self.abilities.glances => IDLE_PATIENCE_MS,
+            _ => PATIENCE_MS,
+        }
+    }
+
+    /// Whether a look waits for room.
+    pub fn is_cramped(&self) -> bool {
+        self.cramped_since.is_some()
+    }
+
+    /// Whether a look is being carried out.
+    pub fn is_looking(&self) -> bool {
+        self.told == Some(Observe::Look)
+    }
+
+    /// What the source should be told, if that is not what it was told last.
+    /// `wanting` pages are hot and find no room.
+    pub fn change(&mut self, ledger: &Ledger, wanting: u64, now: Millis) -> Option<Observe> {
+        self.look_again(wanting, now);
+        let observe = match self.cadence.observe(now) {
+            Observe::Look if self.look_must_wait(ledger, now) => Observe::Glance,
+            observe => observe,
+        };
+        // While hot pages wait for room, moving comes first; the glance at what
+        // may leave goes on meanwhile.
+        let moving = observe == Observe::Glance
+            && self.is_looking()
+            && wanting > 0
+            && !self.stretches.is_empty();
+        (self.told != Some(observe) && !moving).then_some(observe)
+    }
+
+    /// Tells the source to `observe`. If that is a look, what it takes in.
+    pub fn tell(
+        &mut self,
+        world: &mut dyn World,
+        shared: &Shared,
+        observe: Observe,
+        now: Millis,
+    ) -> Result<Option<Looked>, WorldError> {
+        let first_time = self.told.replace(observe).is_none();
+        self.told_at = now;
+        // A source that never completes a pass is not told to stop: it costs by
+        // what happens, not by what there is.
+        if observe == Observe::Glance && !self.abilities.passes {
+            return Ok(None);
+        }
+        self.look_news = PassNews::default();
+        self.glance_news = PassNews::default();
+        if self.abilities.glances && (first_time || observe == Observe::Glance) {
+            let glance = self.glance_subjects(shared, observe);
+            // Evidence for demotion is wanted sooner than news of hot pages.
+            let pace = if self.stretches.is_empty() { 2 } else { 1 };
+            world.glance(self.source, &glance, shared.config.glance_every_ms * pace)?;
+        }
+        if observe == Observe::Glance {
+            world.look(self.source, &[], shared.config.look_every_ms)?;
+            return Ok(None);
+        }
+        let looked = self.look(world, shared, now)?;
+        if self.abilities.glances && looked.skipped().is_some() {
+            // Until as many were looked at as there are, the next turn is soon.
+            self.looked += looked.taken;
+            if self.looked < looked.wanted {
+                self.cadence.look_is_partial();
+            } else {
+                self.looked = 0;
+            }
+        } else {
+            self.looked = 0;
+        }
+        Ok(Some(looked))
+    }
+
+    /// Ends a look that has seen enough at once: what comes next takes time in
+    /// which it would only cost.
+    pub fn end_look(
+        &mut self,
+        world: &mut dyn World,
+        config: &TierConfig,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        let looking = self.is_looking() && self.abilities.passes;
+        if looking && self.cadence.observe(now) == Observe::Glance {
+            world.look(self.source, &[], config.look_every_ms)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a look that goes on the passes that it should have by now.
+    pub fn stretch_look(
+        &mut self,
+        world: &mut dyn World,
+        shared: &Shared,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        let looking = self.is_looking() && self.abilities.passes;
+        let goes_on = looking && self.cadence.observe(now) == Observe::Look;
+        if goes_on && self.cadence.stretch() != self.stretch {
+            self.look(world, shared, now)?;
+        }
+        Ok(())
+    }
+
+    /// Charges what observing has cost since the last call.
+    pub fn account(&mut self, world: &mut dyn World, now: Millis) {
+        let cheap = self.told == Some(Observe::Glance);
+        if cheap && now.since(self.accounted) < ACCOUNT_MS {
+            return;
+        }
+        self.accounted = now;
+        let spent = world.source_status(self.source).kernel_cpu_ns;
+        let since = spent.saturating_sub(self.kernel_cpu_ns);
+        self.cadence.spent(since / 1000);
+        self.kernel_cpu_ns = self.kernel_cpu_ns.max(spent);
+    }
+
+    /// A close look takes memory of the kernel's, which comes from fast nodes.
+    /// Where they lack even their headroom, a glance first finds what can leave;
+    /// but not for ever, as perhaps nothing can.
+    fn look_must_wait(&mut self, ledger: &Ledger, now: Millis) -> bool {
+        let targets = ledger.preferred_targets();
+        let cramped = targets.iter().any(|(_, top)| ledger.rooms.takes(*top) == 0);
+        if !cramped || !self.abilities.glances || self.is_looking() {
+            self.cramped_since = None;
+            return false;
+        }
+        now.since(*self.cramped_since.get_or_insert(now)) < CRAMPED_MS
+    }
+
+    /// A source without glances rests instead, and looks again after that, or at
+    /// once while hot pages wait for idle ones to leave.
+    fn look_again(&mut self, wanting: u64, now: Millis) {
+        let resting = self.told == Some(Observe::Glance) && !self.abilities.glances;
+        let rested = now.since(self.told_at) >= REST_MS || wanting > 0;
+        if resting && self.abilities.passes && rested {
+            self.cadence.look_due();
+        }
+    }
+
+    /// Begins a look with passes as long as they should be now.
+    fn look(
+        &mut self,
+        world: &mut dyn World,
+        shared: &Shared,
+        now: Millis,
+    ) -> Result<Looked, WorldError> {
+        let (subjects, wanted) = self.look_subjects(shared, now);
+        self.stretch = self.cadence.stretch();
+        let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
+        let taken = world.look(self.source, &subjects, interval_ms)?;
+        Ok(Looked { wanted, taken })
+    }
+
+    /// Every page of the lower tiers except those that were just sent there,
+    /// which is known of them to be idle; for a source that looks cheaply and
+    /// offers no glances, every page. And how many there are, which may be more
+    /// than one look should take.
+    fn look_subjects(&mut self, shared: &Shared, now: Millis) -> (Vec<Subject>, u64) {
+        let Shared {
+            config,
+            ledger,
+            records,
+            ..
+        } = shared;
+        let everything = !self.abilities.glances;
+        let idle = |page: PageNumber| {
+            let recent = &records.recent;
+            recent.moved_within(page, Moved::Down, KNOWN_IDLE_MS, now)
+        };
+        let mut pages = 0;
+        let mut candidates: Vec<Candidate> = Vec::new();
+        for watched in ledger.processes.iter() {
+            let runs = subjects::runs(ledger, watched, |page, node| {
+                everything || (!ledger.topology.is_top_tier(node) && !idle(page))
+            });
+            let runs = sample::joined(&runs, LOOK_RUNS);
+            pages += runs.iter().map(|run| run.pages).sum::<u64>();
+            if !runs.is_empty() {
+                let owner = watched.owner;
+                candidates.push(Candidate { owner, runs });
+            }
+        }
+        if !everything {
+            self.choice.choose(&mut candidates, config.look_pages, now);
+        }
+        let subject = |candidate: &Candidate| {
+            let watched = ledger.processes.get(candidate.owner)?;
+            Some(subjects::whole(watched, &candidate.runs))
+        };
+        (candidates.iter().filter_map(subject).collect(), pages)
+    }
+
+    /// A sample of the lower tiers, unless a look is at them anyway, and
+    /// stretches of the top tier if promotions may find it full.
+    fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
+        let (ledger, config) = (&shared.ledger, &shared.config);
+        self.stretches.clear();
+        let runs = |top: bool, wanted: bool| -> Vec<Vec<Run>> {
+            let of = |watched| match wanted {
+                true => subjects::runs_by_tier(ledger, watched, top),
+                false => Vec::new(),
+            };
+            ledger.processes.iter().map(of).collect()
+        };
+        let lower = runs(false, observe == Observe::Glance);
+        let top = runs(true, room_is_scarce(ledger));
+        let samples = subjects::shares(&totals(&lower), config.samples);
+        let pieces = subjects::shares(&totals(&top), config.stretches);
+        let mut subjects = Vec::new();
+        for (n, watched) in ledger.processes.iter().enumerate() {
+            let pages = subjects::draw(&lower[n], samples[n], &mut self.random);
+            // Short runs are many and say little: only as many as asked for.
+            let mut stretches: Vec<Run> = sample::stretches(&top[n], pieces[n], STRETCH_PAGES);
+            stretches.sort_by_key(|run| std::cmp::Reverse(run.pages));
+            stretches.truncate(pieces[n] as usize + 1);
+            if pages.is_empty() && stretches.is_empty() {
+                continue;
+            }
+            for run in &stretches {
+                self.stretches
+                    .insert((watched.owner, run.first), (run.pages, false));
+            }
+            subjects.push(subjects::sampled(watched, &pages, &stretches));
+        }
+        subjects
+    }
+}
+
+fn abilities(world: &dyn World, source: SourceId) -> Abilities {
+    let sources = world.sources();
+    let info = sources.get(usize::from(source.0));
+    info.map(|info| info.abilities).unwrap_or_default()
+}
+
+/// Whether not all pages of the lower tiers would fit into the top tier.
+fn room_is_scarce(ledger: &Ledger) -> bool {
+    let lower = ledger.lower_pages();
+    lower > 0 && ledger.top_room() < lower
+}
+
+fn totals(runs: &[Vec<Run>]) -> Vec<u64> {
+    let total = |runs: &Vec<Run>| runs.iter().map(|run| run.pages).sum();
+    runs.iter().map(total).collect()
+}

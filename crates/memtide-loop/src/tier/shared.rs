@@ -1,0 +1,132 @@
+//! What the parts of tiering share: what is known, and the hands to act with.
+
+use super::config::TierConfig;
+use crate::carry::{Carrier, Job, Reasons, Tell};
+use crate::ledger::{Ledger, SECTIONS};
+use crate::records::Records;
+use crate::report::{Direction, Reporter, Stay, WhyStayed};
+use crate::world::{MoveHow, Outcome, SharedPages, World};
+use memtide_core::hotness::{Hotness, SECTION_PAGES};
+use memtide_core::pages::Folio;
+use memtide_core::promotion::Moved;
+use memtide_core::tiering::space::OwnerId;
+use memtide_core::units::{NodeId, PageNumber};
+use memtide_core::vmstat::{Counter, Counters};
+
+/// How pages move: the fixed cost of a call falls on us, not on whoever is moved.
+pub(super) const HOW: MoveHow = MoveHow {
+    batch: 2048,
+    shared: SharedPages::Move,
+};
+
+/// What all parts know.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub config: TierConfig,
+    pub ledger: Ledger,
+    pub records: Records,
+    pub counters: Counters,
+    /// Pages that the kernel would not move.
+    pub failed_pages: u64,
+    carrier: Carrier,
+}
+
+/// One reason for all.
+struct Because(String);
+
+impl Reasons for Because {
+    type Key = ();
+
+    fn key(&self, _first: PageNumber) {}
+
+    fn moved(&self, (): ()) -> String {
+        self.0.clone()
+    }
+
+    fn stayed(&self, (): (), outcome: Outcome) -> Option<(WhyStayed, Option<NodeId>)> {
+        let why = Stay::Refused {
+            why: outcome.refusal(),
+        };
+        Some((WhyStayed::Tier(why), None))
+    }
+}
+
+impl Shared {
+    pub fn new(world: &dyn World, config: TierConfig) -> Shared {
+        let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
+        Shared {
+            ledger: Ledger::new(world, config.headroom),
+            records: Records::new(config.hotness, pages),
+            counters: Counters::default(),
+            failed_pages: 0,
+            carrier: Carrier::default(),
+            config,
+        }
+    }
+
+    /// Moves `folios` of one owner, in order of their dense numbers, with the
+    /// hotness of each if they go up.
+    pub fn move_folios(
+        &mut self,
+        world: &mut dyn World,
+        (owner, target, direction): (OwnerId, NodeId, Direction),
+        folios: &[Folio],
+        hot: &[Hotness],
+        why: String,
+        reporter: &mut dyn Reporter,
+    ) {
+        let Some(watched) = self.ledger.processes.get(owner) else {
+            return;
+        };
+        let job = Job {
+            owner,
+            process: watched.process,
+            target,
+            direction: Some(direction),
+            folios,
+        };
+        let now = world.now();
+        let why = Because(why);
+        let done = if self.config.dry_run {
+            let done = Carrier::pretend(&self.ledger, job, &why, now, reporter);
+            // They then count as pages that the kernel would not move, so that
+            // each is told of once.
+            let placement = &mut self.ledger.placement;
+            for folio in folios {
+                let end = folio.first.0 + u64::from(folio.pages);
+                (folio.first.0..end).for_each(|page| placement.set_stuck(PageNumber(page)));
+            }
+            done
+        } else {
+            let tell = match self.config.explain {
+                true => Tell::Runs,
+                false => Tell::Sums,
+            };
+            let way = match direction {
+                Direction::Promotion => Moved::Up,
+                Direction::Demotion => Moved::Down,
+            };
+            let records = &mut self.records;
+            let on = |page: PageNumber, _, outcome| match outcome {
+                Outcome::Moved { .. } => records.recent.note(page, way, now),
+                // Later may be better: the page stays asked for while it is hot.
+                Outcome::Busy | Outcome::NoMemory => {
+                    let at = folios.binary_search_by_key(&page, |folio| folio.first);
+                    if let Some(hotness) = at.ok().and_then(|at| hot.get(at)) {
+                        records.store.put_back(page, hotness, now);
+                    }
+                }
+                _ => {}
+            };
+            let ledger = &mut self.ledger;
+            self.carrier
+                .carry_out(world, ledger, job, HOW, (tell, &why), now, reporter, on)
+        };
+        self.failed_pages += done.failed;
+        let counter = match direction {
+            Direction::Promotion => Counter::PgpromoteSuccess,
+            Direction::Demotion => Counter::PgdemoteProactive,
+        };
+        self.counters.add(counter, done.moved);
+    }
+}

@@ -1,0 +1,282 @@
+//! The loop in virtual time.
+
+use super::*;
+use crate::options::TierOptions;
+use crate::report::{Direction, Stay, WhyStayed};
+use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+use crate::world::{Allowed, Fixed, Outcome};
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::units::NodeId;
+
+type Events = Vec<(Millis, Event)>;
+
+fn tierer(world: &mut FakeWorld, options: &TierOptions) -> Tierer {
+    let (topology, page) = (world.topology().clone(), world.page());
+    let config = TierConfig::new(options, &topology, page, 1).unwrap();
+    Tierer::new(world, config)
+}
+
+fn options() -> TierOptions {
+    TierOptions {
+        headroom: "0".parse().unwrap(),
+        ..TierOptions::DEFAULT
+    }
+}
+
+/// Turns until `ms` of the world's time have passed.
+fn run(tierer: &mut Tierer, world: &mut FakeWorld, ms: u64) -> Events {
+    let mut events = Events::new();
+    let end = world.now().0 + ms;
+    while world.now().0 < end {
+        tierer.step(world, &mut events).unwrap();
+    }
+    events
+}
+
+/// 4,000 pages on the slow node, every 40th of them hot.
+fn world() -> FakeWorld {
+    let mut world = FakeWorld::two_tiers(2000, 10_000);
+    let mut process = FakeProcess::new(7, 1000, 4000, SLOW);
+    process.hot = (1000..5000).step_by(40).map(VirtualPage).collect();
+    world.processes.push(process);
+    world
+}
+
+#[test]
+fn hot_pages_come_home_and_nothing_else_does() {
+    let mut world = world();
+    let mut tierer = tierer(&mut world, &options());
+    let events = run(&mut tierer, &mut world, 3000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert_eq!(status.pgpromote_success, 100);
+    assert_eq!((status.top_pages, status.lower_pages), (100, 3900));
+    assert!(matches!(
+        &events[0].1,
+        Event::Process {
+            pid: 7,
+            lower_pages: Some(4000),
+            ..
+        }
+    ));
+    tierer.finish(&mut world).unwrap();
+    // The page that commutes is at home again.
+    assert_eq!(world.process(7).on(FAST), 100);
+    assert!(world.closed);
+}
+
+#[test]
+fn nothing_goes_where_its_owner_does_not_let_it() {
+    let mut world = world();
+    let slow_only = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
+    for (pid, allowed) in [(8, slow_only), (9, Allowed::Never(Fixed::Interleaved))] {
+        let mut process = FakeProcess::new(pid, 0, 100, SLOW);
+        process.memory.areas[0].allowed = allowed;
+        process.hot = process.pages.keys().copied().collect();
+        world.processes.push(process);
+    }
+    let mut narrow = FakeProcess::new(10, 0, 100, SLOW);
+    narrow.memory.cpuset = [SLOW].into_iter().collect();
+    narrow.hot = narrow.pages.keys().copied().collect();
+    world.processes.push(narrow);
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    assert!(world.tried.iter().all(|(process, _, _)| process.pid == 7));
+}
+
+#[test]
+fn idle_pages_make_room() {
+    let mut world = FakeWorld::two_tiers(1000, 10_000);
+    world.processes.push(FakeProcess::new(6, 0, 1000, FAST));
+    let mut process = FakeProcess::new(7, 0, 2000, SLOW);
+    process.hot = (0..500).map(VirtualPage).collect();
+    world.processes.push(process);
+    let mut tierer = tierer(&mut world, &options());
+    let events = run(&mut tierer, &mut world, 30_000);
+    assert_eq!(world.process(7).hot_on(FAST), 500);
+    assert!(world.used(FAST) <= 1000);
+    let demoted = |(_, event): &&(Millis, Event)| {
+        matches!(event, Event::MovedPages(moved)
+            if moved.direction == Some(Direction::Demotion) && moved.pid == 6)
+    };
+    assert!(events.iter().any(|event| demoted(&event)));
+}
+
+#[test]
+fn a_dry_run_moves_nothing_and_names_each_page_once() {
+    let mut world = world();
+    let mut tierer = tierer(
+        &mut world,
+        &TierOptions {
+            dry_run: true,
+            ..options()
+        },
+    );
+    let events = run(&mut tierer, &mut world, 5000);
+    assert!(world.tried.is_empty());
+    let planned = events.iter().filter_map(|(_, event)| match event {
+        Event::Moved {
+            dry_run: true,
+            range,
+            ..
+        } => Some(range.pages),
+        _ => None,
+    });
+    assert_eq!(planned.sum::<u64>(), 100);
+}
+
+#[test]
+fn what_will_not_move_is_left_alone_for_a_minute_and_told_where_it_lies() {
+    let mut world = world();
+    let pinned = VirtualPage(1000);
+    world.refuse.insert((7, pinned), Outcome::Shared);
+    let mut tierer = tierer(
+        &mut world,
+        &TierOptions {
+            explain: true,
+            ..options()
+        },
+    );
+    let events = run(&mut tierer, &mut world, 50_000);
+    let tries = |world: &FakeWorld| {
+        world
+            .tried
+            .iter()
+            .filter(|(_, page, _)| *page == pinned)
+            .count()
+    };
+    assert_eq!(tries(&world), 1);
+    let refused = events.iter().find_map(|(_, event)| match event {
+        Event::Stayed {
+            node,
+            why: WhyStayed::Tier(Stay::Refused { .. }),
+            range,
+            ..
+        } => Some((*node, range.address)),
+        _ => None,
+    });
+    assert_eq!(refused, Some((SLOW, 1000 << 12)));
+    world.refuse.clear();
+    run(&mut tierer, &mut world, 60_000);
+    assert_eq!(tries(&world), 2);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
+#[test]
+fn a_busy_page_is_tried_again() {
+    let mut world = world();
+    world.refuse.insert((7, VirtualPage(1000)), Outcome::Busy);
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 3000);
+    assert_eq!(world.process(7).hot_on(FAST), 99);
+    world.refuse.clear();
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
+#[test]
+fn a_pid_used_again_is_another_process() {
+    let mut world = world();
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 3000);
+    let old = world.process(7).process;
+    let mut next = FakeProcess::new(7, 1000, 4000, SLOW);
+    next.process.start_ticks += 1;
+    next.hot = (1000..1050).map(VirtualPage).collect();
+    world.processes = vec![next.clone()];
+    world.tried.clear();
+    let events = run(&mut tierer, &mut world, 5000);
+    assert!(matches!(
+        events
+            .iter()
+            .find(|(_, e)| !matches!(e, Event::Notice { .. })),
+        Some((_, Event::ProcessGone { pid: 7 }))
+    ));
+    assert_eq!(world.process(7).hot_on(FAST), 50);
+    // Whoever is moved is named by his start time; the page that commuted may
+    // have been asked for once more before the end was noticed.
+    let late = world.tried.iter().filter(|(process, _, _)| *process == old);
+    assert!(late.count() <= 1);
+}
+
+#[test]
+fn everybody_may_end_and_somebody_come() {
+    let mut world = world();
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 1500);
+    let processes = std::mem::take(&mut world.processes);
+    run(&mut tierer, &mut world, 3000);
+    assert!(!tierer.step(&mut world, &mut ()).unwrap());
+    world.processes = processes;
+    world.process(7).process.start_ticks += 5;
+    run(&mut tierer, &mut world, 5000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
+#[test]
+fn another_source_takes_over_from_one_that_broke() {
+    let mut world = world();
+    let mut tierer = tierer(&mut world, &options());
+    world.breaks = Some(SourceId(0));
+    let events = run(&mut tierer, &mut world, 5000);
+    let told = events.iter().any(|(_, event)| {
+        matches!(event, Event::Notice { text } if text.ends_with("the other takes over"))
+    });
+    assert!(told);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    // There is no third.
+    world.breaks = Some(SourceId(1));
+    let ended = tierer.step(&mut world, &mut ());
+    assert!(matches!(ended, Err(WorldError::Source { .. })));
+}
+
+#[test]
+fn observing_stays_within_its_share() {
+    let mut world = world();
+    // A pass over 4,000 pages takes the kernel 0.4 s.
+    world.page_ns = 100_000;
+    let mut tierer = tierer(&mut world, &options());
+    for second in 0..120 {
+        // Other pages are hot each second, so that there is always news.
+        let pages = (1000..5000).skip(second % 40).step_by(40);
+        world.process(7).hot = pages.map(VirtualPage).collect();
+        run(&mut tierer, &mut world, 1000);
+    }
+    // 5 % of 120 s, 3 s in hand, and a pass over.
+    let spent_ms = world.source_status(SourceId(0)).kernel_cpu_ns / 1_000_000;
+    assert!(spent_ms <= 6000 + 3000 + 400, "{spent_ms} ms");
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    let one = || {
+        let mut world = world();
+        let mut tierer = tierer(&mut world, &options());
+        let events = run(&mut tierer, &mut world, 20_000);
+        (
+            events,
+            world.tried,
+            tierer.status(&mut FakeWorld::two_tiers(1, 1)),
+        )
+    };
+    assert_eq!(one(), one());
+}
+
+#[test]
+fn a_full_target_is_no_reason_to_stop() {
+    let mut world = world();
+    // The node says that it has room, and then has none.
+    for page in (1000..5000).step_by(40) {
+        world
+            .refuse
+            .insert((7, VirtualPage(page)), Outcome::NoMemory);
+    }
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 3000);
+    assert_eq!(world.process(7).hot_on(FAST), 0);
+    assert_eq!(tierer.status(&mut world).failed_pages, 0);
+    world.refuse.clear();
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(NodeId(0)), 100);
+}
