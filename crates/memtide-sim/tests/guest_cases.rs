@@ -267,11 +267,11 @@ impl Source for Victims {
 
 /// The guests' nodes: MiB and processors. Reclaim's marks are such that a fast node counts as full at
 /// about 27 MiB, as in the guests.
-fn machine(overcommit: bool) -> MachineSpec {
-    let small = [(u64::from(SMALL), 2), (2048, 0)];
+fn machine(overcommit: bool, slow_mib: u64) -> MachineSpec {
+    let small = [(u64::from(SMALL), 2), (slow_mib, 0)];
     let nodes: &[(u64, u32)] = match overcommit {
         true => &small,
-        false => &[(1024, 1), (1024, 1), (2048, 0)],
+        false => &[(1024, 1), (1024, 1), (slow_mib, 0)],
     };
     let distances: &[&[u32]] = match overcommit {
         true => &[&[10, 24], &[24, 10]],
@@ -413,7 +413,7 @@ fn victims(case: &Case, machine: &MachineSpec) -> Victims {
         changes_ns: case.changes_ms.map_or(u64::MAX, |ms| ms * MS),
         all_ns: case.all_ms.map(|ms| ms * MS),
         at: vec![(0, 0); threads as usize],
-        ends_ns: 40_000 * MS,
+        ends_ns: 200_000 * MS,
     }
 }
 
@@ -428,8 +428,9 @@ struct Figures {
     observing_cpu_s: f64,
 }
 
-fn simulate(case: &Case) -> Figures {
-    let machine = machine(case.overcommit.is_some());
+fn simulate(case: &Case, limit_ms: u64) -> Figures {
+    let slow_mib = u64::from((case.memory * 2).max(2048));
+    let machine = machine(case.overcommit.is_some(), slow_mib);
     let source = victims(case, &machine);
     let truth = [0, 1].map(|changed| {
         let sets = source.hot.iter().map(|sets| sets[changed].clone());
@@ -475,7 +476,7 @@ fn simulate(case: &Case) -> Figures {
         tierer.step(&mut world, &mut ()).unwrap();
         let now_ms = world.now_ns() / MS;
         let settled = home_ms.is_some_and(|home| now_ms > home + SETTLE_MS);
-        if settled || now_ms > begin_ms + LIMIT_MS {
+        if settled || now_ms > begin_ms + limit_ms {
             break;
         }
         if now_ms >= next_ms {
@@ -510,7 +511,7 @@ fn the_simulated_cases_come_home_as_in_the_guests() {
     );
     let mut wrong = Vec::new();
     for case in cases() {
-        let figures = simulate(&case);
+        let figures = simulate(&case, LIMIT_MS);
         let [old, new] = case.guest;
         let time = figures
             .seconds
@@ -542,4 +543,27 @@ fn the_simulated_cases_come_home_as_in_the_guests() {
         }
     }
     assert!(wrong.is_empty(), "not as in the guests: {wrong:#?}");
+}
+
+/// 64 MiB in one piece are hot of 1, 2 and 4 GiB. In the guest on 7.2 all came home after 8 s with
+/// 1 GiB, and next to nothing after 90 and 100 s with 2 and 4 GiB.
+#[test]
+#[ignore = "tells how the loop does on larger memory; takes minutes"]
+fn larger_memory() {
+    for memory in [1024, 2048, 4096] {
+        let case = Case {
+            memory,
+            hot: Hot::Range(64),
+            think_us: 3.0,
+            ..PLAIN
+        };
+        let figures = simulate(&case, 100_000);
+        println!(
+            "{memory} MiB: home after {:?} s, {:.1} % of the hot pages, {:.2} % of the cold; DAMON {:.1} s",
+            figures.seconds,
+            figures.hot_share * 100.0,
+            figures.cold_share * 100.0,
+            figures.observing_cpu_s
+        );
+    }
 }
