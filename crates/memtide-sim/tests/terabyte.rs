@@ -133,12 +133,12 @@ fn an_hour_of_looks_at_a_terabyte_takes_less_than_a_minute() {
     world.processes(&mut seen).unwrap();
     let (mut came, mut passes, mut touched, mut turn) = (Came::default(), 0, 0, 0);
     while world.now_ns() < 3_600_000_000_000 {
-        // A gibibyte of one program after the other, two passes each, then a rest: 5 % of a CPU.
+        // A gibibyte of one program after the other, the hot one, two passes each, then a rest: 5 %
+        // of a CPU.
         let process = seen[turn % seen.len()].process;
-        let first = 262_144 * (turn / seen.len()) as u64 % (PAGES / PROCESSES - 262_144);
         turn += 1;
         let span = Span {
-            first: VirtualPage((1 << 25) + first),
+            first: VirtualPage((1 << 25) + PAGES / PROCESSES / 2),
             pages: 262_144,
         };
         let subject = Subject {
