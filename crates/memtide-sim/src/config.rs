@@ -8,6 +8,7 @@ pub(crate) use read::ConfigurationText;
 use memtide_core::access::SourceSet;
 use memtide_core::balancing::SampleSettings;
 use memtide_core::hotness::Layout;
+use memtide_loop::options::TierOptions;
 
 /// A configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,8 @@ pub struct Configuration {
     pub samples: Option<BySamples>,
     /// Lazy unmap flush, if on.
     pub luf: Option<Luf>,
+    /// `memtide tier` beside the workload, if it runs.
+    pub tier: Option<TierOptions>,
     /// Whether every access is checked for the content that it finds.
     pub check: bool,
 }
@@ -167,6 +170,7 @@ impl Configuration {
             bind_balancing: false,
             samples: None,
             luf: None,
+            tier: None,
             check: false,
         }
     }

@@ -10,6 +10,7 @@
 //! multiplies what was counted when it writes the result.
 
 pub mod access;
+mod asked;
 mod bounds;
 mod outcome;
 mod series;

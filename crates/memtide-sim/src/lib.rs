@@ -22,3 +22,4 @@ pub mod spec;
 pub mod text;
 pub mod units;
 pub mod workload;
+pub mod world;

@@ -71,6 +71,9 @@ pub struct RunResult {
     pub overhead: Overhead,
     /// What NUMA balancing cost, and what it moved.
     pub balancing: Balancing,
+    /// What `memtide tier` did, in a row where it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiering: Option<Tiering>,
     /// Accesses that were simulated (not times S).
     pub accesses: u64,
     /// Share of memory accesses (cache misses) that top-tier nodes served.
@@ -111,6 +114,21 @@ pub struct BalancingCause {
     pub events: u64,
     /// How long in all.
     pub ns: u64,
+}
+
+/// What `memtide tier` cost and met, beside the pages that it moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tiering {
+    /// Processor time of its own process, in nanoseconds.
+    pub own_cpu_ns: u64,
+    /// Processor time that the kernel spent on observing for it.
+    pub observing_cpu_ns: u64,
+    /// Passes of its source that were completed.
+    pub passes: u64,
+    /// Reports that were lost.
+    pub lost: u64,
+    /// Pages that the kernel did not move, times S.
+    pub failed_pages: u64,
 }
 
 impl RunResult {

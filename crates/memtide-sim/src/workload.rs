@@ -10,6 +10,7 @@
 
 mod about;
 mod checks;
+mod hot_set;
 mod inference;
 mod limits;
 mod lines;
@@ -30,6 +31,7 @@ mod two_set;
 mod xsbench;
 mod zipf;
 
+pub use hot_set::HotSetSpec;
 pub use inference::InferenceSpec;
 pub use limits::{MAX_ACCESSES, MAX_SPAN_NS, MAX_THINK, MAX_THREADS};
 pub use page_count::PageCountSpec;
@@ -287,6 +289,8 @@ pub enum WorkloadSpec {
     Zipf(ZipfSpec),
     /// The hot set changes all at once.
     Phases(PhasesSpec),
+    /// A small hot set in a large memory.
+    HotSet(HotSetSpec),
     /// A hot set, and a scan that touches much memory once.
     ScanOverHot(ScanOverHotSpec),
     /// Each address comes from the one before.
@@ -342,6 +346,7 @@ macro_rules! each_program {
             Program::PageCount($program) => $do,
             Program::Zipf($program) => $do,
             Program::Phases($program) => $do,
+            Program::HotSet($program) => $do,
             Program::ScanOverHot($program) => $do,
             Program::PointerChase($program) => $do,
             Program::Inference($program) => $do,
@@ -362,6 +367,7 @@ enum Program {
     PageCount(page_count::PageCount),
     Zipf(zipf::Zipf),
     Phases(phases::Phases),
+    HotSet(hot_set::HotSet),
     ScanOverHot(scan_over_hot::ScanOverHot),
     PointerChase(pointer_chase::PointerChase),
     Inference(inference::Inference),
@@ -415,6 +421,7 @@ impl WorkloadSpec {
             WorkloadSpec::PageCount(spec) => spec.check(places),
             WorkloadSpec::Zipf(spec) => spec.check(places),
             WorkloadSpec::Phases(spec) => spec.check(places),
+            WorkloadSpec::HotSet(spec) => spec.check(places),
             WorkloadSpec::ScanOverHot(spec) => spec.check(places),
             WorkloadSpec::PointerChase(spec) => spec.check(places),
             WorkloadSpec::Inference(spec) => spec.check(places),
@@ -426,7 +433,7 @@ impl WorkloadSpec {
     #[must_use]
     pub fn measure(&self) -> Measure {
         match self {
-            WorkloadSpec::Pmbench(_) => Measure::Rate,
+            WorkloadSpec::Pmbench(_) | WorkloadSpec::HotSet(_) => Measure::Rate,
             WorkloadSpec::Stream(_) => Measure::Bytes,
             WorkloadSpec::Mlc(_) => Measure::Traffic,
             WorkloadSpec::PageCount(_) => Measure::Pages,
@@ -467,6 +474,7 @@ impl WorkloadSpec {
             WorkloadSpec::PageCount(spec) => wrap(spec.build(places), Program::PageCount),
             WorkloadSpec::Zipf(spec) => wrap(spec.build(places, scale), Program::Zipf),
             WorkloadSpec::Phases(spec) => wrap(spec.build(places, scale), Program::Phases),
+            WorkloadSpec::HotSet(spec) => wrap(spec.build(places, scale), Program::HotSet),
             WorkloadSpec::ScanOverHot(spec) => {
                 wrap(spec.build(places, scale), Program::ScanOverHot)
             }

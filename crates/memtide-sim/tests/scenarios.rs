@@ -7,7 +7,7 @@ fn small_scale(scenario: &Scenario) -> u32 {
     match scenario.name.as_str() {
         "page-count" => 1,
         // Of a machine with 8 GiB of DRAM less would leave nothing.
-        "zipf-drift" | "phases" | "scan-over-hot" | "pointer-chase" => 2048,
+        "zipf-drift" | "phases" | "scan-over-hot" | "scale-4g" | "pointer-chase" => 2048,
         "mlc-interleave" | "stream-interleave" => 1024,
         "luf-llama" => 4096,
         _ => 16_384,
@@ -51,6 +51,7 @@ scenarios! {
     zipf_drift "zipf-drift",
     phases "phases",
     scan_over_hot "scan-over-hot",
+    scale_4g "scale-4g",
     pointer_chase "pointer-chase",
     page_count "page-count",
     stream_interleave "stream-interleave",

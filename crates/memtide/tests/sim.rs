@@ -316,7 +316,7 @@ fn a_recording_is_replayed() {
         .iter()
         .map(|run| run["configuration"].as_str().unwrap())
         .collect();
-    assert_eq!(named, ["off", "kernel", "memtide", "static", "oracle"]);
+    assert_eq!(named, ["off", "kernel", "memtide tier", "static", "oracle"]);
     // 4,000 accesses, the last after 39.99 ms.
     assert_eq!(runs[0]["accesses"], 4000);
     let seconds = runs[0]["seconds"].as_f64().unwrap();

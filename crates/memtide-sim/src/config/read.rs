@@ -9,6 +9,7 @@ use memtide_core::balancing::{Counting, SampleSettings};
 use memtide_core::hotness::{Config as HotnessConfig, Layout};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
+use memtide_loop::options::{TierOptions, TierSource};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -31,6 +32,7 @@ pub(crate) struct ConfigurationText {
     rate_limit: Option<Rate>,
     bind_balancing: Option<bool>,
     samples: Option<Spanned<SamplesText>>,
+    tier: Option<Spanned<TierOptions>>,
     luf: Option<bool>,
     luf_zones: Option<Spanned<bool>>,
 }
@@ -197,6 +199,13 @@ impl ConfigurationText {
         if let Some(text) = &self.interleave {
             let error = |what: String| source.error(text.span(), &format!("interleave: {what}"));
             made.interleave = Some(interleave(text.get_ref(), memory).map_err(error)?);
+        }
+        if let Some(text) = self.tier {
+            if text.get_ref().source == TierSource::HintFaults {
+                let what = "tier: hint faults are no source of it here yet; give source = \"damon\" or \"page-table\"";
+                return Err(source.error(text.span(), what));
+            }
+            made.tier = Some(text.into_inner());
         }
         made.about = self.about.unwrap_or_else(|| in_words(&made));
         Ok(made)

@@ -3,6 +3,7 @@
 use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
+use memtide_loop::options::{TierGate, TierOptions, TierSource};
 
 /// One to four sentences.
 pub(crate) fn in_words(configuration: &Configuration) -> String {
@@ -30,6 +31,9 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
     if let Some(interleave) = &configuration.interleave {
         sentences.push(interleaved(interleave));
     }
+    if let Some(options) = &configuration.tier {
+        sentences.push(tiered(options));
+    }
     if configuration.bind_balancing {
         sentences.push(
             "Memory that is bound to several nodes may be balanced among them \
@@ -52,6 +56,26 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
         sentences.push("Pages age on active and inactive lists instead of generations.".to_owned());
     }
     sentences.join(" ")
+}
+
+/// `memtide tier` with the options that differ from the usual.
+fn tiered(options: &TierOptions) -> String {
+    let source = match options.source {
+        TierSource::PageTable => "its own scans of the page tables find",
+        _ => "DAMON finds",
+    };
+    let gate = match options.gate {
+        TierGate::Pghot => "those that are touched often enough are promoted",
+        TierGate::ThresholdFree => "the hottest that fit are promoted where that pays",
+    };
+    let dry = if options.dry_run {
+        " It only says what it would do."
+    } else {
+        ""
+    };
+    format!(
+        "memtide tier runs beside the programs: {source} hot pages of the slow tier, and {gate}.{dry}"
+    )
 }
 
 const LAZY: &str = "Lazy unmap flush: pages that were mapped read-only are taken away without an \

@@ -111,6 +111,7 @@ impl<W: Source> Run<W> {
             }),
             overhead: self.overhead(),
             balancing: self.balancing(seconds),
+            tiering: None,
             accesses: self.tally.accesses,
             fast_share: match totals.served {
                 0 => 1.0,

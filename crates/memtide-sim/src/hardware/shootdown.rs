@@ -112,6 +112,17 @@ impl Hardware {
         running
     }
 
+    /// Makes every CPU of `space` forget all of it, without interrupts: for a flush whose cost is
+    /// charged elsewhere.
+    pub fn forget_space(&mut self, space: u16) {
+        let running = self.reach(space);
+        for cpu in running.iter() {
+            if self.cpus[cpu as usize].flush_space(space, &self.space_of) {
+                self.emptied.insert(cpu);
+            }
+        }
+    }
+
     /// Makes every CPU of `space` forget all of it.
     pub fn flush_space(&mut self, space: u16, from_cpu: Option<u32>) -> u64 {
         let running = self.reach(space);

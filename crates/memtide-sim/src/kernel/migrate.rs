@@ -42,6 +42,8 @@ pub enum MoveReason {
     DemotionDirect,
     /// Proactive reclaim sends them down: `pgdemote_proactive`.
     DemotionProactive,
+    /// A program asked for it by `move_pages`.
+    Syscall,
 }
 
 /// Who moves them.
@@ -150,7 +152,7 @@ impl Kernel {
     fn real_batches(&self, folios: usize, why: MoveReason, by: Initiator) -> u32 {
         let full = match (why, by.cpu) {
             (MoveReason::Balancing, Some(_)) => 1,
-            (MoveReason::Balancing, None) => PROMOTION_BATCH,
+            (MoveReason::Balancing, None) | (MoveReason::Syscall, _) => PROMOTION_BATCH,
             _ => DEMOTION_BATCH,
         };
         let real = folios as u64 * u64::from(self.scale);
@@ -325,6 +327,7 @@ impl Kernel {
                     self.count(Counter::PgpromoteSuccess, pages);
                 }
             }
+            MoveReason::Syscall => {}
             MoveReason::DemotionKswapd => self.count(Counter::PgdemoteKswapd, done.moved),
             MoveReason::DemotionDirect => self.count(Counter::PgdemoteDirect, done.moved),
             MoveReason::DemotionProactive => self.count(Counter::PgdemoteProactive, done.moved),

@@ -10,6 +10,7 @@ use crate::engine;
 use crate::result::{RunResult, Score};
 use crate::text::did_you_mean;
 use crate::workload::{Measure, WorkloadSpec};
+use crate::world;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -273,14 +274,27 @@ pub fn run(
                         check: options.check,
                         ..configuration.clone()
                     };
-                    let result = engine::run_configuration(
-                        &scenario.machine,
-                        scenario.workload(case, configuration, scale),
-                        configuration,
-                        options.seed,
-                        scale,
-                        &|done| progress.at(n, done),
-                    );
+                    let workload = scenario.workload(case, configuration, scale);
+                    let (machine, seed) = (&scenario.machine, options.seed);
+                    let progress = |done| progress.at(n, done);
+                    let result = match &configuration.tier {
+                        Some(tier) => world::row::run(
+                            machine,
+                            workload,
+                            configuration,
+                            tier,
+                            (seed, scale),
+                            &progress,
+                        ),
+                        None => engine::run_configuration(
+                            machine,
+                            workload,
+                            configuration,
+                            seed,
+                            scale,
+                            &progress,
+                        ),
+                    };
                     let result = result.map_err(|error| error.to_string());
                     *results[n]
                         .lock()

@@ -50,6 +50,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "zipf-drift",
     "phases",
     "scan-over-hot",
+    "scale-4g",
     "pointer-chase",
     "page-count",
     "stream-interleave",

@@ -155,6 +155,20 @@ impl WorkloadSpec {
                 spec.phases,
                 stores(spec.stores_percent) + &spec.lines.about(),
             ),
+            WorkloadSpec::HotSet(spec) => format!(
+                "{} on node {} access {} of {}, {}, for {}, without a pause. All of it begins on node {}. {}",
+                threads(spec.threads),
+                spec.node,
+                size(spec.hot),
+                size(spec.memory),
+                match spec.piece {
+                    Some(piece) => format!("in pieces of {}", size(piece)),
+                    None => "in one piece".to_owned(),
+                },
+                time(spec.time),
+                spec.on,
+                stores(spec.stores_percent),
+            ),
             WorkloadSpec::ScanOverHot(spec) => format!(
                 "{} on node {} keep using {}, while another thread reads {} once from end to end. Both \
                  begin on node {}. Whoever promotes what was just touched moves the wrong pages. {}",

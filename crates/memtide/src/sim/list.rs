@@ -53,6 +53,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("zipf-drift", 5),
     ("phases", 4),
     ("scan-over-hot", 4),
+    ("scale-4g", 6),
     ("pointer-chase", 1),
     ("page-count", 1),
     ("stream-interleave", 9),

@@ -24,12 +24,8 @@ about = "The kernel's tiering: hint faults find hot pages of the slow tier and p
 numa_balancing = 2
 
 [[configuration]]
-name = "memtide"
-about = "memtide: scans of accessed bits find hot pages, and the hottest that fit are promoted."
-[configuration.pghot]
-sources = ["page-table-scan"]
-page_table_scan = "1 s"
-gate = "threshold-free"
+name = "memtide tier"
+tier = {}
 "#;
 
 /// The scenario of a recording.

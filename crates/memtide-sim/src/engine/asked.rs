@@ -1,0 +1,44 @@
+//! What a world that runs on the engine asks of it.
+
+use super::threads::State;
+use super::{PS, Run, Source};
+use crate::hardware::Sample;
+
+impl<W: Source> Run<W> {
+    /// The end of the last quantum, in nanoseconds since the start.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ps / PS
+    }
+
+    /// The address spaces of all mappings and threads, in no order.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<u16> {
+        let regions = self.kernel.regions.iter().map(|region| region.plan.space);
+        let threads = self.threads.iter().map(|thread| thread.plan.space);
+        regions.chain(threads).collect()
+    }
+
+    /// Whether a thread of `space` still runs; `None` if it never had one.
+    #[must_use]
+    pub fn space_runs(&self, space: u16) -> Option<bool> {
+        let own = |thread: &&super::threads::Thread| thread.plan.space == space;
+        let mut threads = self.threads.iter().filter(own).peekable();
+        threads.peek()?;
+        Some(threads.any(|thread| thread.state != State::Done))
+    }
+
+    /// Processor time that the threads of `space` used.
+    #[must_use]
+    pub fn space_ran_ns(&self, space: u16) -> u64 {
+        let threads = self.threads.iter();
+        let own = threads.filter(|thread| thread.plan.space == space);
+        own.map(|thread| thread.clock_ps / PS).sum()
+    }
+
+    /// The hardware samples of the last quantum.
+    #[must_use]
+    pub fn last_samples(&self) -> &[Sample] {
+        &self.samples
+    }
+}

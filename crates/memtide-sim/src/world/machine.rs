@@ -1,0 +1,93 @@
+//! What a world needs of a simulated machine.
+//!
+//! Two machines offer it: the engine's ([`super::Simulated`]), access by
+//! access, and one made of rates ([`super::Light`]), for memory too large to
+//! be simulated so. Everything else of a world is the same for both: sources,
+//! what calls cost, time.
+//!
+//! Times are of the real machine. Costs that a machine is asked to charge are
+//! those of its own pages; where a page stands for S, it multiplies itself.
+
+use memtide_core::pages::NodeSpace;
+use memtide_core::topology::Topology;
+use memtide_core::units::NodeId;
+use memtide_loop::world::{
+    AddressSpace, Found, MoveHow, PageRun, Presence, ProcessId, ProcessSeen, Sample, Settled, Span,
+    WorldError,
+};
+
+/// A machine that runs programs, in steps.
+pub trait Machine {
+    /// Its time, in nanoseconds.
+    fn now_ns(&self) -> u64;
+
+    /// Runs on for a step at most, to `until_ns` if that comes first; a machine
+    /// that goes in quanta may pass it by less than one.
+    ///
+    /// # Errors
+    ///
+    /// What the simulated kernel could not do for its programs.
+    fn step(&mut self, until_ns: u64) -> Result<(), WorldError>;
+
+    /// Whether its programs are done. Time goes on all the same.
+    fn is_over(&self) -> bool;
+
+    /// How many real pages one of its pages stands for.
+    fn scale(&self) -> u64;
+
+    /// Nodes and tiers.
+    fn topology(&self) -> &Topology;
+
+    /// The room on a node; `None` if it has no memory.
+    fn room(&self, node: NodeId) -> Option<NodeSpace>;
+
+    /// A dependent load from `node` under the present load, in nanoseconds.
+    fn latency_ns(&self, node: NodeId) -> Option<u32>;
+
+    /// All processes, ascending by pid; adds them to `seen`.
+    fn processes(&self, seen: &mut Vec<ProcessSeen>);
+
+    /// What a process maps; `into` is untouched if it is gone.
+    fn address_space(&self, process: ProcessId, into: &mut AddressSpace) -> Presence;
+
+    /// Where the present pages of a span are, in order; how many there are.
+    fn present(&self, process: ProcessId, span: Span, found: &mut dyn FnMut(Found)) -> u64;
+
+    /// Clears the accessed bits of a span, without a flush.
+    fn clear_accessed(&mut self, process: ProcessId, span: Span);
+
+    /// Tells of each run of a span's pages whose accessed bit is set. The bits
+    /// were cleared `exposed_ns` ago.
+    fn accessed(
+        &mut self,
+        process: ProcessId,
+        span: Span,
+        exposed_ns: u64,
+        touched: &mut dyn FnMut(Span),
+    );
+
+    /// Moves the pages of `runs`, one batch; adds what became of each to
+    /// `settled`. What that took whoever asked for it, in nanoseconds of the
+    /// real machine.
+    fn migrate(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        runs: &[PageRun],
+        how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) -> u64;
+
+    /// Somebody beside the programs used a CPU for `ns` of the real machine.
+    fn charge(&mut self, ns: u64);
+
+    /// Has the hardware take a sample every `period` operations; 0 ends that.
+    fn set_sampling(&mut self, period: u32) {
+        let _ = period;
+    }
+
+    /// Hands over the samples of the last step: who, on which CPU, and what.
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) {
+        let _ = sampled;
+    }
+}

@@ -1,0 +1,503 @@
+//! A simulated machine as the loop sees it.
+//!
+//! # Problem
+//!
+//! What `memtide tier` does is decided by the loop around the core: what it looks
+//! at, when, and what it makes of what came. To know what it does on a terabyte,
+//! beside a busy program or after a move that fails, the loop itself has to run,
+//! on a machine whose truth is known.
+//!
+//! # Approach
+//!
+//! [`SimWorld`] is a [`World`] over a [`Machine`]. The loop waits in
+//! [`World::wait`]; there the machine runs on, step by step, and with it the
+//! sources, until one has something to tell. Every other call has a price in
+//! [`WorldCosts`]: the caller's clock goes on by it, the machine follows, and a
+//! CPU of the machine is charged.
+//!
+//! There are two machines. [`Simulated`] is the engine's, where every access is
+//! made. [`Light`] knows rates only and takes time for what is looked at and not
+//! for what there is; its essay says what it leaves out.
+//!
+//! # Properties
+//!
+//! - The same machine, options and seed give the same run, to the last byte.
+//! - What a source tells is what its kernel part could know: an access that the
+//!   TLB answered sets no bit; what was never looked at is not told.
+//! - Time goes on only by waiting, resting and by what calls cost.
+
+mod costs;
+mod damon;
+mod faults;
+mod kdamond;
+mod light;
+mod machine;
+pub mod row;
+mod sampler;
+mod simulated;
+#[cfg(test)]
+mod tests;
+
+pub use costs::WorldCosts;
+pub use faults::{Faults, MoveFault};
+pub use light::{Heat, Light, LightArea, LightNode, LightProcess, LightSpec};
+pub use machine::Machine;
+pub use simulated::Simulated;
+
+use damon::{AccessedBits, Kind};
+use memtide_core::pages::NodeSpace;
+use memtide_core::topology::Topology;
+use memtide_core::units::{NodeId, PageSize};
+use memtide_loop::world::{
+    AddressSpace, Came, Found, HUGE_PAGES, MoveHow, PageRun, Presence, ProcessId, ProcessSeen,
+    Report, Settled, SourceId, SourceInfo, SourceStatus, Span, Subject, View, World, WorldError,
+};
+use sampler::Sampler;
+
+/// Milliseconds from the machine's boot to the world's beginning.
+const BOOT_MS: u64 = 60_000;
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+/// The longest step while a source works, so that what it sees is what was there.
+const WORK_NS: u64 = 5 * MS;
+
+/// A source that a world can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceChoice {
+    /// DAMON.
+    Damon,
+    /// memtide's own scans of the page tables.
+    PageTables,
+    /// Hardware samples, by the name of their unit.
+    Hardware(&'static str),
+}
+
+/// One at work.
+enum Observer {
+    Bits(Box<AccessedBits>),
+    Samples(Sampler),
+}
+
+/// A world over a simulated machine. See the module's essay.
+pub struct SimWorld<M> {
+    /// The machine.
+    pub machine: M,
+    /// What goes wrong.
+    pub faults: Faults,
+    costs: WorldCosts,
+    clock_ns: u64,
+    own_cpu_ns: u64,
+    infos: Vec<SourceInfo>,
+    observers: Vec<Observer>,
+    pending: Came,
+}
+
+impl<M: Machine> SimWorld<M> {
+    /// A world over `machine` with these sources; `seed` decides what they draw.
+    pub fn new(machine: M, sources: &[SourceChoice], costs: WorldCosts, seed: u64) -> SimWorld<M> {
+        let observer = |(id, choice): (u8, &SourceChoice)| {
+            let id = SourceId(id);
+            let bits = |kind| Observer::Bits(Box::new(AccessedBits::new(id, kind, costs, seed)));
+            match *choice {
+                SourceChoice::Damon => bits(Kind::Damon),
+                SourceChoice::PageTables => bits(Kind::PageTables),
+                SourceChoice::Hardware(name) => Observer::Samples(Sampler::new(id, name)),
+            }
+        };
+        let observers: Vec<Observer> = (0..).zip(sources).map(observer).collect();
+        let info = |observer: &Observer| match observer {
+            Observer::Bits(bits) => bits.info(),
+            Observer::Samples(sampler) => sampler.info(),
+        };
+        SimWorld {
+            clock_ns: machine.now_ns(),
+            infos: observers.iter().map(info).collect(),
+            observers,
+            machine,
+            faults: Faults::default(),
+            costs,
+            own_cpu_ns: 0,
+            pending: Came::default(),
+        }
+    }
+
+    /// The machine, once the loop is done with it.
+    pub fn into_machine(self) -> M {
+        self.machine
+    }
+
+    /// We work for `ns`.
+    fn work(&mut self, ns: u64) {
+        self.own_cpu_ns += ns;
+        self.machine.charge(ns);
+        self.pass(ns);
+    }
+
+    /// Time passes in which nobody reads what sources tell.
+    fn pass(&mut self, ns: u64) {
+        self.clock_ns += ns;
+        // What fails here fails again when the loop waits, and is told there.
+        let _ = self.run_to(self.clock_ns, false, false);
+    }
+
+    /// Runs machine and sources on to `to_ns`, or until a look has something if
+    /// `wakes`.
+    fn run_to(&mut self, to_ns: u64, reading: bool, wakes: bool) -> Result<(), WorldError> {
+        while self.machine.now_ns() < to_ns {
+            let now_ns = self.machine.now_ns();
+            let next = self.observers.iter().filter_map(|observer| match observer {
+                Observer::Bits(bits) => bits.next_ns(),
+                Observer::Samples(_) => None,
+            });
+            let next_ns = next.min().unwrap_or(to_ns).max(now_ns + WORK_NS);
+            self.machine.step(next_ns.min(to_ns))?;
+            self.observe(reading);
+            let look = |report: &Report| {
+                matches!(
+                    report,
+                    Report::Touched {
+                        view: View::Look,
+                        ..
+                    } | Report::Pass {
+                        view: View::Look,
+                        ..
+                    } | Report::Untouched { .. }
+                )
+            };
+            let told = self.pending.reports.iter().any(look) || !self.pending.samples.is_empty();
+            if wakes && told {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, reading: bool) {
+        let now_ns = self.machine.now_ns();
+        let slowdown = self.faults.pass_slowdown.max(1);
+        for observer in &mut self.observers {
+            match observer {
+                Observer::Bits(bits) => {
+                    let own_ns = bits.own_cpu_ns();
+                    let out = &mut self.pending.reports;
+                    bits.run(&mut self.machine, now_ns, reading, slowdown, out);
+                    self.own_cpu_ns += bits.own_cpu_ns() - own_ns;
+                }
+                Observer::Samples(sampler) => {
+                    sampler.take(&mut self.machine, &mut self.pending.samples);
+                }
+            }
+        }
+        if self.faults.lose_reports {
+            self.pending.clear();
+        }
+    }
+
+    fn broken(&self, source_id: SourceId) -> Result<(), WorldError> {
+        match &self.faults.broken {
+            Some(what) => Err(WorldError::Source {
+                source_id,
+                what: what.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn bits(&mut self, source: SourceId) -> Option<&mut AccessedBits> {
+        match self.observers.get_mut(usize::from(source.0)) {
+            Some(Observer::Bits(bits)) => Some(bits),
+            _ => None,
+        }
+    }
+
+    fn begin(
+        &mut self,
+        source: SourceId,
+        view: View,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<u64, WorldError> {
+        self.broken(source)?;
+        let (scale, now_ns) = (self.machine.scale(), self.clock_ns);
+        let here: Vec<Subject> = subjects
+            .iter()
+            .filter(|subject| self.is_here(subject.process))
+            .cloned()
+            .collect();
+        let Some(bits) = self.bits(source) else {
+            return Ok(0);
+        };
+        let (pages, waits_ns) = bits.begin(view, &here, interval_ms, scale, now_ns);
+        self.pass(waits_ns);
+        Ok(pages)
+    }
+
+    fn is_here(&self, process: ProcessId) -> bool {
+        let mut space = AddressSpace::default();
+        self.machine.address_space(process, &mut space) == Presence::Here
+    }
+
+    /// Moves a batch, but for the pages to which something else is to happen.
+    fn migrate(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        batch: &[PageRun],
+        how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) -> u64 {
+        let Some(fault) = &mut self.faults.moves else {
+            return self.machine.migrate(process, target, batch, how, settled);
+        };
+        let mut ns = 0;
+        for run in batch {
+            let step = if run.huge { HUGE_PAGES } else { 1 };
+            for page in (run.first.0..run.first.0 + run.pages).step_by(step as usize) {
+                let one = PageRun {
+                    first: memtide_core::tiering::space::VirtualPage(page),
+                    pages: step,
+                    huge: run.huge,
+                };
+                match fault(process, one.first) {
+                    Some(outcome) => Settled::push(
+                        settled,
+                        Settled {
+                            first: one.first,
+                            pages: step,
+                            huge: run.huge,
+                            outcome,
+                        },
+                    ),
+                    None => ns += self.machine.migrate(process, target, &[one], how, settled),
+                }
+            }
+        }
+        ns
+    }
+}
+
+/// Cuts `runs` into batches of about `limit` base pages, huge pages whole.
+fn batches(runs: &[PageRun], limit: u64) -> Vec<Vec<PageRun>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut room) = (Vec::new(), limit);
+    for &run in runs {
+        let mut left = run;
+        while left.pages > 0 {
+            let whole = if run.huge { HUGE_PAGES } else { 1 };
+            let pages = (room / whole * whole).max(whole).min(left.pages);
+            batch.push(PageRun { pages, ..left });
+            left.first.0 += pages;
+            left.pages -= pages;
+            room = room.saturating_sub(pages);
+            if room < whole {
+                batches.push(std::mem::take(&mut batch));
+                room = limit;
+            }
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
+}
+
+impl<M: Machine> World for SimWorld<M> {
+    fn now_ns(&mut self) -> u64 {
+        let now_ns = self.clock_ns + self.faults.clock_leaps_ns;
+        self.faults.clock_stands_at_ns.unwrap_or(now_ns)
+    }
+
+    fn boot_ms(&self) -> u64 {
+        BOOT_MS
+    }
+
+    fn own_cpu_ns(&mut self) -> u64 {
+        self.own_cpu_ns
+    }
+
+    fn rest(&mut self, ms: u64) {
+        self.pass(ms * MS);
+    }
+
+    fn page(&self) -> PageSize {
+        PageSize::KIB_4
+    }
+
+    fn topology(&self) -> &Topology {
+        self.machine.topology()
+    }
+
+    fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
+        rooms.clear();
+        let nodes = self.machine.topology().nodes().iter();
+        let all = nodes.filter_map(|node| Some((node.id, self.machine.room(node.id)?)));
+        rooms.extend(all);
+        // The kernel's own memory comes from the nearest fast node.
+        let scale = self.machine.scale();
+        let kept = self.observers.iter().map(|observer| match observer {
+            Observer::Bits(bits) => bits.kernel_bytes(scale) / 4096 / scale,
+            Observer::Samples(_) => 0,
+        });
+        let kept: u64 = kept.sum();
+        let topology = self.machine.topology();
+        let fast = rooms
+            .iter_mut()
+            .find(|(node, _)| topology.is_top_tier(*node));
+        if let Some((_, space)) = fast {
+            *space = space.less(kept);
+        }
+        Ok(())
+    }
+
+    fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
+        Ok(self.machine.latency_ns(node))
+    }
+
+    fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
+        seen.clear();
+        self.machine.processes(seen);
+        self.work(seen.len() as u64 * self.costs.process_ns);
+        Ok(())
+    }
+
+    fn address_space(
+        &mut self,
+        process: ProcessId,
+        into: &mut AddressSpace,
+    ) -> Result<Presence, WorldError> {
+        if self.faults.forbidden {
+            return Err(WorldError::NotPermitted { pid: process.pid });
+        }
+        let presence = self.machine.address_space(process, into);
+        if presence == Presence::Here {
+            self.work(into.areas.len() as u64 * self.costs.area_ns);
+        }
+        Ok(presence)
+    }
+
+    fn survey(
+        &mut self,
+        process: ProcessId,
+        spans: &[Span],
+        found: &mut dyn FnMut(Found),
+    ) -> Result<Presence, WorldError> {
+        if self.faults.forbidden {
+            return Err(WorldError::NotPermitted { pid: process.pid });
+        }
+        if !self.is_here(process) {
+            return Ok(Presence::Gone);
+        }
+        let mut pages = 0;
+        for &span in spans {
+            pages += self.machine.present(process, span, found);
+        }
+        self.work(pages * self.machine.scale() * self.costs.survey_page_ns);
+        Ok(Presence::Here)
+    }
+
+    fn move_pages(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        runs: &[PageRun],
+        how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) {
+        let limit = (u64::from(how.batch) / self.machine.scale()).max(1);
+        for batch in batches(runs, limit) {
+            let pages_ns = self.migrate(process, target, &batch, how, settled);
+            self.work(self.costs.move_call_ns + pages_ns);
+        }
+    }
+
+    fn sources(&self) -> &[SourceInfo] {
+        &self.infos
+    }
+
+    fn source_status(&mut self, source: SourceId) -> SourceStatus {
+        match self.observers.get(usize::from(source.0)) {
+            Some(Observer::Bits(bits)) => bits.status(),
+            Some(Observer::Samples(sampler)) => sampler.status(),
+            None => SourceStatus::default(),
+        }
+    }
+
+    fn look(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<u64, WorldError> {
+        self.begin(source, View::Look, subjects, interval_ms)
+    }
+
+    fn glance(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let glances = self.infos[usize::from(source.0)].abilities.glances;
+        match glances {
+            true => self
+                .begin(source, View::Glance, subjects, interval_ms)
+                .map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn sample(&mut self, source: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
+        self.broken(source)?;
+        if let Some(Observer::Samples(sampler)) = self.observers.get_mut(usize::from(source.0)) {
+            sampler.sample(&mut self.machine, processes);
+        }
+        Ok(())
+    }
+
+    fn adapt(&mut self, source: SourceId, elapsed_ms: u64, percent: u32) {
+        if let Some(Observer::Samples(sampler)) = self.observers.get_mut(usize::from(source.0)) {
+            sampler.adapt(&mut self.machine, elapsed_ms, percent);
+        }
+    }
+
+    fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        self.broken(SourceId(0))?;
+        self.work(self.costs.turn_ns);
+        let until_ns = self.clock_ns + at_most_ms * MS;
+        if self.pending.reports.is_empty() && self.pending.samples.is_empty() {
+            self.run_to(until_ns, true, true)?;
+            // An engine goes in quanta: it may be a little ahead of us.
+            self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);
+        }
+        for observer in &mut self.observers {
+            if let Observer::Bits(bits) = observer {
+                bits.drained();
+            }
+        }
+        let records = |report: &Report| match report {
+            Report::Touched {
+                view: View::Look,
+                pages,
+                ..
+            } => *pages,
+            _ => 1,
+        };
+        let reports: u64 = self.pending.reports.iter().map(records).sum();
+        let news = reports + self.pending.samples.len() as u64;
+        came.reports.append(&mut self.pending.reports);
+        came.samples.append(&mut self.pending.samples);
+        self.work(news * self.machine.scale() * self.costs.report_ns);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), WorldError> {
+        let now_ns = self.clock_ns;
+        for observer in &mut self.observers {
+            match observer {
+                Observer::Bits(bits) => bits.close(now_ns),
+                Observer::Samples(sampler) => sampler.sample(&mut self.machine, &[]),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,462 @@
+//! The engine's machine: every access is made, and sets its bit where a real one
+//! would, on a walk of the page table.
+//!
+//! Each address space is a process, under pid 1000 and up, for as long as one of
+//! its threads runs; a space without threads, for as long as memory of it is
+//! there. A page of a process is its slot behind [`FIRST_PAGE`]: so addresses are
+//! unique, and mappings lie as they lie in the page table.
+
+use super::machine::Machine;
+use crate::engine::{QUANTUM_NS, Run, Source};
+use crate::hardware::sampler::SamplerSettings;
+use crate::hardware::{SAMPLER_RING, ServedBy};
+use crate::kernel::Kernel;
+use crate::kernel::migrate::{Initiator, MoveReason};
+use crate::page::{Flags, HUGE_PAGES, Pte, Slot};
+use crate::workload::Kind;
+use memtide_core::mempolicy::Mode;
+use memtide_core::nodemask::NodeMask;
+use memtide_core::pages::NodeSpace;
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::topology::Topology;
+use memtide_core::units::{Millis, NodeId};
+use memtide_core::vmstat::Counter;
+use memtide_loop::world::{
+    AddressSpace, Allowed, Area, Backing, Fixed, Found, MemoryKind, MoveHow, Outcome, PageRun,
+    Presence, ProcessId, ProcessSeen, Sample, Settled, SharedPages, Span, WorldError,
+};
+
+/// The page of slot 0.
+const FIRST_PAGE: u64 = 1 << 30;
+/// The pid of space 0.
+const FIRST_PID: u32 = 1000;
+/// A clock tick.
+const TICK_NS: u64 = 10_000_000;
+/// The device of all files.
+const DEVICE: u64 = 1;
+
+/// A run of the engine as a machine.
+pub struct Simulated<W> {
+    run: Run<W>,
+    over: bool,
+    /// Time after the last thread is done, which the engine does not count.
+    after_ns: u64,
+    /// The CPU that a kernel thread takes next if none is idle.
+    turn: u32,
+    /// How often programs lose their translations by themselves; 0: never.
+    flush_every_ns: u64,
+}
+
+impl<W: Source> Simulated<W> {
+    /// The machine that `run` is.
+    pub fn new(run: Run<W>) -> Simulated<W> {
+        Simulated {
+            run,
+            over: false,
+            after_ns: 0,
+            turn: 0,
+            flush_every_ns: 0,
+        }
+    }
+
+    /// The same with programs that drop all their translations every `ns`, as those do that map and
+    /// unmap, or share their CPUs with others.
+    pub fn flushing_every(mut self, ns: u64) -> Simulated<W> {
+        self.flush_every_ns = ns;
+        self
+    }
+
+    /// The run.
+    pub fn run(&self) -> &Run<W> {
+        &self.run
+    }
+
+    /// The run, to be asked for its result.
+    pub fn into_run(self) -> Run<W> {
+        self.run
+    }
+
+    /// Adds to a counter of the machine's.
+    pub(super) fn count(&mut self, counter: Counter, amount: u64) {
+        self.run.kernel.count(counter, amount);
+    }
+
+    fn kernel(&self) -> &Kernel {
+        &self.run.kernel
+    }
+
+    /// The space of a process that is there.
+    fn space_of(&self, process: ProcessId) -> Option<u16> {
+        let space = u16::try_from(process.pid.checked_sub(FIRST_PID)?).ok()?;
+        let same = process.start_ticks == start_ticks(space);
+        (same && self.is_alive(space)).then_some(space)
+    }
+
+    fn is_alive(&self, space: u16) -> bool {
+        self.run.space_runs(space).unwrap_or_else(|| {
+            let mut regions = self.kernel().regions.iter();
+            regions.any(|region| region.plan.space == space && !region.freed)
+        })
+    }
+
+    /// The slots of a span that belong to `space`, region by region.
+    fn slots(&self, space: u16, span: Span) -> Vec<std::ops::Range<Slot>> {
+        let from = span.first.0.saturating_sub(FIRST_PAGE);
+        let to = (span.first.0 + span.pages).saturating_sub(FIRST_PAGE);
+        let regions = self.kernel().regions.iter();
+        let own = regions.filter(|region| region.plan.space == space && !region.freed);
+        let cut = own.map(|region| {
+            let slots = region.slots();
+            let clamp = |slot: u64| slot.clamp(slots.start.into(), slots.end.into()) as Slot;
+            clamp(from)..clamp(to)
+        });
+        cut.filter(|slots| !slots.is_empty()).collect()
+    }
+
+    /// What stands before a page's move, or the owner of its folio.
+    fn movable(
+        &self,
+        space: u16,
+        page: VirtualPage,
+        target: NodeId,
+        how: MoveHow,
+    ) -> Result<Slot, Outcome> {
+        let span = Span {
+            first: page,
+            pages: 1,
+        };
+        let Some(slots) = self.slots(space, span).pop() else {
+            return Err(Outcome::ZeroOrUnmapped);
+        };
+        let kernel = self.kernel();
+        let pte = kernel.ptes[kernel.head(slots.start) as usize];
+        if pte.has(Flags::MIGRATING) {
+            return Err(Outcome::Busy);
+        }
+        let Some(owner) = kernel.owner(slots.start) else {
+            return Err(Outcome::NotPresent);
+        };
+        if pte.node() == target {
+            return Err(Outcome::AlreadyThere);
+        }
+        let shared = kernel.mappers(owner).any(|slot| {
+            let region = kernel.regions.index_of(slot);
+            kernel.regions.get(region).plan.space != space
+        });
+        match shared && how.shared == SharedPages::Leave {
+            true => Err(Outcome::Shared),
+            false => Ok(owner),
+        }
+    }
+}
+
+/// Space 0 started first.
+fn start_ticks(space: u16) -> u64 {
+    u64::from(space) + 1
+}
+
+fn process_of(space: u16) -> ProcessId {
+    ProcessId {
+        pid: FIRST_PID + u32::from(space),
+        start_ticks: start_ticks(space),
+    }
+}
+
+fn page_of(slot: Slot) -> VirtualPage {
+    VirtualPage(FIRST_PAGE + u64::from(slot))
+}
+
+/// Whether a frame stands behind an entry.
+fn is_there(pte: Pte) -> bool {
+    pte.has_any(Flags::PRESENT.with(Flags::MIGRATING))
+}
+
+impl<W: Source> Machine for Simulated<W> {
+    fn now_ns(&self) -> u64 {
+        self.run.now_ns() + self.after_ns
+    }
+
+    fn step(&mut self, until_ns: u64) -> Result<(), WorldError> {
+        if !self.over {
+            let more = self.run.quantum().map_err(|error| WorldError::Failed {
+                what: error.to_string(),
+            })?;
+            self.over = !more;
+            let period = |ns: u64| ns.checked_div(self.flush_every_ns);
+            let now_ns = self.run.now_ns();
+            if period(now_ns) != period(now_ns.saturating_sub(QUANTUM_NS)) {
+                for space in self.run.spaces() {
+                    self.run.hw.forget_space(space);
+                }
+            }
+        }
+        if self.over {
+            self.after_ns = until_ns
+                .saturating_sub(self.run.now_ns())
+                .max(self.after_ns);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.over
+    }
+
+    fn scale(&self) -> u64 {
+        u64::from(self.kernel().scale)
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.kernel().topology
+    }
+
+    fn room(&self, node: NodeId) -> Option<NodeSpace> {
+        let frames = &self.kernel().frames;
+        (frames.present(node) > 0).then(|| frames.space(node))
+    }
+
+    fn latency_ns(&self, node: NodeId) -> Option<u32> {
+        self.room(node)?;
+        Some(self.run.hw.memory.nearest_ns(node, false) as u32)
+    }
+
+    fn processes(&self, seen: &mut Vec<ProcessSeen>) {
+        let counters = &self.kernel().counters;
+        let faults = counters.get(Counter::Pgfault);
+        let mut spaces: Vec<u16> = self.run.spaces();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces.retain(|&space| self.is_alive(space));
+        seen.extend(spaces.into_iter().map(|space| ProcessSeen {
+            process: process_of(space),
+            parent: 1,
+            born: Millis(start_ticks(space) * TICK_NS / 1_000_000),
+            ticks: self.run.space_ran_ns(space) / TICK_NS,
+            // The machine counts them in one sum: who took none may still be looked at.
+            faults,
+        }));
+    }
+
+    fn address_space(&self, process: ProcessId, into: &mut AddressSpace) -> Presence {
+        let Some(space) = self.space_of(process) else {
+            return Presence::Gone;
+        };
+        into.name = format!("space-{space}");
+        into.cpuset = NodeMask::ALL;
+        into.areas.clear();
+        let regions = self.kernel().regions.iter();
+        for region in regions.filter(|region| region.plan.space == space && !region.freed) {
+            let policy = region.policy();
+            into.areas.push(Area {
+                first: page_of(region.base),
+                pages: u64::from(region.plan.pages),
+                allowed: match policy.mode {
+                    Mode::Bind => Allowed::Nodes(Box::new(policy.nodes)),
+                    Mode::Interleave | Mode::WeightedInterleave => {
+                        Allowed::Never(Fixed::Interleaved)
+                    }
+                    _ => Allowed::Anywhere,
+                },
+                kind: match region.plan.kind {
+                    Kind::Anonymous => MemoryKind::Anonymous,
+                    Kind::PrivateFile | Kind::SharedFile => MemoryKind::File,
+                },
+                backing: region.file.map(|file| Backing {
+                    object: (DEVICE, file as u64),
+                    first: 0,
+                }),
+            });
+        }
+        Presence::Here
+    }
+
+    fn present(&self, process: ProcessId, span: Span, found: &mut dyn FnMut(Found)) -> u64 {
+        let Some(space) = self.space_of(process) else {
+            return 0;
+        };
+        let ptes = &self.kernel().ptes;
+        let mut present = 0;
+        for slots in self.slots(space, span) {
+            let mut run: Option<Found> = None;
+            for slot in slots {
+                let pte = ptes[slot as usize];
+                let (node, huge) = (pte.node(), pte.has(Flags::HUGE));
+                if let Some(run) = &mut run
+                    && is_there(pte)
+                    && run.first.0 + run.pages == page_of(slot).0
+                    && (run.node, run.huge) == (node, huge)
+                {
+                    run.pages += 1;
+                    continue;
+                }
+                if let Some(run) = run.take() {
+                    present += run.pages;
+                    found(run);
+                }
+                run = is_there(pte).then_some(Found {
+                    first: page_of(slot),
+                    pages: 1,
+                    node,
+                    huge,
+                });
+            }
+            if let Some(run) = run {
+                present += run.pages;
+                found(run);
+            }
+        }
+        present
+    }
+
+    fn clear_accessed(&mut self, process: ProcessId, span: Span) {
+        let Some(space) = self.space_of(process) else {
+            return;
+        };
+        for slots in self.slots(space, span) {
+            for slot in slots {
+                let head = self.kernel().head(slot);
+                self.run.kernel.ptes[head as usize].clear(Flags::ACCESSED);
+            }
+        }
+    }
+
+    fn accessed(
+        &mut self,
+        process: ProcessId,
+        span: Span,
+        _exposed_ns: u64,
+        touched: &mut dyn FnMut(Span),
+    ) {
+        let Some(space) = self.space_of(process) else {
+            return;
+        };
+        let kernel = self.kernel();
+        for slots in self.slots(space, span) {
+            let mut from = None;
+            for slot in slots.start..=slots.end {
+                let seen = slot < slots.end && {
+                    let pte = kernel.ptes[kernel.head(slot) as usize];
+                    is_there(pte) && pte.has(Flags::ACCESSED)
+                };
+                match (seen, from) {
+                    (true, None) => from = Some(slot),
+                    (false, Some(first)) => {
+                        from = None;
+                        touched(Span {
+                            first: page_of(first),
+                            pages: u64::from(slot - first),
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn migrate(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        runs: &[PageRun],
+        how: MoveHow,
+        settled: &mut Vec<Settled>,
+    ) -> u64 {
+        let space = self.space_of(process);
+        let memory = self.room(target).is_some();
+        let (mut folios, mut asked) = (Vec::new(), Vec::new());
+        for run in runs {
+            let step = if run.huge { u64::from(HUGE_PAGES) } else { 1 };
+            for page in (run.first.0..run.first.0 + run.pages).step_by(step as usize) {
+                let page = VirtualPage(page);
+                let fate = match (space, memory) {
+                    (None, _) => Err(Outcome::ProcessGone),
+                    (_, false) => Err(Outcome::NoSuchNode),
+                    (Some(space), true) => self.movable(space, page, target, how),
+                };
+                let fate = fate.map(|owner| {
+                    // A second page of a huge one finds it in our own hands.
+                    if folios.last() != Some(&owner) {
+                        folios.push(owner);
+                    }
+                    (owner, self.kernel().ptes[owner as usize].node())
+                });
+                asked.push((page, step, run.huge, fate));
+            }
+        }
+        let by = Initiator {
+            cpu: None,
+            now_ns: self.run.now_ns(),
+        };
+        let (kernel, hw) = (&mut self.run.kernel, &mut self.run.hw);
+        let mut ns = 0;
+        if !folios.is_empty() {
+            let report = kernel.migrate(hw, &folios, target, MoveReason::Syscall, by);
+            ns = report.ns;
+            if let (Some(space), true) = (space, report.moved > 0) {
+                hw.forget_space(space);
+            }
+        }
+        for (first, pages, huge, fate) in asked {
+            let outcome = match fate {
+                Err(outcome) => outcome,
+                Ok((owner, from)) => match kernel.ptes[owner as usize] {
+                    pte if is_there(pte) && pte.node() == target => Outcome::Moved { from },
+                    pte if !is_there(pte) || pte.has(Flags::ISOLATED) => Outcome::Busy,
+                    _ => Outcome::NoMemory,
+                },
+            };
+            let settle = Settled {
+                first,
+                pages,
+                huge,
+                outcome,
+            };
+            Settled::push(settled, settle);
+        }
+        ns * self.scale()
+    }
+
+    /// On an idle CPU it disturbs nobody; where all are busy they take turns.
+    fn charge(&mut self, ns: u64) {
+        let scale = self.scale();
+        let hw = &mut self.run.hw;
+        let mut busy = vec![false; hw.cpus.len()];
+        for (_, cpu) in hw.running_threads() {
+            busy[cpu as usize] = true;
+        }
+        if busy.iter().all(|&busy| busy) {
+            self.turn = (self.turn + 1) % busy.len() as u32;
+            hw.cpus[self.turn as usize].stolen_ns += ns / scale;
+        }
+    }
+
+    fn set_sampling(&mut self, period: u32) {
+        for cpu in &mut self.run.hw.cpus {
+            cpu.sampler.set(SamplerSettings {
+                period,
+                misses_only: true,
+                loads: true,
+                stores: true,
+                ring: (SAMPLER_RING / self.run.kernel.scale).max(1),
+            });
+        }
+    }
+
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) {
+        for sample in self.run.last_samples() {
+            if sample.served == ServedBy::Cache {
+                continue;
+            }
+            let regions = &self.run.kernel.regions;
+            let space = regions.get(regions.index_of(sample.slot)).plan.space;
+            let pid = FIRST_PID + u32::from(space);
+            sampled(Sample {
+                source: Default::default(),
+                pid,
+                tid: pid + (sample.thread << 16),
+                cpu: sample.cpu,
+                address: page_of(sample.slot).0 * 4096,
+            });
+        }
+    }
+}
