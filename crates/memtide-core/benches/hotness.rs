@@ -12,6 +12,7 @@
 //!   with the caches as they are and with the caches emptied before each pass.
 //!
 //! `cargo bench -p memtide-core -- --quick` takes half a minute.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use memtide_core::hotness::{Config, Disposition, Layout, SECTION_PAGES, Store};

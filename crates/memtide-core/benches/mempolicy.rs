@@ -15,6 +15,7 @@
 //!   view, `load` asks anew.
 //!
 //! `cargo bench -p memtide-core --bench mempolicy -- --quick`.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use memtide_core::mempolicy::{
