@@ -35,11 +35,12 @@ pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// `program`, run when nobody else needs the processors.
+/// `program`, run a little behind others. Not far behind: somebody waits for it in the end, and beside
+/// busy programs of others it has to get there.
 #[must_use]
-pub fn when_idle(program: OsString) -> Command {
+pub fn behind_others(program: OsString) -> Command {
     let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(program);
+    command.args(["-n", "5"]).arg(program);
     command
 }
 
@@ -74,13 +75,13 @@ impl Workspace {
         self.built_guest_programs()
     }
 
-    /// The same build in the background, when nobody else needs the processors. Whoever builds next
+    /// The same build in the background, a little behind others. Whoever builds next
     /// finds what it did, or its mistakes again.
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn start_guest_build(&self) -> Result<Child> {
-        let mut command = when_idle(cargo());
+        let mut command = behind_others(cargo());
         self.guest_build(&mut command);
         command.stderr(Stdio::null());
         command.spawn().context("cannot run nice")

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use testbed::lab::{Workspace, cargo, when_idle};
+use testbed::lab::{Workspace, behind_others, cargo};
 use testbed::report::Verdict;
 use testbed::suite::{Summary, Tally};
 
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
 /// Builds what later steps need while the tests run, which leave processors idle now and then: random
 /// cases for a minute, one thread where there are two. Nothing is lost where that cannot be started.
 fn build_ahead(workspace: &Workspace, no_guest: bool) -> Vec<Child> {
-    let mut loom = when_idle(cargo());
+    let mut loom = behind_others(cargo());
     loom.current_dir(&workspace.root)
         .args(loom!("--lib", "--test", "loom", "--no-run"))
         .env("RUSTFLAGS", LOOM)

@@ -4,15 +4,59 @@
 //! so the same experiments are made again on machines a quarter as fine, whose ratios the document
 //! holds too: whatever changes the tables changes these. The same runs show that no row of any shipped
 //! scenario beats its oracle.
+//!
+//! Rows come out in the published order, except for the pairs of [`OUT_OF_ORDER`], each with its reason;
+//! and the share of ratios that come out near the published ones does not fall.
 
 use memtide_sim::scenario::reproduction::{Tally, out_of_order, tally};
 use memtide_sim::scenario::{Comparison, Options, Quiet, SHIPPED, Scenario, coarse, run};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reproduction.md");
 
-/// Percent by which rows of coarse runs may change places with those of the tables.
-const NEARLY_ALIKE: f64 = 2.0;
+/// Pairs of rows that do not come out in the published order, in the document's tables or in the coarse
+/// runs, and why. What comes out in order again leaves the list.
+const OUT_OF_ORDER: [(&str, &str); 8] = [
+    (
+        "stream-interleave, copy: \"DRAM only\" 5.7 % above \"weighted 9:1\"",
+        "weighted shares reach the sum of both nodes' bandwidths here: what a socket loses when fast and \
+         slow lines share its queues is not modelled",
+    ),
+    (
+        "stream-interleave, add: \"targeted 9:1\" 7.6 % above \"weighted 9:1\"",
+        "the two are the same here: nothing that policy or hardware know tells the array that is \
+         written from the others",
+    ),
+    (
+        "stream-interleave, copy: \"targeted 9:1\" 8.3 % above \"weighted 9:1\"",
+        "the same, in coarse runs",
+    ),
+    (
+        "pghot-mode1: \"pghot, page-table scan\" 8.3 % above \"NUMAB2\"",
+        "as below: the two gain the same, and coarse runs make the scan's row the lower one",
+    ),
+    (
+        "pghot-mode1: \"pghot, page-table scan\" 7.9 % above \"pghot, hardware hints\"",
+        "the scan moves everything within seconds and gains as much as NUMAB2; for the smaller gain \
+         that was published there is no reason",
+    ),
+    (
+        "pghot-overcommit: \"pghot, hint faults\" 10.4 % above \"NUMAB2\"",
+        "NUMAB2 takes as many hint faults as pghot does and pays for them; its published row pays \
+         nothing, and its author calls it noisy",
+    ),
+    (
+        "pghot-overcommit: \"pghot, hardware hints\" 8.3 % above \"NUMAB2\"",
+        "the same row of NUMAB2",
+    ),
+    (
+        "luf-llama: \"base\" 5.6 % above \"LUF\"",
+        "the machine waits for its storage as long with lazy flushing as without",
+    ),
+];
+
+/// Ratios within 10 points, of all: in the document's tables and in the coarse runs. The share may grow.
+const NEAR: (u32, u32) = (40, 45);
 
 fn document() -> String {
     std::fs::read_to_string(PATH).unwrap()
@@ -46,19 +90,38 @@ fn coarse_runs_are_as_the_document_says_and_none_beats_its_oracle() {
 
     let document = document();
     let mut sum = Tally::default();
+    let mut in_coarse_runs: Vec<String> = Vec::new();
     for comparison in all.values() {
         sum.add(tally(comparison));
-        for (pair, ours) in out_of_order(comparison) {
-            assert!(
-                ours > -NEARLY_ALIKE || document.contains(&format!("- {pair}")),
-                "not in the published order, and docs/reproduction.md does not say so: {pair}"
-            );
-        }
+        in_coarse_runs.extend(out_of_order(comparison).into_iter().map(|(pair, _)| pair));
     }
+    let found: BTreeSet<&str> = in_coarse_runs
+        .iter()
+        .map(String::as_str)
+        .chain(document.lines().filter_map(|line| {
+            let (pair, _) = line.strip_prefix("- ")?.split_once(" as published, ")?;
+            Some(pair)
+        }))
+        .collect();
+    let named: BTreeSet<&str> = OUT_OF_ORDER.iter().map(|(pair, _)| *pair).collect();
     assert!(
-        3 * sum.near >= 2 * sum.rows,
-        "two thirds of the ratios are to be within 10 points: {sum:?}"
+        found == named,
+        "not in the published order and not named with a reason: {:#?}; named and in order: {:#?}",
+        found.difference(&named).collect::<Vec<_>>(),
+        named.difference(&found).collect::<Vec<_>>()
     );
+    let words = document.split("<!-- summary -->").nth(1).unwrap();
+    let mut numbers = words
+        .split_whitespace()
+        .filter_map(|word| word.parse::<u32>().ok());
+    let told = (numbers.next().unwrap(), numbers.next().unwrap());
+    let (then, of) = NEAR;
+    for (near, rows) in [told, (sum.near, sum.rows)] {
+        assert!(
+            near * of >= then * rows,
+            "{near} of {rows} ratios are within 10 points, and {then} of {of} were"
+        );
+    }
 
     let fresh = coarse::render(&document, &mut |scenario| Ok(all[&scenario.name].clone()));
     assert!(

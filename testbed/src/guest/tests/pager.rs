@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::run::Weights;
 use super::{BootClass, Context, Needs, Test};
+use crate::guest::late::in_time;
 
 const TABLE: &str = "pager";
 const FILE: &str = "/mnt/weights.bin";
@@ -106,11 +107,10 @@ fn ways(context: &mut Context) -> Result<()> {
     let (eager, lazy) = (each("eager")?, each("lazy")?);
     // Without the batched call neighbours are unmapped along, and come back.
     let promised = if batched { 0.05 } else { 0.2 };
-    ensure!(
-        lazy <= eager * promised,
-        "{lazy} a page, {eager} page by page"
-    );
-    Ok(())
+    // Who has a busy machine's processors one after the other interrupts nobody: a matter of time as well.
+    in_time(lazy <= eager * promised, || {
+        format!("{lazy} a page, {eager} page by page")
+    })
 }
 
 /// Three of four pages on node 0, whoever evicts.
