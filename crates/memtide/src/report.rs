@@ -2,6 +2,7 @@
 //! terminal, or one JSON object a line. The same for tiering and balancing.
 
 use crate::lines::{Line, Lines, Named};
+use crate::outside::outside;
 use memtide_core::units::{Millis, PageSize};
 use memtide_loop::report::{
     Direction, Event, MovedPages, Range, Reporter, Status, TaskMove, TaskState, cpu_list,
@@ -91,7 +92,7 @@ impl Printer {
                 top_pages,
                 lower_pages,
             } => {
-                let mut text = format!("process {pid} ({name})");
+                let mut text = format!("process {pid} ({})", outside(name));
                 if let (Some(top), Some(lower)) = (top_pages, lower_pages) {
                     let (top, lower) = (self.size(*top), self.size(*lower));
                     text += &format!(": {top} on fast nodes, {lower} on slow ones");

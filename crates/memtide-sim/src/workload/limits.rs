@@ -32,6 +32,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => ("threads", spec.threads),
             WorkloadSpec::ScanOverHot(spec) => ("threads", spec.threads),
             WorkloadSpec::PointerChase(spec) => ("threads", spec.threads),
+            WorkloadSpec::HotSet(spec) => ("threads", spec.threads),
             WorkloadSpec::Inference(spec) => {
                 let all = u64::from(spec.threads) * u64::from(spec.processes);
                 return ("threads", all);
@@ -72,6 +73,7 @@ impl WorkloadSpec {
             | WorkloadSpec::Stream(_)
             | WorkloadSpec::Mlc(_)
             | WorkloadSpec::PageCount(_)
+            | WorkloadSpec::HotSet(_)
             | WorkloadSpec::Inference(_)
             | WorkloadSpec::Trace(_) => None,
         }
@@ -90,6 +92,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => spec.think,
             WorkloadSpec::ScanOverHot(spec) => spec.think,
             WorkloadSpec::PointerChase(spec) => spec.think,
+            WorkloadSpec::HotSet(spec) => spec.think,
             WorkloadSpec::Inference(spec) => spec.think,
             WorkloadSpec::Trace(spec) => spec.think,
             WorkloadSpec::Stream(_) | WorkloadSpec::Mlc(_) | WorkloadSpec::PageCount(_) => {
@@ -112,15 +115,12 @@ impl WorkloadSpec {
         let think = self.think().0;
         let why = format!("{} s between two accesses; give 1 s at most", think / 1e9);
         want(think <= MAX_THINK.0, "think", why)?;
-        let until = match self {
-            WorkloadSpec::Pmbench(spec) => spec.until.0,
-            WorkloadSpec::Mlc(spec) => spec.until.0,
-            _ => 0.0,
+        let (key, span) = match self {
+            WorkloadSpec::Pmbench(spec) => ("until", spec.until.0),
+            WorkloadSpec::Mlc(spec) => ("until", spec.until.0),
+            WorkloadSpec::HotSet(spec) => ("time", spec.time.0),
+            _ => ("until", 0.0),
         };
-        want(
-            until <= MAX_SPAN_NS as f64,
-            "until",
-            "give 100 days at most",
-        )
+        want(span <= MAX_SPAN_NS as f64, key, "give 100 days at most")
     }
 }
