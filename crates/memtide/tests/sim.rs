@@ -449,6 +449,7 @@ fn the_format_of_scenarios_is_documented() {
         "[[configuration]]\n[configuration.pghot]",
         "[[configuration]]\n[configuration.interleave]",
         "[[configuration]]\n[configuration.samples]",
+        "[[configuration]]\n[configuration.tier]",
         "[[published]]",
         "[[published]]\n[published.balancing]",
         "[[published]]\n[published.tlb]",
@@ -513,10 +514,20 @@ fn the_example_in_the_guide_is_a_scenario() {
 /// Every key that the documents hold stands in docs/json.md, and the other way around.
 #[test]
 fn the_schemas_are_documented() {
-    for (section, arguments) in [
-        ("sim run", &["run", &tiny(), "--check", "--json", "-"][..]),
-        ("sim list", &["list", "--json"]),
-        ("sim explain", &["explain", &tiny(), "--json"]),
+    let tiny = tiny();
+    let tier = ["run", "zipf-drift", "--only", "memtide tier"];
+    let tier = [&tier[..], &["--scale", "1/4096", "--json", "-"]].concat();
+    for (section, runs) in [
+        (
+            "sim run",
+            &[
+                &["run", &tiny, "--check", "--json", "-"][..],
+                &["run", &tiny, "--seeds", "2", "--json", "-"],
+                &tier,
+            ][..],
+        ),
+        ("sim list", &[&["list", "--json"]]),
+        ("sim explain", &[&["explain", &tiny, "--json"]]),
     ] {
         let guide = std::fs::read_to_string(here("../../docs/json.md")).unwrap();
         let found = guide
@@ -528,8 +539,10 @@ fn the_schemas_are_documented() {
             .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
             .collect();
         let mut used = BTreeSet::new();
-        let document: Value = serde_json::from_str(&prints(arguments)).unwrap();
-        collect_keys(&document, "", &mut used);
+        for arguments in runs {
+            let document: Value = serde_json::from_str(&prints(arguments)).unwrap();
+            collect_keys(&document, "", &mut used);
+        }
         assert_eq!(
             documented,
             used.iter().map(String::as_str).collect(),

@@ -94,14 +94,8 @@ fn what_never_ends_is_refused_with_the_limit() {
     for (arguments, says) in [
         (&["policy", "replay", "/dev/zero"][..], "longer than 16 MiB"),
         (&["sim", "run", text(&endless)], "larger than 16 MiB"),
-        (
-            &["sim", "run", "--trace", text(&zero_csv)],
-            "not a regular file",
-        ),
-        (
-            &["sim", "run", "--trace", text(&fifo)],
-            "not a regular file",
-        ),
+        (&["sim", "run", "--trace", text(&zero_csv)], "it is no file"),
+        (&["sim", "run", "--trace", text(&fifo)], "it is no file"),
         (
             &["trace", "import", text(&fifo), "-o", text(&out)],
             "not a regular file",

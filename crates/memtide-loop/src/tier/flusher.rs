@@ -60,13 +60,7 @@ impl Flusher {
     ) {
         self.recall(world, ledger);
         for watched in ledger.processes.iter() {
-            let owner = watched.owner;
-            let pages = ledger.space.sections_of(owner).flat_map(|section| {
-                let first = u64::from(section) * SECTION_PAGES as u64;
-                (first..first + SECTION_PAGES as u64).map(PageNumber)
-            });
-            let mut pages = pages;
-            let chosen = pages.find_map(|page| commuter(ledger, records, owner, page, now));
+            let chosen = first_commuter(ledger, records, watched.owner, now);
             self.commuters.extend(chosen);
         }
     }
@@ -77,6 +71,7 @@ impl Flusher {
         &mut self,
         world: &mut dyn World,
         ledger: &Ledger,
+        records: &Records,
         observer: &Observer,
         now: Millis,
     ) {
@@ -98,6 +93,16 @@ impl Flusher {
                 return ticks.is_some();
             }
             commuter.ticks = ticks;
+            if self.commute(world, ledger, commuter) {
+                return true;
+            }
+            // It was promoted or is gone, so nothing was flushed: another takes its
+            // place at once, or the process's accesses stay hidden.
+            let next = first_commuter(ledger, records, commuter.owner, now);
+            let Some(next) = next.filter(|next| next.page != commuter.page) else {
+                return false;
+            };
+            *commuter = Commuter { ticks, ..next };
             self.commute(world, ledger, commuter)
         });
         self.commuters = commuters;
@@ -165,6 +170,20 @@ impl Flusher {
         commuter.out ^= moved;
         moved
     }
+}
+
+/// The first page of a process that can commute.
+fn first_commuter(
+    ledger: &Ledger,
+    records: &Records,
+    owner: OwnerId,
+    now: Millis,
+) -> Option<Commuter> {
+    let mut pages = ledger.space.sections_of(owner).flat_map(|section| {
+        let first = u64::from(section) * SECTION_PAGES as u64;
+        (first..first + SECTION_PAGES as u64).map(PageNumber)
+    });
+    pages.find_map(|page| commuter(ledger, records, owner, page, now))
 }
 
 /// `page`, if it can commute: cold, on a lower tier, and free to go both ways.

@@ -144,8 +144,9 @@ impl Tierer {
         }
         if !self.shared.config.dry_run {
             let now = world.now();
-            let ledger = &self.shared.ledger;
-            self.flusher.flush(world, ledger, &self.observer, now);
+            let (ledger, records) = (&self.shared.ledger, &self.shared.records);
+            self.flusher
+                .flush(world, ledger, records, &self.observer, now);
         }
         self.came.clear();
         world.wait(patience_ms, &mut self.came)?;

@@ -94,16 +94,16 @@ mod tests {
             jobs: 2,
             ..Options::default()
         };
-        // 8 threads of 300 million accesses in seven runs, at 1/64.
+        // 8 threads of 300 million accesses in eight runs, at 1/64.
         let estimate = of(&scenario, &options(64), 1);
-        assert_eq!(estimate.accesses, 8 * 300_000_000 / 64 * 7);
+        assert_eq!(estimate.accesses, 8 * 300_000_000 / 64 * 8);
         assert_eq!(estimate.bytes, (40 << 30) / 4096 / 64 * BYTES_A_PAGE * 2);
         assert!(allow(&scenario, &options(64), 1, false).is_ok());
         let whole = allow(&scenario, &options(1), 5, false)
             .unwrap_err()
             .to_string();
         assert!(
-            whole.starts_with("zipf-drift: about 84,000,000,000 simulated accesses"),
+            whole.starts_with("zipf-drift: about 96,000,000,000 simulated accesses"),
             "{whole}"
         );
         assert!(whole.contains("--yes"), "{whole}");
