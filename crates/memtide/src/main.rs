@@ -5,6 +5,7 @@ mod balance;
 mod cli;
 mod doctor;
 mod generate;
+mod journal;
 mod lent_weights;
 mod lines;
 mod nodes;

@@ -10,6 +10,7 @@ mod print;
 pub use args::{SelectionArgs, TierArgs as Args, pid, size};
 
 use crate::cli::Context;
+use crate::journal::{self, Journaled, Run};
 use crate::report::Printer;
 use crate::source;
 use anyhow::{Context as _, bail};
@@ -20,6 +21,7 @@ use memtide_linux::fs::{Root, topology};
 use memtide_linux::live::processes::Selection;
 use memtide_linux::live::{LiveSource, LiveWorld};
 use memtide_loop::World;
+use memtide_loop::journal::Line;
 use memtide_loop::tier::{TierConfig, Tierer};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
@@ -35,6 +37,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.selection.from_journal {
+        return journal::run_again(path, "tier");
+    }
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_tiers(&machine.topology)?;
@@ -61,10 +66,25 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         selection(&args.selection),
         vec![LiveSource::Views(opened.source)],
     );
-    let mut tierer = Tierer::new(&mut world, config);
-    let end = work(&mut tierer, &mut world, &args, &mut printer, &signal);
+    let options = args.options.clone();
+    let run = Run::Tier { options, seed };
+    let journal = Journaled::begin(args.journal.as_deref(), &world, run)?;
+    let mut tierer = journal.note(None, &mut world, &mut printer, |world, _| {
+        Tierer::new(world, config)
+    });
+    let end = work(
+        &mut tierer,
+        &mut world,
+        &args,
+        &mut printer,
+        &signal,
+        &journal,
+    );
     // What was done until now must not be lost over an error.
-    let put_back = tierer.finish(&mut world);
+    let finish = Some(Line::Finish);
+    let put_back = journal.note(finish, &mut world, &mut printer, |world, _| {
+        tierer.finish(world)
+    });
     let why = end.as_deref().unwrap_or("failed");
     print::summary(&mut printer, &tierer.status(&mut world), why);
     put_back?;
@@ -79,6 +99,7 @@ fn work(
     args: &Args,
     printer: &mut Printer,
     signal: &AtomicUsize,
+    journal: &Journaled,
 ) -> anyhow::Result<String> {
     let time = |world: &mut dyn World| Duration::from_nanos(world.now_ns());
     let (started, mut printed) = (time(world), time(world));
@@ -91,7 +112,9 @@ fn work(
         if args.duration.is_some_and(|duration| elapsed >= duration) {
             return Ok("done".to_owned());
         }
-        let any_left = tierer.step(world, printer)?;
+        let any_left = journal.note(Some(Line::Step), world, printer, |world, reporter| {
+            tierer.step(world, reporter)
+        })?;
         if !any_left && !args.selection.pid.is_empty() {
             return Ok("all processes have ended".to_owned());
         }
