@@ -4,6 +4,7 @@
 mod balance;
 mod cli;
 mod doctor;
+mod foreground;
 mod generate;
 mod journal;
 mod lent_weights;
