@@ -1,7 +1,7 @@
 //! Which pages are hot: a few bits a page, updated at every reported access.
 //!
 //! The idea, the record layouts and the rules are those of the pghot series
-//! (seed 001_f432e082dfbef32f.txt and its later versions): a page is *hot* when
+//! (*mm: Hot page tracking and promotion infrastructure* and its later versions): a page is *hot* when
 //! it was seen `threshold` times with no pause longer than `window`. Its record
 //! holds a small frequency, the low bits of the time of the last access, perhaps
 //! the accessing node, and a *ready* bit that asks for a promotion.

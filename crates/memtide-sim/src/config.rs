@@ -67,7 +67,7 @@ pub struct BySamples {
 /// When samples move pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acts {
-    /// Each at once, in its task's time: document 004.
+    /// Each at once, in its task's time: the IBS balancing series.
     Each,
     /// Batches of a kernel thread: what was seen often enough.
     Batches {

@@ -156,3 +156,53 @@ fn a_wrong_arrow_is_named() {
         ["memtide-new: not in the table; say in tests/arrows.rs what it may depend on"]
     );
 }
+
+/// What a source file of the command may not name, with the reason.
+fn wrong_use(path: &str, text: &str, commands: &[String]) -> Vec<String> {
+    let own = path.strip_prefix("cmd/").map(|rest| {
+        let first = rest.split('/').next().unwrap_or(rest);
+        first.trim_end_matches(".rs")
+    });
+    let mut wrong = Vec::new();
+    for command in commands {
+        if text.contains(&format!("crate::cmd::{command}")) && own != Some(command) {
+            wrong.push(format!(
+                "{path} -> cmd/{command}: move what both need to shared/"
+            ));
+        }
+    }
+    wrong
+}
+
+/// `main.rs` dispatches; besides it nobody knows a command but the command itself.
+#[test]
+fn no_command_knows_another() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let commands: Vec<String> = std::fs::read_dir(source.join("cmd"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name != "mod")
+        .collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    let mut pending = vec![source.clone()];
+    let mut wrong = Vec::new();
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let name = path.strip_prefix(&source).unwrap().to_string_lossy();
+                wrong.extend(wrong_use(&name, &text, &commands));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    let knows = wrong_use("cmd/run/mod.rs", "use crate::cmd::tier::size;", &commands);
+    assert_eq!(
+        knows,
+        ["cmd/run/mod.rs -> cmd/tier: move what both need to shared/"]
+    );
+}

@@ -2,7 +2,7 @@
 //!
 //! Problem. A program that is short of bandwidth gets more of it if its pages
 //! lie on several nodes, but only in the right proportion: at 1:1 with a CXL
-//! expander, STREAM lost 78 % (000_bfd80c6a37c6c9aa.txt). The proportion of the
+//! expander, STREAM lost 78 % (*mm/mempolicy: weighted interleave mempolicy with sysfs extension*). The proportion of the
 //! nodes' peaks is a guess at it. Near its peak a node answers late, and the
 //! threads that wait for it leave the other nodes idle; how near is too near
 //! differs from node to node and with the share of writes.

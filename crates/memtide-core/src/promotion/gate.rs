@@ -1,7 +1,7 @@
 //! The promotion gate: the kernel's rate limit, arithmetic included.
 //!
 //! It is the same in NUMA balancing's tiering mode and in pghot (seed
-//! 001_f432e082dfbef32f.txt). A destination node has a budget of pages a second.
+//! *mm: Hot page tracking and promotion infrastructure*). A destination node has a budget of pages a second.
 //! Choosing the first pages that come would waste it on lukewarm ones, so the
 //! gate asks how long the page's last access is ago (its *latency*) and lets in
 //! those below a *threshold* that it adjusts by itself: once a minute it compares

@@ -20,8 +20,8 @@
 //! on newer kernels. A thread that lives shorter than the time between two
 //! polls is not seen by thread events.
 //!
-//! Seeds: 001_f432e082dfbef32f.txt (hint faults as the first source of hot
-//! pages), 004_ad43985e49aef7d5.txt (what hint faults cost).
+//! Sources: *mm: Hot page tracking and promotion infrastructure* (hint faults as the first source of hot
+//! pages), *Memory access profiler(IBS) driven NUMA balancing* (what hint faults cost).
 
 use crate::perf::event::{self, Event, EventError, Wait};
 use crate::perf::{SampleLayout, Scratch, Walk};
