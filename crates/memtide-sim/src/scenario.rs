@@ -16,7 +16,7 @@ pub mod reproduction;
 mod run;
 mod shipped;
 
-pub use published::{Figure, Mark, Published, PublishedBalancing, PublishedTlb};
+pub use published::{Figure, Mark, Published, PublishedBalancing};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
 };

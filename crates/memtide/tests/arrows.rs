@@ -4,7 +4,7 @@
 //! knows the core; the command knows all; nothing knows the command. A new
 //! crate says here what it may know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const COMMAND: &str = "memtide";
@@ -205,4 +205,88 @@ fn no_command_knows_another() {
         knows,
         ["cmd/run/mod.rs -> cmd/tier: move what both need to shared/"]
     );
+}
+
+/// A source file's code without its unit tests and comments.
+fn production(text: &str) -> String {
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    let code = |line: &str| line.split("//").next().unwrap_or("").to_owned();
+    let lines: Vec<String> = text[..end].lines().map(code).collect();
+    lines.join("\n")
+}
+
+/// The modules right below a crate's root that a text names with `crate::`.
+fn named(code: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let words = match rest.strip_prefix('{') {
+            Some(group) => group.split("};").next().unwrap_or(group),
+            None => rest
+                .split(|c: char| c != '_' && !c.is_alphanumeric())
+                .next()
+                .unwrap_or(rest),
+        };
+        let words = words.split(|c: char| c != '_' && !c.is_alphanumeric());
+        named.extend(
+            words
+                .filter(|word| modules.contains(*word))
+                .map(str::to_owned),
+        );
+    }
+    named
+}
+
+/// Whether `from` reaches itself.
+fn in_a_cycle(from: &str, arrows: &BTreeMap<String, BTreeSet<String>>) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut pending: Vec<&String> = arrows.get(from).into_iter().flatten().collect();
+    while let Some(module) = pending.pop() {
+        if module == from {
+            return true;
+        }
+        if seen.insert(module) {
+            pending.extend(arrows.get(module).into_iter().flatten());
+        }
+    }
+    false
+}
+
+/// A newcomer can read a crate from the bottom: no module right below its root knows, by whatever way,
+/// one that knows it.
+#[test]
+fn no_module_knows_itself_by_way_of_another() {
+    let mut wrong = Vec::new();
+    for manifest in members() {
+        let source = manifest.parent().unwrap().join("src");
+        let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+        let entries = std::fs::read_dir(&source).unwrap();
+        let tops: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let modules: BTreeSet<String> = tops.iter().map(|path| stem(path)).collect();
+        let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut pending: Vec<(String, PathBuf)> = tops
+            .iter()
+            .map(|path| (stem(path), path.clone()))
+            .filter(|(module, _)| module != "lib" && module != "main")
+            .collect();
+        while let Some((module, path)) = pending.pop() {
+            let name = stem(&path);
+            if path.is_dir() {
+                let inside = std::fs::read_dir(&path).unwrap();
+                pending.extend(inside.map(|entry| (module.clone(), entry.unwrap().path())));
+            } else if path.extension().is_some_and(|e| e == "rs") && !name.ends_with("tests") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut named = named(&production(&text), &modules);
+                named.remove(&module);
+                arrows.entry(module).or_default().extend(named);
+            }
+        }
+        for module in arrows.keys().filter(|module| in_a_cycle(module, &arrows)) {
+            let folder = source.strip_prefix(workspace()).unwrap().display();
+            wrong.push(format!(
+                "{folder}/{module}: knows itself by way of {:?}",
+                arrows[module]
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }

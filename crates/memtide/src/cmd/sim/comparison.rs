@@ -8,8 +8,9 @@
 
 use memtide_core::vmstat::Counter;
 use memtide_sim::result::RunResult;
+use memtide_sim::result::TlbCounts;
+use memtide_sim::scenario::Mark;
 use memtide_sim::scenario::confidence::Confidence;
-use memtide_sim::scenario::{Mark, PublishedTlb};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -155,7 +156,7 @@ pub struct Published {
     /// Pages by node of each mapping.
     pub pages: BTreeMap<String, Vec<u64>>,
     /// What TLBs did.
-    pub tlb: Option<PublishedTlb>,
+    pub tlb: Option<TlbCounts>,
     /// `doubtful` or `withdrawn`: how far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
