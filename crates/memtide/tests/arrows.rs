@@ -270,6 +270,9 @@ fn no_module_knows_itself_by_way_of_another() {
             .collect();
         while let Some((module, path)) = pending.pop() {
             let name = stem(&path);
+            if name == "tests" {
+                continue;
+            }
             if path.is_dir() {
                 let inside = std::fs::read_dir(&path).unwrap();
                 pending.extend(inside.map(|entry| (module.clone(), entry.unwrap().path())));

@@ -170,7 +170,7 @@ fn published(row: &Published) -> PublishedRow {
 fn text(report: &Report, word: &str, styled: bool) -> String {
     let mut text = format!("{}: {}\n", report.name, report.title);
     if let Some(document) = &report.document {
-        let _ = writeln!(text, "Document: {document}");
+        let _ = writeln!(text, "After: {document}");
     }
     text.push('\n');
     wrapped(&report.shows, 0, &mut text);

@@ -107,7 +107,7 @@ fn text(report: &Report, styled: bool) -> String {
             ("scenario", Left),
             ("about", Right),
             ("configurations", Right),
-            ("document", Left),
+            ("after", Left),
             ("what", Left),
         ],
         styled,
