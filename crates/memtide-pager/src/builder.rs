@@ -57,7 +57,7 @@ pub enum Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAhead {
     /// How far ahead of a sequential reader, in bytes; 0 reads nothing ahead. In
-    /// [`Mode::File`] never more than a sixteenth part of the budget, for all of
+    /// [`Mode::File`] never more than a thirty-second part of the budget, for all of
     /// them together.
     pub bytes: usize,
     /// Threads that read. They carry the [`MemoryPolicy`].

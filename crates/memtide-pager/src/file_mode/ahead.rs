@@ -271,7 +271,7 @@ impl FileMode {
     /// How far ahead of each of so many streams; never so far that it would be evicted
     /// before its turn.
     fn ahead_granules(&self, streams: usize) -> u32 {
-        let most = self.settings.budget_bytes / 16 / streams.max(1) as u64;
+        let most = self.settings.budget_bytes / 32 / streams.max(1) as u64;
         let bytes = (self.settings.read_ahead.bytes as u64).min(most);
         let granules = (bytes / self.settings.granule_bytes as u64) as u32;
         match self.settings.read_ahead.bytes {

@@ -136,8 +136,11 @@ impl FileMode {
 
     fn step(&self, inner: &mut Inner) -> Step {
         let (budget, batch) = (self.budget_pages(), self.batch_pages());
-        // What waits to be read ahead of a stream is as good as there.
-        let short = self.wanted.short_pages().min(batch);
+        // What is read ahead of a stream next is as good as there: it need not wait then.
+        let short = match FileMode::follows_streams(inner) {
+            true => batch,
+            false => self.wanted.short_pages().min(batch),
+        };
         let over = |inner: &Inner, margin: u64| inner.resident_pages + short + margin > budget;
         if !over(inner, 3 * batch) {
             return Step::Idle;
@@ -160,7 +163,7 @@ impl FileMode {
             let leaving: Vec<Granule> = inner.pending.iter().map(|(granule, _)| *granule).collect();
             self.note_leaving(inner, &leaving);
             self.unmap_pending(inner);
-            if inner.resident_pages <= budget && short == 0 && !eager {
+            if inner.resident_pages <= budget && self.wanted.short_pages() == 0 && !eager {
                 return Step::Idle;
             }
             self.counters.urgent_batches.add(u64::from(!eager));
