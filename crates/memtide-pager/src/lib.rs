@@ -41,6 +41,7 @@ mod faults;
 mod file_mode;
 mod kernel;
 mod limit;
+mod order;
 mod pager;
 mod placement;
 mod region;
@@ -53,6 +54,7 @@ mod unmap;
 
 pub use builder::{Builder, Mode, Policy, ReadAhead, Unmapping};
 pub use error::Error;
+pub use order::ReadOrder;
 pub use pager::Pager;
 pub use placement::{MemoryPolicy, ParsePolicyError};
 pub use region::{Adopted, Region};

@@ -6,6 +6,7 @@ use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
 use crate::file_mode::{Explained, FileMode, Gone, Opening};
 use crate::kernel::{Kernel, Linux, Range};
+use crate::order::ReadOrder;
 use crate::region::{Adopted, Held, Region};
 use crate::source::Source;
 use crate::state::{Means, State};
@@ -351,6 +352,20 @@ impl Pager {
         }
     }
 
+    /// Says in which order the program reads adopted mappings in a range, as the
+    /// kernel was just told; for who intercepts `madvise(2)`. What the kernel was told
+    /// before a mapping was adopted the pager does not know, and may undo.
+    pub fn advise(&self, address: usize, bytes: usize, order: ReadOrder) {
+        let range = Range {
+            start: address,
+            bytes,
+        };
+        let core = &self.shared.core;
+        if core.usable().is_ok() {
+            core.file.advise(range, order);
+        }
+    }
+
     /// What it did so far.
     pub fn statistics(&self) -> Statistics {
         self.shared.core.counters.snapshot()
@@ -509,6 +524,8 @@ fn evictor(core: &Core) {
 
 /// A thread that reads ahead, and reads what is no file.
 fn reader(core: &Core) {
+    // Whoever reads in order waits for what is not there in time.
+    let _ = sys::thread_time::set_nice(core.settings.nice);
     if let Some(policy) = &core.settings.memory_policy
         && policy.apply_to_thread().is_err()
     {
@@ -522,7 +539,7 @@ fn reader(core: &Core) {
             while !stopped() {
                 let heard = wanted.bell.heard();
                 match wanted.pop() {
-                    Some(request) => core.file.serve(request, stopped),
+                    Some(request) => core.file.serve(request, stopped, || core.bell.ring()),
                     None => wanted.bell.wait(heard, Duration::from_secs(1)),
                 }
             }
