@@ -1,7 +1,6 @@
 //! What a pager is asked to do, checked once.
 
 use crate::error::Error;
-use crate::pager::Pager;
 use crate::placement::MemoryPolicy;
 
 /// Least granule: a base page of x86-64 and most others.
@@ -76,7 +75,7 @@ impl ReadAhead {
     }
 }
 
-/// Collects the settings of a [`Pager`]; [`Builder::start`] checks them.
+/// Collects the settings of a [`Pager`](crate::Pager); [`Builder::start`] checks them.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
@@ -175,18 +174,6 @@ impl Builder {
     pub fn tell(mut self, tell: fn(&str)) -> Builder {
         self.tell = Some(tell);
         self
-    }
-
-    /// Checks the settings, looks what the kernel grants, and starts the
-    /// evictor thread.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`] for a value that cannot be, [`Error::Userfaultfd`]
-    /// where the strict mode is forbidden, [`Error::MemoryPolicy`] for a policy
-    /// that the kernel refuses, [`Error::Thread`].
-    pub fn start(self) -> Result<Pager, Error> {
-        Pager::start(self.check()?)
     }
 
     pub(crate) fn check(self) -> Result<Settings, Error> {

@@ -2,6 +2,7 @@
 //! can make the nth of them fail.
 
 use crate::order::ReadOrder;
+pub(crate) use crate::range::Range;
 use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
@@ -18,22 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Pages that a read brings into the page cache leave it again with the read
 /// (Linux 6.14 and later, by file system). No crate names it yet.
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-
-/// Addresses of this process; the layout of `struct iovec`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Range {
-    pub start: usize,
-    pub bytes: usize,
-}
-
-impl Range {
-    /// One past its last address; the last address there is for a range that would
-    /// go beyond it, which the kernel maps nothing at.
-    pub fn end(&self) -> usize {
-        self.start.saturating_add(self.bytes)
-    }
-}
 
 /// What says that a file is still the one that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -143,19 +143,27 @@ impl FileMode {
         }
     }
 
-    /// Tells the kernel of what changed.
+    /// Tells the kernel of what changed, where the memory still is the file's: advice
+    /// would split a mapping that took its place unseen.
     pub(super) fn tell_orders(&self, inner: &mut Inner) {
         let held_back = inner.held_back;
-        for region in inner.regions.iter_mut().flatten() {
-            let around = region.around;
-            for view in &mut region.views {
-                let order = FileMode::order_of(view, &around, held_back);
-                if view.told == order {
-                    continue;
+        let mut told = Vec::new();
+        for (number, region) in inner.regions.iter().enumerate() {
+            let Some(region) = region else { continue };
+            for (at, view) in region.views.iter().enumerate() {
+                let order = FileMode::order_of(view, &region.around, held_back);
+                if view.told != order {
+                    told.push((number, at, order));
+                    if self.is_ours(&inner.regions, view.range) {
+                        let refused = self.kernel.advise(view.range, order).is_err();
+                        self.counters.failed_calls.add(u64::from(refused));
+                    }
                 }
-                view.told = order;
-                let refused = self.kernel.advise(view.range, order).is_err();
-                self.counters.failed_calls.add(u64::from(refused));
+            }
+        }
+        for (number, at, order) in told {
+            if let Some(region) = inner.regions[number].as_mut() {
+                region.views[at].told = order;
             }
         }
     }

@@ -9,6 +9,7 @@
 use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
 use crate::builder::Unmapping;
 use crate::kernel::Range;
+use crate::round::Round;
 use memtide_core::eviction::Granule;
 use memtide_core::lazy_flush::{Due, Stamp};
 use std::os::fd::AsFd;
@@ -31,17 +32,6 @@ const BUSY: Duration = Duration::from_millis(10);
 const STREAMING: Duration = Duration::from_millis(2);
 /// Where nothing would leave, it is of no use to try again at once.
 const STUCK: Duration = Duration::from_millis(5);
-
-/// What a round found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
-    /// When the next one should be.
-    pub wait: Duration,
-    /// Memory is within the budget.
-    pub within: bool,
-    /// Nothing came into memory since the last round.
-    pub idle: bool,
-}
 
 impl FileMode {
     pub fn round(&self, last_wait: Duration) -> Round {

@@ -34,7 +34,6 @@ mod look;
 mod overrun;
 mod views;
 
-pub(crate) use evict::Round;
 pub(crate) use explain::Explained;
 pub(crate) use views::Gone;
 use views::View;

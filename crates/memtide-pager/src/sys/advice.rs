@@ -2,8 +2,8 @@
 //! with a page, and never what is in it.
 
 use super::Errno;
-use crate::kernel::Range;
 use crate::order::ReadOrder;
+use crate::range::Range;
 
 /// Tells the kernel in which order a range is read.
 pub(crate) fn order(range: Range, order: ReadOrder) -> Result<(), Errno> {
