@@ -31,6 +31,8 @@ struct Step {
 const DOCUMENTATION: &str = "documentation without a broken link";
 const TESTS: &str = "unit, integration and documentation tests";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
+/// Long enough for all that is kept, and for a few thousand inputs more.
+const FUZZ_SECONDS: u64 = 5;
 const LOOM: &str = "--cfg loom";
 
 /// The words that run loom's models of some of memtide-core's tests. Two steps: beside the models a
@@ -113,6 +115,16 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         }
         summary.add(result);
     }
+    eprintln!("test: fuzz targets, {FUZZ_SECONDS} s each");
+    let began = Instant::now();
+    match crate::fuzz::run_targets(&workspace, &[], FUZZ_SECONDS) {
+        Ok(result) => summary.add(result),
+        Err(error) => {
+            eprintln!("test: fuzz targets FAILED: {error:#}");
+            summary.count("fuzz".to_owned(), &Verdict::Failed(format!("{error:#}")));
+        }
+    }
+    eprintln!("test: took {:.0} s", began.elapsed().as_secs_f64());
     if arguments.no_guest {
         eprintln!("test: guests left out, as asked");
     } else {
@@ -180,7 +192,9 @@ fn build_ahead(workspace: &Workspace, no_guest: bool) -> Vec<Child> {
         .env("RUSTFLAGS", LOOM)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut children: Vec<Child> = loom.spawn().into_iter().collect();
+    let mut fuzz = crate::fuzz::build(workspace, behind_others(cargo()));
+    fuzz.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut children: Vec<Child> = loom.spawn().into_iter().chain(fuzz.spawn()).collect();
     if !no_guest {
         children.extend(workspace.start_guest_build());
     }
