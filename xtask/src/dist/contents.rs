@@ -19,11 +19,13 @@ const DOCUMENTS: [&str; 5] = [
     "LICENSE-APACHE",
 ];
 
-/// Everything, in no order that counts.
+/// Everything, in no order that counts. `program` runs here, and tells of `binary` what it tells of
+/// itself.
 pub fn entries(
     root: &Path,
     release: &Release,
     binary: &Built,
+    program: &Path,
     library: Option<&Built>,
     licences: &[u8],
     sbom: &[u8],
@@ -42,7 +44,7 @@ pub fn entries(
         let path = "usr/lib/memtide/libmemtide_pager_preload.so";
         add(path.to_owned(), 0o644, library.content.clone());
     }
-    for (name, page) in man_pages(&binary.path)? {
+    for (name, page) in man_pages(program)? {
         add(
             format!("usr/share/man/man1/{name}.gz"),
             0o644,
@@ -57,7 +59,7 @@ pub fn entries(
         add(
             path.to_owned(),
             0o644,
-            output(&binary.path, &["generate", "completion", shell])?,
+            output(program, &["generate", "completion", shell])?,
         );
     }
     for (path, content) in files(&root.join("scenarios"))? {
