@@ -133,6 +133,7 @@ typedef struct {
     uint64_t read_errors;
     uint64_t evictor_us;
     uint64_t rounds;
+    uint64_t held_back;
 } memtide_pager_counters;
 /* Fills the first struct_bytes bytes: sizeof(memtide_pager_counters) as the
  * caller knows it; counters that this library does not have are 0. */

@@ -8,6 +8,7 @@
 //! kernel gives when there is not enough memory for it.
 
 use libc::c_int;
+use memtide_pager::ReadOrder;
 
 /// Whether a new mapping is one that may be kept, if its file is wanted.
 pub fn may_keep(length: usize, prot: c_int, flags: c_int, fd: c_int) -> bool {
@@ -62,6 +63,16 @@ pub fn advised(advice: c_int) -> Advised {
     }
 }
 
+/// What an advice says about the order of reads, if it does.
+pub fn order(advice: c_int) -> Option<ReadOrder> {
+    match advice {
+        libc::MADV_NORMAL => Some(ReadOrder::Normal),
+        libc::MADV_RANDOM => Some(ReadOrder::Random),
+        libc::MADV_SEQUENTIAL => Some(ReadOrder::Sequential),
+        _ => None,
+    }
+}
+
 /// Advice that the kernel remembers of a mapping, and that is lost when another
 /// is put in its place: of each kind the last that was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +95,11 @@ impl Lasting {
             self.0[kind] = Some(advice);
         }
         self
+    }
+
+    /// The order of reads.
+    pub fn order(self) -> c_int {
+        self.0[0].unwrap_or(libc::MADV_NORMAL)
     }
 
     /// What to give a mapping that takes the place of one with all of it.
@@ -136,6 +152,8 @@ mod tests {
         let advice = advice.and(MADV_WILLNEED).and(MADV_SEQUENTIAL);
         let given: Vec<c_int> = advice.given().collect();
         assert_eq!(given, [MADV_SEQUENTIAL, MADV_DONTDUMP]);
+        assert_eq!(order(advice.order()), Some(ReadOrder::Sequential));
+        assert_eq!(Lasting::default().order(), MADV_NORMAL);
         assert_eq!(advice.and(MADV_DONTNEED), advice);
     }
 

@@ -1,7 +1,6 @@
 //! What a pager is asked to do, checked once.
 
 use crate::error::Error;
-use crate::pager::Pager;
 use crate::placement::MemoryPolicy;
 
 /// Least granule: a base page of x86-64 and most others.
@@ -57,22 +56,26 @@ pub enum Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAhead {
     /// How far ahead of a sequential reader, in bytes; 0 reads nothing ahead. In
-    /// [`Mode::File`] never more than a sixty-fourth part of the budget.
+    /// [`Mode::File`] never more than a thirty-second part of the budget, for all of
+    /// them together.
     pub bytes: usize,
     /// Threads that read. They carry the [`MemoryPolicy`].
     pub threads: usize,
 }
 
-impl Default for ReadAhead {
-    fn default() -> ReadAhead {
-        ReadAhead {
-            bytes: 2 << 20,
-            threads: 1,
-        }
+impl ReadAhead {
+    /// In file mode the evictor only now and then sees how far a reader is; a strict
+    /// reader says so itself.
+    fn usual(mode: Mode) -> ReadAhead {
+        let bytes = match mode {
+            Mode::File => 8 << 20,
+            Mode::Strict => 2 << 20,
+        };
+        ReadAhead { bytes, threads: 1 }
     }
 }
 
-/// Collects the settings of a [`Pager`]; [`Builder::start`] checks them.
+/// Collects the settings of a [`Pager`](crate::Pager); [`Builder::start`] checks them.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
@@ -83,7 +86,7 @@ pub struct Builder {
     pub(crate) policy: Policy,
     pub(crate) unmapping: Unmapping,
     pub(crate) memory_policy: Option<MemoryPolicy>,
-    pub(crate) read_ahead: ReadAhead,
+    pub(crate) read_ahead: Option<ReadAhead>,
     pub(crate) nice: Option<i32>,
     pub(crate) explain_faults: bool,
     pub(crate) tell: Option<fn(&str)>,
@@ -139,9 +142,9 @@ impl Builder {
         self
     }
 
-    /// Default 2 MiB ahead by one thread.
+    /// Default 8 MiB ahead in [`Mode::File`], 2 MiB in [`Mode::Strict`], by one thread.
     pub fn read_ahead(mut self, read_ahead: ReadAhead) -> Builder {
-        self.read_ahead = read_ahead;
+        self.read_ahead = Some(read_ahead);
         self
     }
 
@@ -171,18 +174,6 @@ impl Builder {
     pub fn tell(mut self, tell: fn(&str)) -> Builder {
         self.tell = Some(tell);
         self
-    }
-
-    /// Checks the settings, looks what the kernel grants, and starts the
-    /// evictor thread.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Setting`] for a value that cannot be, [`Error::Userfaultfd`]
-    /// where the strict mode is forbidden, [`Error::MemoryPolicy`] for a policy
-    /// that the kernel refuses, [`Error::Thread`].
-    pub fn start(self) -> Result<Pager, Error> {
-        Pager::start(self.check()?)
     }
 
     pub(crate) fn check(self) -> Result<Settings, Error> {
@@ -215,17 +206,20 @@ impl Builder {
         if !(-20..=19).contains(&nice) {
             return Err(Error::setting("nice", nice, "give -20 to 19"));
         }
-        if self.read_ahead.bytes > 0 && self.read_ahead.threads == 0 {
+        let read_ahead = self
+            .read_ahead
+            .unwrap_or_else(|| ReadAhead::usual(self.mode));
+        if read_ahead.bytes > 0 && read_ahead.threads == 0 {
             return Err(Error::setting(
                 "read-ahead threads",
                 0,
                 "give at least 1, or 0 bytes to read nothing ahead",
             ));
         }
-        if self.read_ahead.threads > 64 {
+        if read_ahead.threads > 64 {
             return Err(Error::setting(
                 "read-ahead threads",
-                self.read_ahead.threads,
+                read_ahead.threads,
                 "give at most 64",
             ));
         }
@@ -237,7 +231,7 @@ impl Builder {
             policy: self.policy,
             unmapping: self.unmapping,
             memory_policy: self.memory_policy,
-            read_ahead: self.read_ahead,
+            read_ahead,
             nice,
             explain_faults: self.explain_faults,
             tell: self.tell,

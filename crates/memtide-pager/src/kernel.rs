@@ -1,6 +1,8 @@
 //! What the pager asks of the kernel, as one table of operations, so that tests
 //! can make the nth of them fail.
 
+use crate::order::ReadOrder;
+pub(crate) use crate::range::Range;
 use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
@@ -17,22 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Pages that a read brings into the page cache leave it again with the read
 /// (Linux 6.14 and later, by file system). No crate names it yet.
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
-
-/// Addresses of this process; the layout of `struct iovec`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Range {
-    pub start: usize,
-    pub bytes: usize,
-}
-
-impl Range {
-    /// One past its last address; the last address there is for a range that would
-    /// go beyond it, which the kernel maps nothing at.
-    pub fn end(&self) -> usize {
-        self.start.saturating_add(self.bytes)
-    }
-}
 
 /// What says that a file is still the one that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +72,11 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     }
     /// Starts reading a part of a file into memory.
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
+    /// Says in which order a range is read.
+    fn advise(&self, range: Range, order: ReadOrder) -> Result<(), Errno>;
+    /// How much the kernel reads around a fault in a file of this device, in bytes, if
+    /// that can be known.
+    fn read_around(&self, device: u64) -> Option<u64>;
     /// Puts whole pages into a registered range; see [`sys::userfault::fill`].
     fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>);
 }
@@ -129,6 +120,19 @@ impl Linux {
 fn own_maps() -> Result<std::fs::File, Errno> {
     let file = std::fs::File::open("/proc/self/maps");
     file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// What a device, or the disk that a partition is on, reads around a fault, below the
+/// root of sysfs.
+fn read_around(root: &Path, device: u64) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let places = [
+        format!("class/bdi/{major}:{minor}/read_ahead_kb"),
+        format!("dev/block/{major}:{minor}/../queue/read_ahead_kb"),
+    ];
+    let read = |place: &String| std::fs::read_to_string(root.join(place)).ok();
+    let text = places.iter().find_map(read)?;
+    text.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
 impl Kernel for Linux {
@@ -220,7 +224,42 @@ impl Kernel for Linux {
         rustix::fs::fadvise(file, offset, bytes, Advice::WillNeed)
     }
 
+    fn advise(&self, range: Range, order: ReadOrder) -> Result<(), Errno> {
+        sys::advice::order(range, order)
+    }
+
+    fn read_around(&self, device: u64) -> Option<u64> {
+        read_around(Path::new("/sys"), device)
+    }
+
     fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>) {
         sys::userfault::fill(faults, to, from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_reads_around_as_its_disk_does() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |name: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            path
+        };
+        let write = |path: std::path::PathBuf, text| {
+            std::fs::write(path.join("read_ahead_kb"), text).unwrap();
+        };
+        let device = |major, minor| rustix::fs::makedev(major, minor);
+        write(folder("class/bdi/8:0"), "128\n");
+        write(folder("devices/sda/queue"), "4096\n");
+        folder("devices/sda/sda1");
+        let link = folder("dev/block").join("8:1");
+        std::os::unix::fs::symlink("../../devices/sda/sda1", link).unwrap();
+        assert_eq!(read_around(root.path(), device(8, 0)), Some(128 << 10));
+        assert_eq!(read_around(root.path(), device(8, 1)), Some(4 << 20));
+        assert_eq!(read_around(root.path(), device(0, 40)), None);
     }
 }

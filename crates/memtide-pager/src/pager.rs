@@ -6,7 +6,9 @@ use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
 use crate::file_mode::{Explained, FileMode, Gone, Opening};
 use crate::kernel::{Kernel, Linux, Range};
+use crate::order::ReadOrder;
 use crate::region::{Adopted, Held, Region};
+use crate::shared::{Core, Shared, core_readers, evictor, reader};
 use crate::source::Source;
 use crate::state::{Means, State};
 use crate::statistics::{Counters, Statistics};
@@ -14,13 +16,11 @@ use crate::strict::StrictMode;
 use crate::sys;
 use crate::sys::mapping::Mapping;
 use crate::unmap::lock;
-use rustix::fs::{Mode as FileMode0, OFlags};
+use rustix::fs::{Mode as Permissions, OFlags};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Serves read-only data in a bounded amount of memory.
@@ -32,44 +32,17 @@ pub struct Pager {
     shared: Arc<Shared>,
 }
 
-/// What the pager, its regions and adopted mappings have in common. The threads
-/// hold only [`Core`]; they end when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    pub regions: AtomicUsize,
-}
-
-/// What the threads work on.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub settings: Settings,
-    pub kernel: Arc<dyn Kernel>,
-    pub counters: Arc<Counters>,
-    pub file: FileMode,
-    pub strict: Option<StrictMode>,
-    pub bell: Arc<Bell>,
-    pub stop: AtomicBool,
-    priority: Mutex<Means>,
-    memory: Means,
-    /// Looks that found memory within the budget, for [`Pager::settle`].
-    within: Mutex<(u64, bool)>,
-    process: u32,
-}
-
-impl Core {
-    /// Whether this is the process in which the threads run.
-    pub fn at_home(&self) -> bool {
-        std::process::id() == self.process
-    }
-
-    pub fn usable(&self) -> Result<(), Error> {
-        match (self.at_home(), self.stop.load(SeqCst)) {
-            (false, _) => Err(Error::Forked),
-            (true, true) => Err(Error::ShutDown),
-            (true, false) => Ok(()),
-        }
+impl Builder {
+    /// Checks the settings, looks what the kernel grants, and starts the
+    /// evictor thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a value that cannot be, [`Error::Userfaultfd`]
+    /// where the strict mode is forbidden, [`Error::MemoryPolicy`] for a policy
+    /// that the kernel refuses, [`Error::Thread`].
+    pub fn start(self) -> Result<Pager, Error> {
+        Pager::start(self.check()?)
     }
 }
 
@@ -171,7 +144,7 @@ impl Pager {
             }
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, FileMode0::empty()).map_err(wrong("open"))?;
+        let file = rustix::fs::open(path, flags, Permissions::empty()).map_err(wrong("open"))?;
         let facts = core
             .kernel
             .facts(file.as_fd())
@@ -351,6 +324,20 @@ impl Pager {
         }
     }
 
+    /// Says in which order the program reads adopted mappings in a range, as the
+    /// kernel was just told; for who intercepts `madvise(2)`. What the kernel was told
+    /// before a mapping was adopted the pager does not know, and may undo.
+    pub fn advise(&self, address: usize, bytes: usize, order: ReadOrder) {
+        let range = Range {
+            start: address,
+            bytes,
+        };
+        let core = &self.shared.core;
+        if core.usable().is_ok() {
+            core.file.advise(range, order);
+        }
+    }
+
     /// What it did so far.
     pub fn statistics(&self) -> Statistics {
         self.shared.core.counters.snapshot()
@@ -413,119 +400,5 @@ impl Pager {
         }
         self.shared.stop();
         Ok(self.statistics())
-    }
-}
-
-impl Shared {
-    fn spawn(&self, name: &'static str, work: fn(&Core)) -> Result<(), Error> {
-        let core = self.core.clone();
-        let body = move || {
-            // What panics here must not leave readers waiting for ever.
-            if catch_unwind(AssertUnwindSafe(|| work(&core))).is_err() {
-                core.stop.store(true, SeqCst);
-                if let Some(strict) = &core.strict {
-                    strict.give_up();
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread
-            .spawn(body)
-            .map_err(|reason| Error::Thread { name, reason })?;
-        lock(&self.threads).push(thread);
-        Ok(())
-    }
-
-    fn stop(&self) {
-        self.core.stop.store(true, SeqCst);
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        if !self.core.at_home() {
-            // They run in the parent only; to join them would be to wait for ever.
-            threads.into_iter().for_each(std::mem::forget);
-            return;
-        }
-        let oneself = std::thread::current().id();
-        for thread in threads {
-            self.core.bell.ring();
-            self.core.file.wanted.bell.ring();
-            if let Some(strict) = &self.core.strict {
-                strict.give_up();
-            }
-            if thread.thread().id() != oneself {
-                let _ = thread.join();
-            }
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn core_readers(core: &Core) -> usize {
-    let asked = match core.settings.read_ahead.bytes {
-        0 => 0,
-        _ => core.settings.read_ahead.threads,
-    };
-    // Sources that are no files are read by these threads only.
-    asked.max(usize::from(core.strict.is_some()))
-}
-
-/// The evictor thread.
-fn evictor(core: &Core) {
-    if core.settings.nice != 0
-        && let Err(errno) = sys::thread_time::set_nice(core.settings.nice)
-    {
-        let reason = format!("setpriority: {errno}; a negative value needs CAP_SYS_NICE");
-        *lock(&core.priority) = Means::instead("as the process", reason);
-    }
-    let mut wait = Duration::from_millis(1);
-    while !core.stop.load(SeqCst) {
-        let heard = core.bell.heard();
-        let start = sys::thread_time::used_us();
-        let round = match &core.strict {
-            Some(strict) => strict.round(),
-            None => core.file.round(wait),
-        };
-        let end = sys::thread_time::used_us();
-        core.counters.evictor_us.set(end);
-        core.counters.rounds.add(1);
-        let mut within = lock(&core.within);
-        *within = (within.0 + 1, round.within);
-        drop(within);
-        // Looking must not cost more than half a processor while memory is within the
-        // budget, and no more than a tenth while nothing comes.
-        let cost = Duration::from_micros(end - start);
-        wait = match (round.within, round.idle) {
-            (true, true) => round.wait.max(cost * 9),
-            (true, false) => round.wait.max(cost),
-            (false, _) => round.wait,
-        };
-        core.bell.wait(heard, wait);
-    }
-}
-
-/// A thread that reads ahead, and reads what is no file.
-fn reader(core: &Core) {
-    if let Some(policy) = &core.settings.memory_policy
-        && policy.apply_to_thread().is_err()
-    {
-        core.counters.failed_calls.add(1);
-    }
-    let stopped = || core.stop.load(SeqCst);
-    match &core.strict {
-        Some(strict) => strict.read(stopped),
-        None => {
-            let wanted = &core.file.wanted;
-            while !stopped() {
-                let heard = wanted.bell.heard();
-                match wanted.pop() {
-                    Some(request) => core.file.serve(request, stopped),
-                    None => wanted.bell.wait(heard, Duration::from_secs(1)),
-                }
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::file_mode::Gone;
 use crate::kernel::Range;
-use crate::pager::Shared;
+use crate::shared::Shared;
 use crate::strict;
 use crate::sys::mapping::Mapping;
 use crate::sys::sigbus::Registration;

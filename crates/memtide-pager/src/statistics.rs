@@ -49,6 +49,8 @@ pub struct Statistics {
     pub evictor_us: u64,
     /// Turns of the evictor thread.
     pub rounds: u64,
+    /// Times that reading around faults was stopped because of an overrun.
+    pub held_back: u64,
 }
 
 /// A number that several threads add to.
@@ -95,5 +97,5 @@ counters! {
     budget_bytes resident_bytes peak_resident_bytes pending_pages evicted_pages rescued_pages
     probed_pages zapped_pages flush_calls dropped_pages refilled_pages filled_pages
     read_ahead_pages budget_overruns urgent_batches stuck_pages failed_calls read_errors
-    evictor_us rounds
+    evictor_us rounds held_back
 }

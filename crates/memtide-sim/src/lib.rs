@@ -13,6 +13,7 @@
 pub mod config;
 pub mod engine;
 pub mod hardware;
+mod host;
 pub mod kernel;
 pub mod page;
 pub mod result;

@@ -23,6 +23,8 @@ pub type Frame = u32;
 
 /// Most nodes of a simulated machine.
 pub const MAX_NODES: usize = 16;
+/// Most CPUs of a machine; an entry's cpupid has nine bits for them.
+pub const MAX_CPUS: usize = 512;
 /// Base pages of a huge page.
 pub const HUGE_PAGES: u32 = 512;
 /// Bits of [`Pte::last`].

@@ -1,8 +1,7 @@
 //! What a run leaves: times, counters, costs by cause, and series over time.
 
-use crate::scenario::PublishedTlb;
 use memtide_core::vmstat::Counters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Where the time of threads and kernel threads went, in nanoseconds summed over CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -38,6 +37,36 @@ pub struct Overhead {
     pub kswapd_ns: u64,
     /// Accessed-bit scans (beside the application).
     pub page_table_scan_ns: u64,
+}
+
+/// What TLBs did, as perf counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbCounts {
+    /// Shootdown interrupts, over all CPUs.
+    pub shootdowns: u64,
+    /// Flushes, over all CPUs.
+    pub flushes: u64,
+    /// Misses of loads,
+    pub dtlb_load_misses: u64,
+    /// of stores,
+    pub dtlb_store_misses: u64,
+    /// and of instruction fetches.
+    pub itlb_misses: u64,
+}
+
+impl TlbCounts {
+    /// The counts with what they are called in tables.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("shootdowns", self.shootdowns),
+            ("TLB flushes", self.flushes),
+            ("dTLB load misses", self.dtlb_load_misses),
+            ("dTLB store misses", self.dtlb_store_misses),
+            ("iTLB misses", self.itlb_misses),
+        ]
+    }
 }
 
 /// A run.
@@ -132,10 +161,10 @@ pub struct Tiering {
 }
 
 impl RunResult {
-    /// What TLBs did, as documents count it.
+    /// What TLBs did, in the words that published tables have.
     #[must_use]
-    pub fn tlb(&self) -> PublishedTlb {
-        PublishedTlb {
+    pub fn tlb(&self) -> TlbCounts {
+        TlbCounts {
             shootdowns: self.tlb_shootdowns,
             flushes: self.tlb_flushes,
             dtlb_load_misses: self.dtlb_load_misses,

@@ -35,7 +35,7 @@ fn batches_never_cost_more_than_two_percent() {
     assert_eq!(cases, ["own", "shared", "half"]);
 }
 
-/// Document 004: samples take less time than hint faults; their pages move from the beginning, those of
+/// The IBS balancing series: samples take less time than hint faults; their pages move from the beginning, those of
 /// hint faults late and then faster; and a page that moves costs less.
 #[test]
 fn document_004s_order_and_the_shape_of_its_series() {

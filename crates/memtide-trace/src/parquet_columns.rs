@@ -6,9 +6,9 @@
 //! and whoever asks for that place or a later one of the batch gets an error. Nothing after an error
 //! is read, so later places need no right answer.
 
-use crate::parquet_rows::reason;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
 
 /// What all columns can.
 pub trait Column {
@@ -159,4 +159,15 @@ impl Column for FlagColumn {
 
 fn not(name: &str, what: &str) -> String {
     format!("a row group's column {name} does not hold {what}")
+}
+
+/// The library's error as a part of a sentence.
+pub fn reason(error: &ParquetError) -> String {
+    match error {
+        ParquetError::General(what) | ParquetError::EOF(what) | ParquetError::NYI(what) => {
+            let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("not a Parquet file that can be read: {what}")
+        }
+        other => format!("not a Parquet file that can be read: {other}"),
+    }
 }

@@ -8,10 +8,9 @@
 //! The library panics on some damaged files instead of returning an error. What it does for us runs
 //! in [`guarded`], which makes an error of that; nothing is read after an error.
 
-use crate::parquet_columns::{Column, FlagColumn, IntegerColumn};
+use crate::parquet_columns::{Column, FlagColumn, IntegerColumn, reason};
 use crate::{COLUMNS, Row};
 use parquet::basic::{LogicalType, Type};
-use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 use std::fs::File;
@@ -211,15 +210,4 @@ fn is_unsigned(column: &ColumnDescriptor) -> bool {
 fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err("not a Parquet file that can be read: it is damaged".to_owned()))
-}
-
-/// The library's error as a part of a sentence.
-pub fn reason(error: &ParquetError) -> String {
-    match error {
-        ParquetError::General(what) | ParquetError::EOF(what) | ParquetError::NYI(what) => {
-            let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("not a Parquet file that can be read: {what}")
-        }
-        other => format!("not a Parquet file that can be read: {other}"),
-    }
 }

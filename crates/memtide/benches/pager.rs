@@ -127,8 +127,8 @@ fn main() -> ExitCode {
             &budget,
             "--pattern",
             pattern,
-            "--seconds",
-            &options.seconds,
+            "--duration",
+            &format!("{}s", options.seconds),
             "--json",
         ];
         let rounds: Vec<Value> = (0..options.rounds)

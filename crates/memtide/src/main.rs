@@ -1,33 +1,193 @@
 //! The command. Only this crate prints.
+//!
+//! `cmd/` has a folder or a file for each subcommand: an `Args` struct and a function
+//! `run(args, context) -> anyhow::Result<ExitCode>`. `shared/` has what more than one of them needs. No
+//! subcommand knows another, and nothing in `shared/` knows a subcommand. To add one, add a module to
+//! `cmd/`, a variant to [`Command`] and an arm to [`run()`].
+//!
+//! Promises of every subcommand: exit status 0 done, 1 failed, 2 bad usage; an
+//! error is one line on standard error that begins with `memtide: `; with
+//! `--json`, standard output is JSON as in `docs/json.md`: one document, or one
+//! object a line of what goes on.
+//! [`Printing`] gives a subcommand that option; one whose `--json` means more
+//! declares its own.
 #![forbid(unsafe_code)]
 
-mod balance;
-mod cli;
-mod doctor;
-mod foreground;
-mod generate;
-mod journal;
-mod lent_weights;
-mod lines;
-mod nodes;
-mod outside;
-mod pager;
-mod policy;
-mod rebalance;
-mod report;
-mod run;
-mod sim;
-mod source;
-mod tier;
-mod topology;
-mod trace;
-mod weight_words;
-mod weights;
+mod cmd;
+mod shared;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use cmd::{
+    balance, doctor, generate, pager, policy, rebalance, run, sim, tier, topology, trace, weights,
+};
+use memtide_linux::fs::Root;
+use shared::context::{BadUsage, Context, complain, unless_gone};
+use shared::outside;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// A simulated machine's tables are on huge pages.
 #[global_allocator]
 static ALLOCATOR: memtide_linux::HugePages = memtide_linux::HugePages;
 
-fn main() -> std::process::ExitCode {
-    cli::main()
+/// Exit status for a command line that makes no sense.
+const BAD_USAGE: u8 = 2;
+
+/// Puts every page of a Linux machine's memory on the tier where it belongs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "memtide",
+    version,
+    propagate_version = true,
+    after_help = "Environment:\n  MEMTIDE_ROOT  Read /proc, /sys and /run under this directory instead of /\n  NO_COLOR      Print without styles, if set"
+)]
+struct Cli {
+    /// Print one JSON document instead of text.
+    #[arg(long)]
+    json: bool,
+
+    /// Read /proc and /sys under this directory instead of /.
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Balance(Printing<balance::Args>),
+    Topology(Printing<topology::Args>),
+    Doctor(Printing<doctor::Args>),
+    Generate(generate::Args),
+    Pager(Box<Printing<pager::Args>>),
+    Policy(Box<Printing<policy::Args>>),
+    Rebalance(Printing<rebalance::Args>),
+    Run(Printing<run::Args>),
+    Sim(sim::Args),
+    Tier(Printing<tier::Args>),
+    Trace(Printing<trace::Args>),
+    Weights(Printing<weights::Args>),
+}
+
+// A subcommand's arguments with `--json`, which may stand before or after its name. (A doc comment
+// here would take the place of the subcommand's own in the help.)
+#[derive(Debug, clap::Args)]
+struct Printing<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+
+    /// Print one JSON document instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl<A: clap::Args> Printing<A> {
+    /// Has the command with `context`, which then knows of the option here.
+    fn with(
+        self,
+        mut context: Context,
+        command: impl FnOnce(A, &Context) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        context.json |= self.json;
+        command(self.args, &context)
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return report_usage(&error),
+    };
+    let root = cli.root.or_else(|| set("MEMTIDE_ROOT").map(PathBuf::from));
+    let context = Context {
+        root: root.map_or_else(Root::default, Root::new),
+        json: cli.json,
+        styled: std::io::stdout().is_terminal() && set("NO_COLOR").is_none(),
+    };
+    match run(cli.command, context) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&outside::causes(&error));
+            match error.is::<BadUsage>() {
+                true => ExitCode::from(BAD_USAGE),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Balance(args) => args.with(context, balance::run),
+        Command::Topology(args) => args.with(context, topology::run),
+        Command::Doctor(args) => args.with(context, doctor::run),
+        Command::Generate(args) => generate::run(args, Cli::command(), &context),
+        Command::Pager(args) => args.with(context, pager::run),
+        Command::Policy(args) => args.with(context, policy::run),
+        Command::Rebalance(args) => args.with(context, rebalance::run),
+        Command::Run(args) => args.with(context, run::run),
+        Command::Sim(args) => sim::run(args, &context),
+        Command::Tier(args) => args.with(context, tier::run),
+        Command::Trace(args) => args.with(context, trace::run),
+        Command::Weights(args) => args.with(context, weights::run),
+    }
+}
+
+/// An environment variable that is set and not empty.
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Help and version go out as they are; a mistake becomes one line.
+fn report_usage(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            match unless_gone(printed) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(&outside::causes(&error));
+                    ExitCode::FAILURE
+                }
+            }
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::from(BAD_USAGE)
+        }
+        _ => {
+            complain(&usage_line(&error.render().to_string()));
+            ExitCode::from(BAD_USAGE)
+        }
+    }
+}
+
+/// The first paragraph says what was wrong; the rest repeats the help.
+fn usage_line(rendered: &str) -> String {
+    let paragraph = rendered.split("\n\n").next().unwrap_or_default();
+    let sentence = paragraph.trim().trim_start_matches("error: ");
+    format!("{sentence}; see memtide --help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_mistake_becomes_one_sentence() {
+        let error = Cli::try_parse_from(["memtide", "topology", "--colour"]).unwrap_err();
+        assert_eq!(
+            usage_line(&error.render().to_string()),
+            "unexpected argument '--colour' found; see memtide --help"
+        );
+    }
 }

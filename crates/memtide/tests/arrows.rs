@@ -4,7 +4,7 @@
 //! knows the core; the command knows all; nothing knows the command. A new
 //! crate says here what it may know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 const COMMAND: &str = "memtide";
@@ -155,4 +155,141 @@ fn a_wrong_arrow_is_named() {
         check("", "memtide-new"),
         ["memtide-new: not in the table; say in tests/arrows.rs what it may depend on"]
     );
+}
+
+/// What a source file of the command may not name, with the reason.
+fn wrong_use(path: &str, text: &str, commands: &[String]) -> Vec<String> {
+    let own = path.strip_prefix("cmd/").map(|rest| {
+        let first = rest.split('/').next().unwrap_or(rest);
+        first.trim_end_matches(".rs")
+    });
+    let mut wrong = Vec::new();
+    for command in commands {
+        if text.contains(&format!("crate::cmd::{command}")) && own != Some(command) {
+            wrong.push(format!(
+                "{path} -> cmd/{command}: move what both need to shared/"
+            ));
+        }
+    }
+    wrong
+}
+
+/// `main.rs` dispatches; besides it nobody knows a command but the command itself.
+#[test]
+fn no_command_knows_another() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let commands: Vec<String> = std::fs::read_dir(source.join("cmd"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .filter(|name| name != "mod")
+        .collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    let mut pending = vec![source.clone()];
+    let mut wrong = Vec::new();
+    while let Some(folder) = pending.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let name = path.strip_prefix(&source).unwrap().to_string_lossy();
+                wrong.extend(wrong_use(&name, &text, &commands));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    let knows = wrong_use("cmd/run/mod.rs", "use crate::cmd::tier::size;", &commands);
+    assert_eq!(
+        knows,
+        ["cmd/run/mod.rs -> cmd/tier: move what both need to shared/"]
+    );
+}
+
+/// A source file's code without its unit tests and comments.
+fn production(text: &str) -> String {
+    let end = text.find("#[cfg(test)]\nmod tests").unwrap_or(text.len());
+    let code = |line: &str| line.split("//").next().unwrap_or("").to_owned();
+    let lines: Vec<String> = text[..end].lines().map(code).collect();
+    lines.join("\n")
+}
+
+/// The modules right below a crate's root that a text names with `crate::`.
+fn named(code: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let words = match rest.strip_prefix('{') {
+            Some(group) => group.split("};").next().unwrap_or(group),
+            None => rest
+                .split(|c: char| c != '_' && !c.is_alphanumeric())
+                .next()
+                .unwrap_or(rest),
+        };
+        let words = words.split(|c: char| c != '_' && !c.is_alphanumeric());
+        named.extend(
+            words
+                .filter(|word| modules.contains(*word))
+                .map(str::to_owned),
+        );
+    }
+    named
+}
+
+/// Whether `from` reaches itself.
+fn in_a_cycle(from: &str, arrows: &BTreeMap<String, BTreeSet<String>>) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut pending: Vec<&String> = arrows.get(from).into_iter().flatten().collect();
+    while let Some(module) = pending.pop() {
+        if module == from {
+            return true;
+        }
+        if seen.insert(module) {
+            pending.extend(arrows.get(module).into_iter().flatten());
+        }
+    }
+    false
+}
+
+/// A newcomer can read a crate from the bottom: no module right below its root knows, by whatever way,
+/// one that knows it.
+#[test]
+fn no_module_knows_itself_by_way_of_another() {
+    let mut wrong = Vec::new();
+    for manifest in members() {
+        let source = manifest.parent().unwrap().join("src");
+        let stem = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+        let entries = std::fs::read_dir(&source).unwrap();
+        let tops: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let modules: BTreeSet<String> = tops.iter().map(|path| stem(path)).collect();
+        let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut pending: Vec<(String, PathBuf)> = tops
+            .iter()
+            .map(|path| (stem(path), path.clone()))
+            .filter(|(module, _)| module != "lib" && module != "main")
+            .collect();
+        while let Some((module, path)) = pending.pop() {
+            let name = stem(&path);
+            if name == "tests" {
+                continue;
+            }
+            if path.is_dir() {
+                let inside = std::fs::read_dir(&path).unwrap();
+                pending.extend(inside.map(|entry| (module.clone(), entry.unwrap().path())));
+            } else if path.extension().is_some_and(|e| e == "rs") && !name.ends_with("tests") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let mut named = named(&production(&text), &modules);
+                named.remove(&module);
+                arrows.entry(module).or_default().extend(named);
+            }
+        }
+        for module in arrows.keys().filter(|module| in_a_cycle(module, &arrows)) {
+            let folder = source.strip_prefix(workspace()).unwrap().display();
+            wrong.push(format!(
+                "{folder}/{module}: knows itself by way of {:?}",
+                arrows[module]
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
 }

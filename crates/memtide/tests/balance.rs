@@ -51,8 +51,7 @@ fn words_that_make_no_sense_are_bad_usage() {
         (&["--all", "--cpu-limit", "0"], "from 0.1 to 100"),
         (&["--all", "--cpu-limit", "-1"], "from 0.1 to 100"),
         (&["--all", "--rate", "0"], "from 1 to 1000000"),
-        (&["--all", "--seconds", "0"], "seconds from 1"),
-        (&["--all", "--seconds", "5s"], "seconds from 1"),
+        (&["--all", "--duration", "5"], "not a time with its unit"),
         (&["--all", "--headroom", "-1"], "not a size"),
     ] {
         let (status, line) = fails("two-sockets", words);

@@ -154,6 +154,52 @@ fn the_book_holds_every_page_and_links_to_no_other() {
     fail_if_any(&wrong);
 }
 
+/// The places in the repository that a page names in code: `crates/memtide/src`, say. `NAME` and `*`
+/// stand for a name.
+fn places(text: &str) -> Vec<String> {
+    const FOLDERS: [&str; 6] = [
+        "crates/",
+        "docs/",
+        "testbed/",
+        "xtask/",
+        "scenarios/",
+        "fuzz/",
+    ];
+    let codes = parser(text).filter_map(|event| match event {
+        Event::Code(code) => Some(code.into_string()),
+        _ => None,
+    });
+    codes
+        .filter(|code| FOLDERS.iter().any(|folder| code.starts_with(folder)))
+        .filter(|code| !code.contains(' '))
+        .map(|code| {
+            let named = code
+                .find("NAME")
+                .or(code.find('*'))
+                .map_or(code.len(), |at| code[..at].rfind('/').unwrap_or(0));
+            code[..named].to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn every_place_that_a_page_names_is_there() {
+    let pages = all();
+    let mut wrong = Vec::new();
+    for page in pages.iter().filter(|page| page.path != "CHANGELOG.md") {
+        for place in places(&page.text) {
+            if !root().join(&place).exists() {
+                wrong.push(format!("{}: {place}: there is no such place", page.path));
+            }
+        }
+    }
+    fail_if_any(&wrong);
+    assert_eq!(
+        places("`crates/a/NAME.rs` `scenarios/*.toml` `cargo x` `docs/a b`, docs/c"),
+        ["crates/a", "scenarios"]
+    );
+}
+
 #[test]
 fn the_readme_is_read_in_one_sitting() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();

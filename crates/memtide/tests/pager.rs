@@ -85,8 +85,8 @@ fn a_file_is_read_in_every_way_and_every_byte_is_right() {
         "4MiB",
         "--threads",
         "2",
-        "--seconds",
-        "0.6",
+        "--duration",
+        "600ms",
         "--json",
     ]);
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -135,8 +135,8 @@ fn a_file_that_shows_other_bytes_is_a_failure() {
         "4MiB",
         "--threads",
         "1",
-        "--seconds",
-        "0.1",
+        "--duration",
+        "100ms",
     ]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stdout);
@@ -166,9 +166,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
             "not a number from 1 to 1024",
         ),
         (
-            &[path, "--budget", "4MiB", "--seconds", "0"],
+            &[path, "--budget", "4MiB", "--duration", "0s"],
             2,
-            "not a number from 0.1 to 3600",
+            "not a time from 100ms to 1h",
         ),
         (
             &[path, "--budget", "4MiB", "--pattern", "all"],

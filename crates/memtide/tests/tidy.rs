@@ -6,6 +6,7 @@
 //!   host of a package registry or mirror: the build takes both from the
 //!   machine that it runs on.
 //! - No file that people read is longer than 800 lines.
+//! - A module with parts is a folder with a `mod.rs`, everywhere.
 
 use std::path::{Path, PathBuf};
 
@@ -285,4 +286,16 @@ fn hosts_are_told_from_code() {
         "//"
     )));
     assert!(!names_private_registry("let x = self.registry.get(1);"));
+}
+
+#[test]
+fn a_module_with_parts_is_a_folder() {
+    let paths: Vec<String> = files().into_iter().map(|(path, _)| path).collect();
+    let both = |path: &&String| {
+        let folder = path.strip_suffix(".rs").map(|module| format!("{module}/"));
+        let inside = |folder: String| paths.iter().any(|path| path.starts_with(&folder));
+        path.contains("/src/") && folder.is_some_and(inside)
+    };
+    let wrong: Vec<&String> = paths.iter().filter(both).collect();
+    assert!(wrong.is_empty(), "make it FOLDER/mod.rs: {wrong:?}");
 }

@@ -1,6 +1,6 @@
 //! The program for NUMA balancing: sets of threads, each with memory of its own on a chosen node.
 //!
-//! Document 004's benchmark in small: the threads of a set run on one node and use the set's pages at
+//! The IBS balancing series' benchmark in small: the threads of a set run on one node and use the set's pages at
 //! random, reading and writing, while the pages lie elsewhere. Whoever balances has to see who uses
 //! what, and to bring the pages to the threads (or the threads to the pages, where they are not
 //! pinned). The truth is simple: every page of a set belongs on the set's node.

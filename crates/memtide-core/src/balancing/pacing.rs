@@ -5,7 +5,7 @@
 //! no scans. There the clock is the samples themselves: a task is placed every
 //! 250 of them, is young for the first 1000, and the operations between two
 //! samples are what feedback makes longer or shorter, by the same rule that
-//! makes scans rarer. That is how document 004 (ad43985e49aef7d5.txt) has it.
+//! makes scans rarer. That is how the IBS balancing series has it.
 //!
 //! One thing in its code is hardly meant so. It counts samples only where it
 //! would also retry to bring the task to its preferred node; once there is a
@@ -42,12 +42,12 @@ pub enum Counting {
     /// All.
     #[default]
     Every,
-    /// As document 004 does: those that come when the task may be brought to its
+    /// As the IBS balancing series does: those that come when the task may be brought to its
     /// preferred node again.
     BetweenRetries,
 }
 
-/// The settings of balancing by samples; defaults are document 004's.
+/// The settings of balancing by samples; defaults are the IBS balancing series'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampleSettings {
     /// Operations between samples at first (`sample_period_def`).

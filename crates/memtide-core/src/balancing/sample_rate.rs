@@ -18,7 +18,7 @@
 //! quarter, or a bound, in as many turns as it takes factors of eight, and then
 //! stays.
 //!
-//! Seed: 004_ad43985e49aef7d5.txt, which adapts by feedback alone, between
+//! Source: *Memory access profiler(IBS) driven NUMA balancing*, which adapts by feedback alone, between
 //! fixed bounds; facts ibs_pebs.md section 5 on rates.
 
 /// The most that a period grows or shrinks in one turn.

@@ -39,7 +39,7 @@ fn mask(ids: &[u16]) -> NodeMask {
     ids.iter().map(|&i| NodeId(i)).collect()
 }
 
-/// The machine of seed 001_f432e082dfbef32f.txt: two DRAM nodes and CXL.
+/// The machine of *mm: Hot page tracking and promotion infrastructure*: two DRAM nodes and CXL.
 fn seed_machine() -> Topology {
     build(vec![
         with_distances(node(0, &[0, 1], 128), &[10, 32, 50]),

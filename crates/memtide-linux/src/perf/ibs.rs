@@ -25,7 +25,7 @@
 //! (erratum 1293).
 //!
 //! (Facts: AMD64 Architecture Programmer's Manual, volume 2, instruction-based
-//! sampling. Seed: 004_ad43985e49aef7d5.txt, whose filter [`Level::is_cache`]
+//! sampling. Source: *Memory access profiler(IBS) driven NUMA balancing*, whose filter [`Level::is_cache`]
 //! follows.)
 
 use super::access::{Level, Operation};

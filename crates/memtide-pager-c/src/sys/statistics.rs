@@ -27,6 +27,7 @@ pub struct Counters {
     read_errors: u64,
     evictor_us: u64,
     rounds: u64,
+    held_back: u64,
 }
 
 impl Counters {
@@ -53,6 +54,7 @@ impl Counters {
             read_errors: now.read_errors,
             evictor_us: now.evictor_us,
             rounds: now.rounds,
+            held_back: now.held_back,
         }
     }
 }

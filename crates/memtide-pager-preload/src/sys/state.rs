@@ -178,6 +178,11 @@ pub fn advise(range: &Range<usize>, advice: i32) {
         let mut inner = lock()?;
         inner.pieces.advise(range, advice, Arc::ptr_eq);
         inner.publish();
+        // It decides whether the kernel goes on reading as it was just told.
+        let order = crate::decide::order(advice);
+        if let (Some(pager), Some(order)) = (inner.pager_now(), order) {
+            pager.advise(range.start, range.len(), order);
+        }
         Some(())
     });
 }
@@ -337,6 +342,8 @@ impl Inner {
             Some((start, bytes, piece.file.fd()?, piece.offset))
         });
         let given: Vec<_> = given.collect();
+        // Mappings that were moved or inherited may still be as the pager had them.
+        tried.iter().for_each(tell_order);
         let mut cares = match given.len() == tried.len() {
             true => pager.adopt_many(given).into_iter(),
             // A file that the program closed; alone, it spoils nothing for others.
@@ -352,6 +359,10 @@ impl Inner {
         for (piece, kept) in pieces.iter().zip(&mut kept) {
             match cares.next() {
                 Some(Ok(care)) => {
+                    let order = crate::decide::order(piece.advice.order());
+                    if let (Some(pager), Some(order)) = (&self.pager, order) {
+                        pager.advise(piece.range.start, piece.range.len(), order);
+                    }
                     let held = piece.file.clone();
                     self.pieces
                         .add(piece.with(Arc::new(Kept { held, _care: care })));
@@ -453,6 +464,13 @@ impl Inner {
 /// Makes a piece what the program asked for.
 fn make_private(piece: &KeptPiece) -> bool {
     !piece.private || remap_private(&piece.with(piece.file.held.clone()))
+}
+
+/// Tells the kernel in which order the program said that it reads a piece.
+fn tell_order(piece: &Piece<Arc<Held>>) {
+    let (at, bytes, order) = (piece.range.start, piece.range.len(), piece.advice.order());
+    // SAFETY: advice that changes no content.
+    unsafe { libc::syscall(libc::SYS_madvise, at, bytes, order) };
 }
 
 /// Puts a private mapping in the place of a shared one of the same bytes.

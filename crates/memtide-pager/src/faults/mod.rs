@@ -10,6 +10,7 @@ mod files;
 mod modes;
 
 use crate::kernel::{FileFacts, Kernel, Linux, Range};
+use crate::order::ReadOrder;
 use crate::sys::Errno;
 use crate::sys::vma::Vma;
 use memtide_linux::sys::pagemap::PagemapEntry;
@@ -34,10 +35,11 @@ pub(super) enum Op {
     Facts,
     Read,
     ReadAhead,
+    Advise,
     Fill,
 }
 
-pub(super) const OPS: [Op; 11] = [
+pub(super) const OPS: [Op; 12] = [
     Op::Zap,
     Op::ZapOne,
     Op::DropCached,
@@ -48,6 +50,7 @@ pub(super) const OPS: [Op; 11] = [
     Op::Facts,
     Op::Read,
     Op::ReadAhead,
+    Op::Advise,
     Op::Fill,
 ];
 
@@ -192,6 +195,14 @@ impl Kernel for Faulty {
         self.or_fail(Op::ReadAhead, (), || {
             self.inner.read_ahead(file, offset, bytes)
         })
+    }
+
+    fn advise(&self, range: Range, order: ReadOrder) -> Result<(), Errno> {
+        self.or_fail(Op::Advise, (), || self.inner.advise(range, order))
+    }
+
+    fn read_around(&self, device: u64) -> Option<u64> {
+        self.inner.read_around(device)
     }
 
     fn fill(&self, faults: BorrowedFd<'_>, to: usize, from: &[u8]) -> (usize, Option<Errno>) {

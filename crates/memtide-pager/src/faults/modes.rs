@@ -171,6 +171,12 @@ fn who_may_not_see_the_page_cache_counts_what_is_mapped() {
         fn read_ahead(&self, f: std::os::fd::BorrowedFd<'_>, o: u64, b: u64) -> Result<(), Errno> {
             self.0.read_ahead(f, o, b)
         }
+        fn advise(&self, r: crate::kernel::Range, o: crate::ReadOrder) -> Result<(), Errno> {
+            self.0.advise(r, o)
+        }
+        fn read_around(&self, d: u64) -> Option<u64> {
+            self.0.read_around(d)
+        }
         fn fill(
             &self,
             f: std::os::fd::BorrowedFd<'_>,

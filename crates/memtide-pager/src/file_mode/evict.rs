@@ -9,6 +9,7 @@
 use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
 use crate::builder::Unmapping;
 use crate::kernel::Range;
+use crate::round::Round;
 use memtide_core::eviction::Granule;
 use memtide_core::lazy_flush::{Due, Stamp};
 use std::os::fd::AsFd;
@@ -26,19 +27,11 @@ const URGENT_GRANULES: usize = 128;
 const PACE_KEPT: f64 = 0.9;
 const SHORTEST: Duration = Duration::from_micros(300);
 const LONGEST: Duration = Duration::from_millis(100);
+/// While something comes, and while a stream is read ahead of by the pager alone.
+const BUSY: Duration = Duration::from_millis(10);
+const STREAMING: Duration = Duration::from_millis(2);
 /// Where nothing would leave, it is of no use to try again at once.
 const STUCK: Duration = Duration::from_millis(5);
-
-/// What a round found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
-    /// When the next one should be.
-    pub wait: Duration,
-    /// Memory is within the budget.
-    pub within: bool,
-    /// Nothing came into memory since the last round.
-    pub idle: bool,
-}
 
 impl FileMode {
     pub fn round(&self, last_wait: Duration) -> Round {
@@ -51,6 +44,7 @@ impl FileMode {
         // What was counted, or seen where nothing counts: the closer look takes its
         // time to get round.
         let (left, seen) = (inner.resident_pages, inner.eviction.filled_pages());
+        let read_ahead = self.wanted.unseen_pages();
         self.follow_growth(inner);
         self.look(inner);
         self.follow_streams(inner);
@@ -63,6 +57,7 @@ impl FileMode {
         self.counters
             .peak_resident_bytes
             .raise_to(inner.resident_pages * self.page_bytes as u64);
+        self.wanted.seen(read_ahead);
         if inner.resident_pages > budget {
             self.counters.budget_overruns.add(1);
         }
@@ -72,6 +67,7 @@ impl FileMode {
         {
             self.say_overrun(inner.resident_pages);
         }
+        self.hold_back(inner);
         let mut stuck = false;
         for _ in 0..STEPS_A_ROUND {
             match self.step(inner) {
@@ -92,7 +88,10 @@ impl FileMode {
         self.counters
             .resident_bytes
             .set(inner.resident_pages * self.page_bytes as u64);
+        self.hold_back(inner);
         self.forget_empty_orphans(inner);
+        let short = self.wanted.short_pages() > 0;
+        self.wanted.made_room();
         let within = inner.resident_pages <= budget;
         // Pages come in bursts: what came fast a moment ago will again.
         let pace = filled as f64 / last_wait.as_secs_f64().max(SHORTEST.as_secs_f64());
@@ -101,27 +100,38 @@ impl FileMode {
         let room = (self.batch_pages() / 2).max(1) as f64;
         let wait = match stuck {
             true => STUCK,
-            false if !within => SHORTEST,
+            false if !within || short => SHORTEST,
             false => Duration::from_secs_f64(room / inner.pace.max(1.0)),
         };
+        // Where nobody comes any more, looks become rare by and by.
+        let longest = match FileMode::follows_streams(inner) {
+            true if filled > 0 => STREAMING,
+            _ if filled > 0 => BUSY,
+            _ => (last_wait * 5 / 4).clamp(BUSY, LONGEST),
+        };
         Round {
-            wait: wait.clamp(SHORTEST, LONGEST),
+            wait: wait.clamp(SHORTEST, longest),
             within,
-            idle: filled == 0 && wait >= LONGEST,
+            idle: filled == 0 && wait >= longest,
         }
     }
 
-    fn budget_pages(&self) -> u64 {
+    pub(super) fn budget_pages(&self) -> u64 {
         self.settings.budget_bytes / self.page_bytes as u64
     }
 
-    fn batch_pages(&self) -> u64 {
+    pub(super) fn batch_pages(&self) -> u64 {
         (self.settings.batch * self.settings.granule_bytes / self.page_bytes) as u64
     }
 
     fn step(&self, inner: &mut Inner) -> Step {
         let (budget, batch) = (self.budget_pages(), self.batch_pages());
-        let over = |inner: &Inner, margin: u64| inner.resident_pages + margin > budget;
+        // What is read ahead of a stream next is as good as there: it need not wait then.
+        let short = match FileMode::follows_streams(inner) {
+            true => batch,
+            false => self.wanted.short_pages().min(batch),
+        };
+        let over = |inner: &Inner, margin: u64| inner.resident_pages + short + margin > budget;
         if !over(inner, 3 * batch) {
             return Step::Idle;
         }
@@ -140,8 +150,10 @@ impl FileMode {
             if inner.pending.is_empty() {
                 return Step::Stuck;
             }
+            let leaving: Vec<Granule> = inner.pending.iter().map(|(granule, _)| *granule).collect();
+            self.note_leaving(inner, &leaving);
             self.unmap_pending(inner);
-            if !over(inner, 0) && !eager {
+            if inner.resident_pages <= budget && self.wanted.short_pages() == 0 && !eager {
                 return Step::Idle;
             }
             self.counters.urgent_batches.add(u64::from(!eager));

@@ -59,8 +59,13 @@ impl FileMode {
             start,
             bytes: end.min(view.range.end()) - start,
         };
-        let ours = |range: &Range| self.owner(regions, *range, &mut None) == Owner::Us;
+        let ours = |range: &Range| self.is_ours(regions, *range);
         [wide, range].into_iter().find(ours)
+    }
+
+    /// Whether a range shows its region's file, by our books and the kernel's.
+    pub(super) fn is_ours(&self, regions: &[Option<FileRegion>], range: Range) -> bool {
+        self.owner(regions, range, &mut None) == Owner::Us
     }
 
     fn owner(

@@ -255,7 +255,9 @@ impl FileMode {
         let per_granule = self.settings.granule_bytes / self.page_bytes;
         let first = block * (self.block_bytes() / self.settings.granule_bytes);
         let mut sum = 0;
-        let mut come = None::<(u32, u32)>;
+        let mut come = Vec::<(u32, u32)>::new();
+        let (mut pages_by_need, mut runs_by_need) = (0, 0);
+        let mut before_part = false;
         let Inner {
             regions, eviction, ..
         } = inner;
@@ -267,6 +269,7 @@ impl FileMode {
             let now = part.iter().filter(|page| *page & 1 == 1).count() as u32;
             sum += now;
             let before = eviction.pages(granule);
+            let in_front = std::mem::replace(&mut before_part, part.last() == Some(&1));
             if now == before {
                 continue;
             }
@@ -286,10 +289,16 @@ impl FileMode {
             // Readers in order fill granule after granule; random ones a page here and
             // there, in neighbours too.
             if now as usize == part.len() {
-                // The last run of neighbours.
-                let next = come.filter(|(_, to)| *to == granule.index);
-                let from = next.map_or(granule.index, |(from, _)| from);
-                come = Some((from, granule.index + 1));
+                match come.last_mut().filter(|(_, to)| *to == granule.index) {
+                    Some((_, to)) => *to += 1,
+                    None => come.push((granule.index, granule.index + 1)),
+                }
+            }
+            let own = regions[number].as_ref();
+            if before == 0 && own.is_some_and(|r| !FileMode::is_asked_for(r, granule.index)) {
+                let (pages, runs) = super::around::runs(in_front, part);
+                pages_by_need += pages;
+                runs_by_need += runs;
             }
         }
         let region = regions[number].as_mut().expect("looked at");
@@ -297,7 +306,8 @@ impl FileMode {
         block.known = sum;
         let known = std::mem::replace(&mut block.counted, sum);
         inner.resident_pages = inner.resident_pages + u64::from(sum) - u64::from(known);
-        if let Some(come) = come {
+        self.note_runs(inner, number, (pages_by_need, runs_by_need));
+        for come in come {
             self.note_stream(inner, number, come);
         }
     }
@@ -319,7 +329,7 @@ impl FileMode {
 }
 
 /// Has a block counted in the next round.
-fn warm_up(inner: &mut Inner, number: usize, block: usize) {
+pub(super) fn warm_up(inner: &mut Inner, number: usize, block: usize) {
     let Some(region) = &mut inner.regions[number] else {
         return;
     };

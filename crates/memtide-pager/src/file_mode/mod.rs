@@ -26,6 +26,7 @@
 //! pager's care ([`FileMode::cut`]) may do with it what he likes.
 
 mod ahead;
+mod around;
 mod evict;
 mod explain;
 mod guard;
@@ -33,7 +34,6 @@ mod look;
 mod overrun;
 mod views;
 
-pub(crate) use evict::Round;
 pub(crate) use explain::Explained;
 pub(crate) use views::Gone;
 use views::View;
@@ -41,6 +41,7 @@ use views::View;
 use crate::builder::{Policy, Settings, Unmapping};
 use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
+use crate::order::ReadOrder;
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
 use crate::sys::known_file::KnownFile;
@@ -116,6 +117,8 @@ struct Inner {
     /// Pages a second that came into memory, of late.
     pace: f64,
     overrun: overrun::Overrun,
+    /// Nobody reads around a fault just now: the budget is overrun.
+    held_back: bool,
 }
 
 /// A mapping that somebody put into the pager's care.
@@ -141,6 +144,7 @@ struct FileRegion {
     seen_bytes: u64,
     trouble: Option<String>,
     streams: ahead::Streams,
+    around: around::Around,
 }
 
 /// A stretch of a file that is looked at together.
@@ -215,6 +219,7 @@ impl FileMode {
                 rounds: 0,
                 pace: 0.0,
                 overrun: overrun::Overrun::default(),
+                held_back: false,
             }),
             wanted: ahead::Wanted::default(),
             settings,
@@ -259,6 +264,7 @@ impl FileMode {
             None => {
                 let (sight, means) = self.sight_of(&file, range, offset);
                 self.trim(&file, range, offset);
+                let around = self.kernel.read_around(facts.device);
                 if inner.sight.as_ref().is_none_or(|before| before.best) {
                     inner.sight = Some(means);
                 }
@@ -276,6 +282,7 @@ impl FileMode {
                     seen_bytes: 0,
                     trouble: None,
                     streams: ahead::Streams::default(),
+                    around: around::Around::new(around, self.settings.budget_bytes),
                 });
                 at
             }
@@ -297,9 +304,12 @@ impl FileMode {
                 care: number as u32,
                 range,
                 offset,
+                order: ReadOrder::Normal,
+                told: ReadOrder::Normal,
             });
             self.reach(of, facts.bytes);
         }
+        self.tell_orders(inner);
         Ok(number as u32)
     }
 

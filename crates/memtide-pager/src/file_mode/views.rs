@@ -9,6 +9,7 @@
 
 use super::{FileMode, FileRegion, Inner};
 use crate::kernel::Range;
+use crate::order::ReadOrder;
 use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use std::os::fd::AsFd;
@@ -25,6 +26,10 @@ pub(super) struct View {
     pub range: Range,
     /// Of its first byte in the file.
     pub offset: u64,
+    /// In which order the program says that it reads.
+    pub order: ReadOrder,
+    /// What the kernel was told of that.
+    pub told: ReadOrder,
 }
 
 impl View {
@@ -44,22 +49,32 @@ impl View {
     }
 
     /// What is left of it without the addresses of `cut`.
-    fn without(self, cut: &Range) -> [Option<View>; 2] {
+    pub fn without(self, cut: &Range) -> [Option<View>; 2] {
         let (start, end) = (self.range.start, self.range.end());
-        let part = |from: usize, to: usize| {
-            (from < to).then(|| View {
-                care: self.care,
-                range: Range {
-                    start: from,
-                    bytes: to - from,
-                },
-                offset: self.offset + (from - start) as u64,
-            })
-        };
         [
-            part(start, end.min(cut.start)),
-            part(start.max(cut.end()), end),
+            self.between(start, end.min(cut.start)),
+            self.between(start.max(cut.end()), end),
         ]
+    }
+
+    /// What of it lies in `range`.
+    pub fn within(self, range: &Range) -> Option<View> {
+        self.between(
+            self.range.start.max(range.start),
+            self.range.end().min(range.end()),
+        )
+    }
+
+    /// The part between two addresses, both inside of it or at its ends.
+    fn between(self, from: usize, to: usize) -> Option<View> {
+        (from < to).then(|| View {
+            range: Range {
+                start: from,
+                bytes: to - from,
+            },
+            offset: self.offset + (from - self.range.start) as u64,
+            ..self
+        })
     }
 }
 
@@ -116,6 +131,12 @@ impl FileMode {
             if !region.views.iter().any(hit) {
                 continue;
             }
+            if gone == Gone::HandedOver {
+                self.untell(inner, number, &range, only);
+            }
+            let Some(region) = inner.regions[number].as_mut() else {
+                continue;
+            };
             let mut out = Vec::new();
             let mut left = Vec::with_capacity(region.views.len() + 1);
             for view in std::mem::take(&mut region.views) {
@@ -137,6 +158,20 @@ impl FileMode {
             self.look_after(inner, number);
         }
         any
+    }
+
+    /// Pages that the pager lets go of are read as the program asked for.
+    fn untell(&self, inner: &Inner, number: usize, range: &Range, only: Option<u32>) {
+        let views = inner.regions[number]
+            .iter()
+            .flat_map(|region| &region.views);
+        let views = views.filter(|view| only.is_none_or(|only| only == view.care));
+        for view in views.filter_map(|view| view.within(range)) {
+            if view.told != view.order && self.is_ours(&inner.regions, view.range) {
+                let refused = self.kernel.advise(view.range, view.order).is_err();
+                self.counters.failed_calls.add(u64::from(refused));
+            }
+        }
     }
 
     /// Blocks that only `view` showed are no longer ours to count or drop.
@@ -329,6 +364,8 @@ mod tests {
                 bytes: 0x8000,
             },
             offset: 0x2000,
+            order: ReadOrder::Normal,
+            told: ReadOrder::Random,
         };
         let left = |start, end: usize| {
             let cut = Range {

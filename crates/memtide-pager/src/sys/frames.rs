@@ -2,7 +2,7 @@
 //! what memory reused without a flush would look like.
 
 use super::{Errno, last};
-use crate::kernel::Range;
+use crate::range::Range;
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;

@@ -5,6 +5,7 @@
 //! decide.
 #![allow(unsafe_code)]
 
+pub(crate) mod advice;
 pub(crate) mod cachestat;
 #[cfg(test)]
 pub(crate) mod child;

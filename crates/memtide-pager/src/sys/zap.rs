@@ -8,7 +8,7 @@
 //! pager's care.
 
 use super::{Errno, check};
-use crate::kernel::Range;
+use crate::range::Range;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 

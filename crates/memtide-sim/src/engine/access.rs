@@ -19,11 +19,11 @@ use crate::hardware::cpu::Cpu;
 use crate::hardware::llc::{Llc, Place};
 use crate::hardware::tlb::{Found, Translation};
 use crate::hardware::{Sample, ServedBy};
+use crate::host::fetch;
 use crate::kernel::Fault;
 use crate::kernel::contents::Contents;
 use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte};
 use crate::workload::Access;
-use branches::prefetch_read_data;
 
 /// Accesses of a batch.
 pub const BATCH: usize = 256;
@@ -479,14 +479,6 @@ impl Path<'_> {
         lines.tally.walked[table_node] += tables;
         self.cpu.sampler.set_left(countdown);
         time
-    }
-}
-
-/// Asks the host for the line of an entry that will be needed.
-#[inline(always)]
-pub(crate) fn fetch<T>(from: &[T], at: usize) {
-    if let Some(item) = from.get(at) {
-        prefetch_read_data::<T, 1>(item);
     }
 }
 

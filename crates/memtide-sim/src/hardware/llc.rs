@@ -8,7 +8,7 @@
 //! for one that is.
 
 use super::PTES_A_LINE;
-use crate::engine::access::fetch;
+use crate::host::fetch;
 use crate::page::{Frame, HUGE_PAGES, Slot};
 
 const WAYS: u64 = 4;

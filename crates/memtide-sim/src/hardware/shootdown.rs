@@ -10,13 +10,10 @@
 //! them when it comes back.
 
 use super::Hardware;
-use crate::page::Slot;
+use crate::page::{MAX_CPUS, Slot};
 
 /// More pages than this are flushed by dropping all translations.
 pub const FULL_FLUSH_PAGES: usize = 33;
-
-/// Most CPUs of a machine; an entry's cpupid has nine bits for them.
-pub const MAX_CPUS: usize = 512;
 
 /// A set of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

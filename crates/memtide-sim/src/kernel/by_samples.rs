@@ -1,6 +1,6 @@
 //! NUMA balancing by hardware samples.
 //!
-//! *Each*, as document 004 has it: a sample is taken to its task, which looks the page up on its way
+//! *Each*, as the IBS balancing series has it: a sample is taken to its task, which looks the page up on its way
 //! back to user mode, asks the gate that a hint fault would ask, and moves the page there and then.
 //! Nothing was armed, so other CPUs may have the page in their TLBs, and each move interrupts them.
 //!

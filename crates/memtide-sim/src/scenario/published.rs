@@ -1,5 +1,6 @@
 //! What a document reports of a configuration, and how far to trust it.
 
+use crate::result::TlbCounts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ pub struct Published {
     /// What balancing cost and how it went.
     pub balancing: Option<PublishedBalancing>,
     /// What TLBs did.
-    pub tlb: Option<PublishedTlb>,
+    pub tlb: Option<TlbCounts>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.
@@ -54,36 +55,6 @@ pub struct PublishedBalancing {
     /// Pages moved by then, at times in seconds that are equally far apart.
     #[serde(default)]
     pub pages_moved_every: Option<(f64, Vec<u64>)>,
-}
-
-/// Published counts of what TLBs did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PublishedTlb {
-    /// Shootdown interrupts, over all CPUs.
-    pub shootdowns: u64,
-    /// Flushes, over all CPUs.
-    pub flushes: u64,
-    /// Misses of loads,
-    pub dtlb_load_misses: u64,
-    /// of stores,
-    pub dtlb_store_misses: u64,
-    /// and of instruction fetches.
-    pub itlb_misses: u64,
-}
-
-impl PublishedTlb {
-    /// The counts with what they are called in tables.
-    #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 5] {
-        [
-            ("shootdowns", self.shootdowns),
-            ("TLB flushes", self.flushes),
-            ("dTLB load misses", self.dtlb_load_misses),
-            ("dTLB store misses", self.dtlb_store_misses),
-            ("iTLB misses", self.itlb_misses),
-        ]
-    }
 }
 
 /// How far to trust a published figure.

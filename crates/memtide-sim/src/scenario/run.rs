@@ -4,9 +4,10 @@
 //! Runs are independent, so they are spread over threads; results are put back in order, and nothing
 //! in them depends on how many threads there were.
 
-use super::{Case, Figure, Mark, Published, PublishedBalancing, PublishedTlb, Scenario};
+use super::{Case, Figure, Mark, Published, PublishedBalancing, Scenario};
 use crate::config::Configuration;
 use crate::engine;
+use crate::result::TlbCounts;
 use crate::result::{RunResult, Score};
 use crate::text::did_you_mean;
 use crate::workload::{Measure, WorkloadSpec};
@@ -176,7 +177,7 @@ pub struct PublishedBeside {
     #[serde(skip)]
     pub balancing: Option<PublishedBalancing>,
     /// What TLBs did.
-    pub tlb: Option<PublishedTlb>,
+    pub tlb: Option<TlbCounts>,
     /// How far to trust it.
     pub mark: Option<Mark>,
     /// Why, or what else to know.

@@ -4,8 +4,7 @@
 //! file says in comments where each of its figures comes from.
 
 use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, StorageSpec};
-use crate::hardware::shootdown::MAX_CPUS;
-use crate::page::MAX_NODES;
+use crate::page::{MAX_CPUS, MAX_NODES};
 use crate::text::{Source, TextError};
 use crate::units::{Bytes, Nanos, Rate};
 use memtide_core::mempolicy::curve::Curve;
@@ -70,7 +69,7 @@ struct NodeText {
     cpus: Spanned<u32>,
     distances: Spanned<Vec<u32>>,
     #[serde(default)]
-    seen_from: Spanned2<BTreeMap<String, Nanos>>,
+    seen_from: Placed<BTreeMap<String, Nanos>>,
     read: Spanned<Nanos>,
     write: Spanned<Nanos>,
     read_bandwidth: Spanned<Rate>,
@@ -85,17 +84,17 @@ fn no_cpus() -> Spanned<u32> {
 
 /// A value that may be absent, with its place if it is there.
 #[derive(Debug)]
-struct Spanned2<T>(Option<Spanned<T>>);
+struct Placed<T>(Option<Spanned<T>>);
 
-impl<T> Default for Spanned2<T> {
+impl<T> Default for Placed<T> {
     fn default() -> Self {
-        Spanned2(None)
+        Placed(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned2<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Placed<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Spanned::deserialize(deserializer).map(|value| Spanned2(Some(value)))
+        Spanned::deserialize(deserializer).map(|value| Placed(Some(value)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Language models that are read from a file, layer after layer, for each token: document 002's load.
+//! Language models that are read from a file, layer after layer, for each token: the lazy unmap flush series' load.
 //!
 //! Each process maps its model read-only and computes tokens one after another. A token needs all
 //! weights once: layer by layer, and in each layer matrix by matrix. The threads of a process share the

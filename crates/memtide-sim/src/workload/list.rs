@@ -1,7 +1,7 @@
 //! The lists from which a benchmark's threads take their next page.
 //!
 //! "The number of accesses per thread and the randomness pattern for each thread are fixed beforehand"
-//! (document 001): so each thread has a list, one entry of eight bytes for each page of the memory, and
+//! (the pghot series): so each thread has a list, one entry of eight bytes for each page of the memory, and
 //! reads it in order, over and over. Its lines are prefetched, and reading them is part of the thread's
 //! time between accesses. What it does beside that: at each 512th access another page of the list
 //! takes an entry of the TLB, and drives one of the benchmark's own out. Without that, memory of no more

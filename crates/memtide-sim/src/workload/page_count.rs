@@ -1,5 +1,5 @@
 //! A program that touches each of its pages once and stops; where they lie is the result (the
-//! distribution check of document 000's thread).
+//! distribution check of the weighted interleave series' thread).
 //!
 //! It maps one large block, fills it, then takes small blocks from the heap, a page each.
 

@@ -1,5 +1,5 @@
 //! Many processes with memory of their own, bound to the nodes on which they run, and an eater that
-//! holds most of one node until it is killed: document 003's experiment.
+//! holds most of one node until it is killed: the bound-nodes balancing series' experiment.
 //!
 //! Processes touch their memory first themselves, so those on the eater's node find it nearly full
 //! and get the rest from the other node of the binding. When the eater is gone there is room, but only

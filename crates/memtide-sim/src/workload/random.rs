@@ -1,4 +1,4 @@
-//! Threads that access random pages of one mapping: document 001's benchmark in its three modes, and
+//! Threads that access random pages of one mapping: the pghot series' benchmark in its three modes, and
 //! the plainest of workloads.
 //!
 //! "Multi-threaded application with 64 threads that access memory at 4K granularity repetitively and

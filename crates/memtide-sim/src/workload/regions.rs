@@ -1,5 +1,5 @@
 //! One thread that works through hot regions one after another, while other memory lies idle:
-//! document 001's over-commit benchmark.
+//! the pghot series' over-commit benchmark.
 //!
 //! "Every 1G region of allocated memory on CXL node is accessed at 4K granularity randomly and
 //! repetitively to build up the notion of hotness in the 1GB region that is under access." The DRAM

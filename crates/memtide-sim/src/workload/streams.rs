@@ -1,4 +1,4 @@
-//! Threads that stream through arrays: STREAM's four kernels and MLC's mixes (document 000).
+//! Threads that stream through arrays: STREAM's four kernels and MLC's mixes (the weighted interleave series).
 //!
 //! STREAM: each thread has an equal part of every array and takes it page by page: reads the page of
 //! each source, then stores the page of the destination with streaming stores, which do not read what

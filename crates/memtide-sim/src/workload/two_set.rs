@@ -1,5 +1,5 @@
 //! Two sets of threads on two nodes, each with its own half of memory that all begins on the first
-//! node: document 004's benchmark.
+//! node: the IBS balancing series' benchmark.
 //!
 //! "The benchmark touches each page in the chunk iteratively for a fixed number of iterations." Each
 //! thread of a set goes over its set's whole chunk, page after page from its beginning. Half of the memory is local from the beginning, the other half has to move.

@@ -1,4 +1,4 @@
-//! Cross-section lookups: XSBench's pattern (document 000).
+//! Cross-section lookups: XSBench's pattern (the weighted interleave series).
 //!
 //! A lookup draws an energy and a material. It searches the unionised energy grid by halves (the first
 //! halvings stay in caches, the last ones go to memory), reads the row of indices that belongs to the

@@ -1,4 +1,4 @@
-//! `guest eat`: the program of document 000's experiment, 256 MiB at once and 65,536 pages one by one.
+//! `guest eat`: the program of the weighted interleave series' experiment, 256 MiB at once and 65,536 pages one by one.
 //!
 //! It starts itself once more after setting the policy, as numactl would, so that its heap is under
 //! that policy from the first page.

@@ -1,4 +1,4 @@
-//! The model of mempolicy against the kernel: random calls, and document 000's page counts.
+//! The model of mempolicy against the kernel: random calls, and the weighted interleave series' page counts.
 
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
@@ -94,7 +94,7 @@ fn run_seeds(context: &mut Context, seeds: RangeInclusive<u64>) -> Result<Verdic
     Ok(Verdict::Passed)
 }
 
-/// Document 000: 256 MiB and 65,536 pages over two nodes. Every page must be where the model says, and
+/// The weighted interleave series: 256 MiB and 65,536 pages over two nodes. Every page must be where the model says, and
 /// the kernel's own sums must be the model's.
 fn page_counts(context: &mut Context) -> Result<Verdict> {
     machine::reset_table()?;
@@ -146,7 +146,7 @@ fn count_pages(context: &mut Context, weights: (u32, u32)) -> Result<()> {
             ("model N1", counted[1].to_string()),
         ];
         let cells = cells.map(|(name, cell)| (name.to_owned(), cell));
-        context.row("document 000's page counts", cells.into())?;
+        context.row("the weighted interleave series' page counts", cells.into())?;
     }
     Ok(())
 }

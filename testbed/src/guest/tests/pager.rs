@@ -55,7 +55,7 @@ fn compared(words: &[&str]) -> Result<Value> {
     if !std::path::Path::new(FILE).exists() {
         pager(&["--make", FILE, "--size", &size])?;
     }
-    let mut all = vec![FILE, "--budget", &budget, "--seconds", "2"];
+    let mut all = vec![FILE, "--budget", &budget, "--duration", "2s"];
     all.extend(words);
     let report = pager(&all)?;
     for way in report["ways"].as_array().context("no ways")? {

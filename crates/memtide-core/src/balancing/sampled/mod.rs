@@ -1,6 +1,6 @@
 //! Balancing from access samples, in batches.
 //!
-//! Document 004 (ad43985e49aef7d5.txt) feeds balancing with hardware samples in
+//! The IBS balancing series feeds balancing with hardware samples in
 //! place of hint faults and acts on each at once: one sample, one look at the
 //! page, one move. Its reviewers had two objections. A page that was sampled was
 //! used *recently*, which does not say that it is used *often*; and nobody knew

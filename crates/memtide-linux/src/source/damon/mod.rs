@@ -35,7 +35,7 @@
 //! use of DAMON is disturbed: what stands in the way is a named
 //! [`Unavailable`].
 //!
-//! Seeds: 001_f432e082dfbef32f.txt names page-table scanning as a source of
+//! Sources: *mm: Hot page tracking and promotion infrastructure* names page-table scanning as a source of
 //! hot pages; DAMON is the stock kernel's way to do it. Interface:
 //! `Documentation/admin-guide/mm/damon/usage`.
 

@@ -33,7 +33,7 @@
 //! - No clock: the caller says how much time went by.
 //! - A process whose pid was given to another is not watched any further.
 //!
-//! Seed: 004_ad43985e49aef7d5.txt.
+//! Source: *Memory access profiler(IBS) driven NUMA balancing*.
 
 pub mod attach;
 pub mod period;

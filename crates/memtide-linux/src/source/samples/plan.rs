@@ -18,7 +18,7 @@
 //! Page faults are a software event of every kernel. The minor ones carry the
 //! physical address, and all hint faults are minor.
 //!
-//! Seed: 004_ad43985e49aef7d5.txt (filters and the period of IBS).
+//! Source: *Memory access profiler(IBS) driven NUMA balancing* (filters and the period of IBS).
 
 use super::{Kind, Lack, Options};
 use crate::fs::{FsError, Root};

@@ -128,7 +128,7 @@ pub(super) fn killed(_: &mut Context) -> Result<Verdict> {
     }
     memtide.end(Signal::KILL)?;
     ensure!(lent(&affinities(pid)?), "who was killed put something back");
-    let next = ["--source", "writes", "--seconds", "1"];
+    let next = ["--source", "writes", "--duration", "1s"];
     let lines = events(&Memtide::spawn(balance(&next, &victim))?.wait(PATIENCE)?)?;
     let after = affinities(pid)?;
     ensure!(after == before, "{after:?} instead of {before:?}");

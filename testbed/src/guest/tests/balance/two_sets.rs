@@ -116,7 +116,7 @@ fn measure(context: &mut Context, who: &str, mechanism: &Who) -> Result<()> {
 pub(super) fn reads_are_not_seen(context: &mut Context) -> Result<()> {
     let victim = sets("--read-only --set 0:1 --set 1:0")?;
     let known = victim.known_pages();
-    let words = ["--source", "writes", "--seconds", "3"];
+    let words = ["--source", "writes", "--duration", "3s"];
     let ended = Memtide::spawn(balance(&words, &victim))?.wait(PATIENCE)?;
     let lines = super::events(&ended)?;
     let there = shares(&known, &[1, 0])?;
@@ -134,7 +134,7 @@ pub(super) fn reads_are_not_seen(context: &mut Context) -> Result<()> {
 pub(super) fn dry_run(context: &mut Context) -> Result<()> {
     let victim = sets(SWAPPED)?;
     let known = victim.known_pages();
-    let words = ["--source", "writes", "--dry-run", "--seconds", "4"];
+    let words = ["--source", "writes", "--dry-run", "--duration", "4s"];
     let ended = Memtide::spawn(balance(&words, &victim))?.wait(PATIENCE)?;
     let lines = super::events(&ended)?;
     let there = shares(&known, &[1, 0])?;

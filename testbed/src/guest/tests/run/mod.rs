@@ -136,7 +136,7 @@ fn is_spread(victim: &Victim, line: &NumaLine, weights: &[(u32, u8)]) -> Result<
     Ok(())
 }
 
-/// Document 000's feature, by the document's own command: the table says 9:1, numa_maps too.
+/// The weighted interleave series' feature, by the document's own command: the table says 9:1, numa_maps too.
 fn weighted_interleave(context: &mut Context) -> Result<()> {
     let _weights = Weights::write(&[(0, 9), (2, 1)])?;
     let victim = start(&["--weighted-interleave", "0,2"])?;
@@ -158,7 +158,7 @@ fn weighted_interleave(context: &mut Context) -> Result<()> {
     is_spread(&victim, &line, &[(0, 9), (2, 1)])
 }
 
-/// Document 003's: bound to several nodes, with the flag. 6.12 writes it as an equals sign alone.
+/// The bound-nodes balancing series': bound to several nodes, with the flag. 6.12 writes it as an equals sign alone.
 fn balancing(context: &mut Context) -> Result<()> {
     let victim = start(&["--membind", "0,1", "--balancing"])?;
     let line = placed(&victim)?;

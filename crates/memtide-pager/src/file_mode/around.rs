@@ -1,0 +1,288 @@
+//! Who reads around a fault.
+//!
+//! *Problem.* The kernel reads in what lies around a missing page, as much as the
+//! device's `read_ahead_kb` says: 128 KiB on most, many megabytes on some. For single
+//! pages at random that is a multiple of what was asked for, in time and in memory.
+//! The kernel stops by itself after a hundred misses, but each page that it finds in
+//! memory takes one of them back, and a pager that unmaps pages and has them mapped
+//! again makes it find many. It also reads whether there is room or not.
+//!
+//! *Ways.* A file has one of two gears. With the *kernel's*, its mappings are as the
+//! program made them. *By need*, they are advised as `MADV_RANDOM`: a fault brings in
+//! its page and nothing else, and what is read ahead are streams, by the pager's own
+//! threads, as far as there is room ([`super::ahead`]). The budget is easily kept
+//! then: what comes in faster than it is asked for is ours to hold back.
+//!
+//! *Choice.* A file whose device reads around more than a sixty-fourth part of the
+//! budget is read by need: a few faults would break the budget. Of any other file the
+//! gear is changed by what is seen. With the kernel's gear, granules that leave memory
+//! were mapped at some time or were read for nothing; if less than half were of use,
+//! need is tried. By need, pages come in exactly where they are touched, so the length
+//! of the runs in which they come is known: where an eighth of what the kernel would
+//! read is asked for in one run, one large read is cheaper than many small ones, and
+//! the kernel has it again, each time for twice as long.
+//!
+//! Above the budget nothing is read around, whatever was advised: a reader that
+//! waits for each of its pages leaves the evictor time.
+
+use super::{FileMode, Inner, View};
+use crate::order::ReadOrder;
+use memtide_core::eviction::Granule;
+
+/// Part of the budget that the kernel may read around one fault.
+const PART_OF_BUDGET: u64 = 64;
+/// What is assumed where nobody says how much the kernel reads around a fault: its
+/// default.
+const USUAL_BYTES: u64 = 128 << 10;
+/// Granules seen leaving before the kernel's gear is judged, at first.
+const PATIENCE: u64 = 256;
+/// Of a batch that leaves, so many are looked at.
+const SAMPLES: usize = 16;
+/// Pages seen coming before need is judged.
+const ENOUGH_PAGES: u64 = 2048;
+/// Of what the kernel reads around, the part that one run must use.
+const PART_IN_A_RUN: u64 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gear {
+    Kernel,
+    Need,
+}
+
+/// How a file is read around a fault, and what speaks for and against it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    kernel_bytes: u64,
+    /// The kernel reads no more than the budget has place for.
+    fits: bool,
+    gear: Gear,
+    /// With the kernel's gear: granules that left, and those among them that were
+    /// of use.
+    left: (u64, u64),
+    patience: u64,
+    /// By need: pages that came, and runs in which they did.
+    came: (u64, u64),
+}
+
+impl Around {
+    pub fn new(kernel_bytes: Option<u64>, budget_bytes: u64) -> Around {
+        let kernel_bytes = kernel_bytes.unwrap_or(USUAL_BYTES);
+        let fits = kernel_bytes <= budget_bytes / PART_OF_BUDGET;
+        Around {
+            kernel_bytes,
+            fits,
+            gear: match fits {
+                true => Gear::Kernel,
+                false => Gear::Need,
+            },
+            left: (0, 0),
+            patience: PATIENCE,
+            came: (0, 0),
+        }
+    }
+
+    pub fn by_need(&self) -> bool {
+        self.gear == Gear::Need
+    }
+
+    /// Notes a granule that leaves. True if the gear changed.
+    fn leaves(&mut self, of_use: bool) -> bool {
+        if self.gear == Gear::Need {
+            return false;
+        }
+        self.left = (self.left.0 + 1, self.left.1 + u64::from(of_use));
+        if self.left.0 < self.patience {
+            return false;
+        }
+        let (all, useful) = std::mem::take(&mut self.left);
+        if useful * 2 < all {
+            self.gear = Gear::Need;
+            self.came = (0, 0);
+        }
+        self.gear == Gear::Need
+    }
+
+    /// Notes pages that came by need, in so many runs. True if the gear changed.
+    fn comes(&mut self, pages: u64, runs: u64, page_bytes: u64) -> bool {
+        if self.gear == Gear::Kernel || !self.fits {
+            return false;
+        }
+        self.came = (self.came.0 + pages, self.came.1 + runs);
+        if self.came.0 < ENOUGH_PAGES {
+            return false;
+        }
+        let (pages, runs) = std::mem::take(&mut self.came);
+        if pages / runs.max(1) * page_bytes * PART_IN_A_RUN >= self.kernel_bytes {
+            self.gear = Gear::Kernel;
+            self.patience *= 2;
+        }
+        self.gear == Gear::Kernel
+    }
+}
+
+/// Pages of a granule that came into memory, and the runs that begin with them.
+/// `before` is the page in front of them.
+pub(super) fn runs(before: bool, part: &[u8]) -> (u64, u64) {
+    let (mut pages, mut runs, mut last) = (0, 0, before);
+    for page in part {
+        let there = page & 1 == 1;
+        pages += u64::from(there);
+        runs += u64::from(there && !last);
+        last = there;
+    }
+    (pages, runs)
+}
+
+impl FileMode {
+    /// What the kernel is to be told of a view.
+    fn order_of(view: &View, around: &Around, held_back: bool) -> ReadOrder {
+        match view.order {
+            ReadOrder::Normal if held_back || around.by_need() => ReadOrder::Random,
+            ReadOrder::Sequential if held_back => ReadOrder::Random,
+            order => order,
+        }
+    }
+
+    /// Tells the kernel of what changed, where the memory still is the file's: advice
+    /// would split a mapping that took its place unseen.
+    pub(super) fn tell_orders(&self, inner: &mut Inner) {
+        let held_back = inner.held_back;
+        let mut told = Vec::new();
+        for (number, region) in inner.regions.iter().enumerate() {
+            let Some(region) = region else { continue };
+            for (at, view) in region.views.iter().enumerate() {
+                let order = FileMode::order_of(view, &region.around, held_back);
+                if view.told != order {
+                    told.push((number, at, order));
+                    if self.is_ours(&inner.regions, view.range) {
+                        let refused = self.kernel.advise(view.range, order).is_err();
+                        self.counters.failed_calls.add(u64::from(refused));
+                    }
+                }
+            }
+        }
+        for (number, at, order) in told {
+            if let Some(region) = inner.regions[number].as_mut() {
+                region.views[at].told = order;
+            }
+        }
+    }
+
+    /// Notes how much came by need, and in how many runs.
+    pub(super) fn note_runs(&self, inner: &mut Inner, number: usize, came: (u64, u64)) {
+        let (pages, runs) = came;
+        let Some(region) = inner.regions[number].as_mut().filter(|_| pages > 0) else {
+            return;
+        };
+        let changed = region.around.comes(pages, runs, self.page_bytes as u64);
+        if changed {
+            self.tell_orders(inner);
+        }
+    }
+
+    /// Notes of what leaves whether it was of use: whether somebody had it mapped.
+    pub(super) fn note_leaving(&self, inner: &mut Inner, leaving: &[Granule]) {
+        let mut changed = false;
+        let step = leaving.len().div_ceil(SAMPLES).max(1);
+        for granule in leaving.iter().step_by(step) {
+            let number = granule.region as usize;
+            let by_need = inner.regions[number]
+                .as_ref()
+                .is_none_or(|region| region.around.by_need());
+            if by_need {
+                continue;
+            }
+            let of_use = self.is_mapped(&inner.regions, *granule);
+            if let Some(region) = inner.regions[number].as_mut() {
+                changed |= region.around.leaves(of_use);
+            }
+        }
+        if changed {
+            self.tell_orders(inner);
+        }
+    }
+
+    /// Above the budget nobody reads around a fault; a batch below it they do again.
+    pub(super) fn hold_back(&self, inner: &mut Inner) {
+        let (budget, batch) = (self.budget_pages(), self.batch_pages());
+        let held_back = match inner.held_back {
+            false => inner.resident_pages > budget,
+            true => inner.resident_pages + batch / 2 > budget,
+        };
+        if held_back != inner.held_back {
+            inner.held_back = held_back;
+            self.counters.held_back.add(u64::from(held_back));
+            self.tell_orders(inner);
+        }
+    }
+
+    /// The program said to the kernel in which order it reads what lies in a range.
+    pub fn advise(&self, range: crate::kernel::Range, order: ReadOrder) {
+        let inner = &mut *crate::unmap::lock(&self.inner);
+        for region in inner.regions.iter_mut().flatten() {
+            let mut parts = Vec::with_capacity(region.views.len() + 2);
+            for view in std::mem::take(&mut region.views) {
+                match view.within(&range) {
+                    None => parts.push(view),
+                    Some(part) => {
+                        parts.push(View {
+                            order,
+                            told: order,
+                            ..part
+                        });
+                        parts.extend(view.without(&range).into_iter().flatten());
+                    }
+                }
+            }
+            region.views = parts;
+        }
+        self.tell_orders(inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_reads_more_than_its_part_of_the_budget_never_has_the_kernels_gear() {
+        // A sixty-fourth part of 50 MiB is 800 KiB.
+        assert!(!Around::new(Some(128 << 10), 50 * MIB).by_need());
+        let mut around = Around::new(Some(8 * MIB), 50 * MIB);
+        assert!(around.by_need());
+        assert!(!around.comes(1 << 20, 1, 4096));
+    }
+
+    #[test]
+    fn what_is_read_for_nothing_is_not_read_and_long_runs_are_again() {
+        let mut around = Around::new(Some(128 << 10), 1024 * MIB);
+        // Two of five granules were of use: pages at random.
+        let changes = |around: &mut Around, granules: u64| {
+            (0..granules).filter(|n| around.leaves(n % 5 < 2)).count()
+        };
+        assert_eq!(changes(&mut around, PATIENCE - 1), 0);
+        assert_eq!((changes(&mut around, 1), around.by_need()), (1, true));
+        // Single pages: 4 KiB of 128 KiB is less than an eighth.
+        assert!(!around.comes(ENOUGH_PAGES, ENOUGH_PAGES, 4096));
+        // Runs of four: 16 KiB of 128 KiB.
+        assert!(around.comes(ENOUGH_PAGES, ENOUGH_PAGES / 4, 4096));
+        // It was tried in vain: now it takes twice as long.
+        assert_eq!(changes(&mut around, 2 * PATIENCE - 1), 0);
+        assert_eq!(changes(&mut around, 1), 1);
+    }
+
+    #[test]
+    fn half_of_use_is_enough() {
+        let mut around = Around::new(None, 1024 * MIB);
+        assert!((0..10 * PATIENCE).all(|n| !around.leaves(n % 2 == 0)));
+    }
+
+    #[test]
+    fn a_run_begins_where_the_page_before_is_absent() {
+        assert_eq!(runs(false, &[1, 1, 0, 1]), (3, 2));
+        assert_eq!(runs(true, &[1, 1, 0, 1]), (3, 1));
+        assert_eq!(runs(true, &[0, 0]), (0, 0));
+    }
+}

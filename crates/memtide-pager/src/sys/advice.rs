@@ -1,0 +1,21 @@
+//! `madvise(2)` about the order of reads: it changes what the kernel reads in along
+//! with a page, and never what is in it.
+
+use super::Errno;
+use crate::order::ReadOrder;
+use crate::range::Range;
+
+/// Tells the kernel in which order a range is read.
+pub(crate) fn order(range: Range, order: ReadOrder) -> Result<(), Errno> {
+    let advice = match order {
+        ReadOrder::Normal => libc::MADV_NORMAL,
+        ReadOrder::Random => libc::MADV_RANDOM,
+        ReadOrder::Sequential => libc::MADV_SEQUENTIAL,
+    };
+    let start = range.start as *mut libc::c_void;
+    // SAFETY: advice that changes no content, whatever is mapped there.
+    match unsafe { libc::madvise(start, range.bytes, advice) } {
+        0 => Ok(()),
+        _ => Err(super::last()),
+    }
+}

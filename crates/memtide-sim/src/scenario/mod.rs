@@ -1,0 +1,114 @@
+//! An experiment: a machine, what runs on it, the configurations to compare, and what a document
+//! reports of it.
+//!
+//! A scenario is one TOML file (`scenarios/` has those of the documents). It may have several *cases*,
+//! such as STREAM's kernels, which differ in their workload only; every case runs under every
+//! configuration, and a case's first configuration is what the others are compared with. The file says
+//! what the document measured; what came out here stands beside it. No configuration of a row has a
+//! setting that makes the row fit: the machine is described once, and a workload once for all rows.
+
+pub mod balancing;
+pub mod coarse;
+pub mod confidence;
+mod published;
+mod read;
+pub mod reproduction;
+mod run;
+mod shipped;
+
+pub use published::{Figure, Mark, Published, PublishedBalancing};
+pub use run::{
+    Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
+};
+pub use shipped::{MACHINES, SHIPPED, Shipped, ShippedMachine, shipped};
+
+use crate::config::Configuration;
+use crate::spec::MachineSpec;
+use crate::workload::{Measure, Places, TraceRow, Workload, WorkloadSpec};
+use std::sync::Arc;
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its short name: that of its file.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Which document describes it; empty if none does.
+    pub document: String,
+    /// What a reader learns from it.
+    pub shows: String,
+    /// The machine.
+    pub machine: MachineSpec,
+    /// S: it runs at scale 1/S unless told otherwise.
+    pub scale: u32,
+    /// What runs.
+    pub cases: Vec<Case>,
+    /// What is compared; the bounds are added to each case.
+    pub configurations: Vec<Configuration>,
+    /// What the document measured.
+    pub published: Vec<Published>,
+    rows: Arc<Vec<TraceRow>>,
+}
+
+/// One workload of a scenario.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name; empty if it is the only one.
+    pub name: String,
+    /// What runs.
+    pub workload: WorkloadSpec,
+    /// The configurations that it is run under, by name; all if empty.
+    pub only: Vec<String>,
+}
+
+impl Scenario {
+    /// The configurations of a case in order, bounds last.
+    #[must_use]
+    pub fn configurations_of(&self, case: &Case) -> Vec<Configuration> {
+        let wanted = |c: &&Configuration| case.only.is_empty() || case.only.contains(&c.name);
+        let mut list: Vec<Configuration> =
+            self.configurations.iter().filter(wanted).cloned().collect();
+        if case.workload.measure() != Measure::Pages {
+            list.extend(Configuration::bounds());
+        }
+        list
+    }
+
+    /// The file with its trace, if it replays one.
+    #[must_use]
+    pub fn trace_file(&self) -> Option<&str> {
+        self.cases
+            .iter()
+            .find_map(|case| case.workload.trace_file())
+    }
+
+    /// The same with the rows of its trace.
+    #[must_use]
+    pub fn with_trace(mut self, rows: Vec<TraceRow>) -> Scenario {
+        self.rows = Arc::new(rows);
+        self
+    }
+
+    /// The workload of a case as a configuration runs it: at scale 1/`scale`, with the configuration's
+    /// interleave and balancing flag in its policies.
+    #[must_use]
+    pub fn workload(&self, case: &Case, configuration: &Configuration, scale: u32) -> Workload {
+        let places = Places::new(&self.machine);
+        let mut workload = case.workload.build(&places, scale, &self.rows);
+        if let Some(interleave) = &configuration.interleave {
+            workload.interleave(&places, interleave);
+        }
+        for region in workload.regions_mut() {
+            let bound = region.policy.mode == memtide_core::mempolicy::Mode::Bind;
+            if configuration.bind_balancing && bound && region.policy.nodes.len() > 1 {
+                let nodes: Vec<u16> = region.policy.nodes.iter().map(|node| node.0).collect();
+                region.policy = places.bind(&nodes, true);
+            }
+        }
+        workload
+    }
+}
+
+#[cfg(test)]
+mod tests;

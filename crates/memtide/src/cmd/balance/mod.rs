@@ -1,0 +1,118 @@
+//! `memtide balance`: bring pages to the NUMA nodes that use them.
+//!
+//! In the foreground until SIGINT, SIGTERM, the given time, or the end of the
+//! last managed process. Whatever way it ends, it says what it did and what that
+//! cost, and threads may run where they might before.
+
+mod args;
+mod print;
+mod source;
+
+pub use args::BalanceArgs as Args;
+
+use crate::shared::context::Context;
+use crate::shared::foreground::Foreground;
+use crate::shared::journal::{self, Journaled, Run};
+use crate::shared::report::Printer;
+use crate::shared::selection::{check_privileges, selection};
+use crate::shared::signals;
+use anyhow::{Context as _, bail};
+use memtide_core::topology::Topology;
+use memtide_core::units::PageSize;
+use memtide_linux::fs::topology;
+use memtide_linux::live::affinity::{self, Affinities};
+use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, tasks};
+use memtide_loop::journal::Line;
+use std::process::ExitCode;
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.selection.from_journal {
+        return journal::run_again(path, "balance");
+    }
+    let machine = topology::read(&context.root)?;
+    let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
+    check_nodes(&machine.topology)?;
+    check_privileges(&context.root, args.options.dry_run)?;
+    let opened = source::open(args.options.source, &context.root, args.options.rate)?;
+    if !context.root.is_live() {
+        bail!(
+            "{}: only the running machine's pages can be moved",
+            context.root.path("/").display()
+        );
+    }
+    let signal = signals::hear()?;
+    let turn = affinity::journal(&context.root).turn()?;
+    let mut printer = Printer::new(context.json, page);
+    match &turn {
+        // Nobody else is at it: what is noted was left.
+        Some(turn) => {
+            if let Some(freed) = Affinities::put_back_left(&context.root, turn)? {
+                printer.notice(&format!(
+                    "put back what a killed memtide left: the affinity of {freed} threads"
+                ));
+            }
+        }
+        None if tasks(&args.options) == Tasks::Set => {
+            bail!("another memtide balance --tasks runs; end it first, or use --tasks=propose")
+        }
+        None => {}
+    }
+    for notice in &opened.notices {
+        printer.notice(notice);
+    }
+    let config = BalanceConfig::new(&args.options, page, opened.by_rounds)?;
+    let mut world = LiveWorld::new(
+        context.root.clone(),
+        machine.topology,
+        page,
+        selection(&args.selection),
+        vec![LiveSource::Samples(Box::new(opened.sampling))],
+    );
+    let run = Run::Balance {
+        options: args.options.clone(),
+        by_rounds: opened.by_rounds,
+    };
+    let journal = Journaled::begin(args.journal.as_deref(), &world, run)?;
+    let mut balancer = journal.note(None, &mut world, &mut printer, |world, _| {
+        Balancer::new(world, config)
+    })?;
+    let foreground = Foreground {
+        signal: &signal,
+        limit: args.duration,
+        ends_with_processes: !args.selection.pid.is_empty(),
+        journal: &journal,
+    };
+    let end = foreground.work(
+        &mut balancer,
+        &mut world,
+        &mut printer,
+        Balancer::step,
+        |printer, balancer, world| print::status(printer, &balancer.status(world)),
+    );
+    // What was done until now must not be lost over an error.
+    let finish = Some(Line::Finish);
+    let freed = journal.note(finish, &mut world, &mut printer, |world, _| {
+        balancer.finish(world)
+    });
+    let why = end.as_deref().unwrap_or("failed");
+    let status = balancer.status(&mut world);
+    print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
+    drop(turn);
+    end?;
+    freed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// There must be nodes to choose from.
+fn check_nodes(topology: &Topology) -> anyhow::Result<()> {
+    let nodes = topology.nodes().iter();
+    let choice = nodes.filter(|node| node.has_cpus() && node.has_memory());
+    if choice.count() < 2 {
+        bail!(
+            "fewer than two nodes have both CPUs and memory, so every page is where it should be; memtide topology shows the nodes"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! What a run will take, before it takes it: accesses, the host's memory, time.
+//!
+//! Time is the accesses over what this simulator does a second on an ordinary processor, which is off by
+//! a factor of two either way and good enough to tell a minute from a day. A run that would take longer
+//! than [`LONG_S`], or more memory than [`LARGE_BYTES`], is not started without `--yes`.
+
+use super::words::{bytes, grouped};
+use crate::shared::context::BadUsage;
+use memtide_sim::scenario::{Options, Scenario};
+
+/// Simulated accesses a second of one processor.
+const RATE: f64 = 20e6;
+/// Ten minutes.
+const LONG_S: f64 = 600.0;
+/// A run of more is asked about.
+const LARGE_BYTES: u64 = 16 << 30;
+/// What a simulated page of the machine or of the program takes, on the host.
+const BYTES_A_PAGE: u64 = 32;
+
+/// What a run takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Simulated accesses of all runs; 0 where only the run itself can tell.
+    pub accesses: u64,
+    /// Of the host, by the runs that are made at the same time.
+    pub bytes: u64,
+    /// On this host.
+    pub seconds: f64,
+}
+
+/// Reckons it for `seeds` seeds.
+pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
+    let scale = options.scale.unwrap_or(scenario.scale).max(1);
+    let runs = scenario.runs(options).unwrap_or_default();
+    let runs_of = |case: &str| runs.iter().filter(|(name, _)| name == case).count() as u128;
+    let accesses = scenario.cases.iter().map(|case| {
+        let each = case.workload.accesses().map_or(0, |(_, accesses)| accesses);
+        each / u128::from(scale) * runs_of(&case.name) * u128::from(seeds)
+    });
+    let accesses = u64::try_from(accesses.sum::<u128>()).unwrap_or(u64::MAX);
+    let capacity = scenario
+        .machine
+        .nodes
+        .iter()
+        .map(|node| node.capacity_bytes / 4096);
+    let pages = capacity.sum::<u64>() / u64::from(scale);
+    let at_once = options.jobs.min(runs.len()).max(1);
+    Estimate {
+        accesses,
+        bytes: pages * BYTES_A_PAGE * at_once as u64,
+        seconds: accesses as f64 / RATE / at_once as f64,
+    }
+}
+
+/// That a run may start.
+pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> anyhow::Result<()> {
+    let estimate = of(scenario, options, seeds);
+    if yes || (estimate.seconds <= LONG_S && estimate.bytes <= LARGE_BYTES) {
+        return Ok(());
+    }
+    Err(BadUsage(format!(
+        "{}: about {} simulated accesses, {} of memory and {}; give --yes to start it, or a coarser \
+         --scale",
+        scenario.name,
+        grouped(estimate.accesses),
+        bytes(estimate.bytes),
+        duration(estimate.seconds),
+    ))
+    .into())
+}
+
+/// `12 minutes`, `3.5 hours`.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        short if short < 120.0 => format!("{short:.0} seconds"),
+        short if short < 7200.0 => format!("{:.0} minutes", short / 60.0),
+        long if long < 172_800.0 => format!("{:.1} hours", long / 3600.0),
+        long => format!("{} days", grouped((long / 86_400.0) as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_are_asked_about() {
+        let scenario = memtide_sim::scenario::shipped("zipf-drift")
+            .unwrap()
+            .read()
+            .unwrap();
+        let options = |scale| Options {
+            scale: Some(scale),
+            jobs: 2,
+            ..Options::default()
+        };
+        // 8 threads of 300 million accesses in eight runs, at 1/64.
+        let estimate = of(&scenario, &options(64), 1);
+        assert_eq!(estimate.accesses, 8 * 300_000_000 / 64 * 8);
+        assert_eq!(estimate.bytes, (40 << 30) / 4096 / 64 * BYTES_A_PAGE * 2);
+        assert!(allow(&scenario, &options(64), 1, false).is_ok());
+        let whole = allow(&scenario, &options(1), 5, false)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            whole.starts_with("zipf-drift: about 96,000,000,000 simulated accesses"),
+            "{whole}"
+        );
+        assert!(whole.contains("--yes"), "{whole}");
+        assert!(allow(&scenario, &options(1), 5, true).is_ok());
+        assert_eq!(duration(5400.0), "90 minutes");
+        assert_eq!(duration(864_000.0), "10 days");
+    }
+}

@@ -1,0 +1,273 @@
+//! A comparison as text: one table of what came out, one of what it cost, one line of words.
+
+use super::causes::CAUSES;
+use super::comparison::{COUNTS, Case, Comparison, MeasureKind, NodeLine, Outcome};
+use super::words::{amount, cpu_seconds, grouped, percent, ratio};
+use crate::shared::table::table;
+use comfy_table::CellAlignment::{Left, Right};
+use memtide_sim::scenario::Mark;
+use std::fmt::Write as _;
+
+/// The whole of it; `rate` is simulated accesses a second of wall-clock time.
+pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String {
+    let mut text = format!("{}: {}\n", comparison.name, comparison.title);
+    for case in &comparison.cases {
+        text.push('\n');
+        if !case.name.is_empty() {
+            let _ = writeln!(text, "{}\n", case.name);
+        }
+        if case.measure.kind == MeasureKind::Pages {
+            placed(case, &comparison.nodes, styled, &mut text);
+            continue;
+        }
+        outcomes(case, styled, &mut text);
+        overhead(case, styled, &mut text);
+        super::translations::text(case, styled, &mut text);
+    }
+    for line in notes(comparison) {
+        let _ = writeln!(text, "{line}");
+    }
+    if let Some(rate) = rate {
+        let _ = writeln!(text, "{:.1} million simulated accesses/s", rate / 1e6);
+    }
+    for case in &comparison.cases {
+        if case.measure.kind == MeasureKind::Pages {
+            continue;
+        }
+        let name = match case.name.is_empty() {
+            true => String::new(),
+            false => format!("{}: ", case.name),
+        };
+        let _ = writeln!(text, "{name}{}", case.summary);
+    }
+    text
+}
+
+/// A column: its name and its cell in the row of an outcome.
+type Column<'a> = (&'static str, Box<dyn Fn(&Outcome) -> String + 'a>);
+
+fn outcomes(case: &Case, styled: bool, text: &mut String) {
+    let measure = &case.measure;
+    let all = &case.configurations;
+    let published = all.iter().any(|outcome| outcome.published.is_some());
+    let name = match measure.kind {
+        MeasureKind::Time => "time",
+        MeasureKind::Score | MeasureKind::Pages => "score",
+    };
+    let mut columns: Vec<Column<'_>> = vec![
+        (
+            name,
+            Box::new(|outcome| {
+                // Of several seeds the middle one.
+                let median = outcome.confidence.value.map(|value| value.median);
+                amount(median.unwrap_or(outcome.value), &measure.unit)
+            }),
+        ),
+        (
+            "ratio",
+            Box::new(|outcome| {
+                let median = outcome.confidence.ratio.map(|spread| spread.median);
+                or_dash(median.or(outcome.ratio).map(ratio))
+            }),
+        ),
+    ];
+    if all.iter().any(|outcome| outcome.confidence.ratio.is_some()) {
+        columns.push(("95 %", Box::new(interval)));
+    }
+    if all
+        .iter()
+        .any(|outcome| outcome.confidence.scale_error.is_some())
+    {
+        columns.push(("error of scale", Box::new(scale_error)));
+    }
+    if published {
+        columns.push(("published", Box::new(published_ratio)));
+    }
+    columns.push((
+        "fast tier",
+        Box::new(|outcome| percent(outcome.run.fast_share)),
+    ));
+    for &(name, count) in COUNTS {
+        // What never happened has no column.
+        if all.iter().any(|outcome| count(outcome) > 0) {
+            columns.push((name, Box::new(move |outcome| grouped(count(outcome)))));
+        }
+    }
+    print(columns, all, styled, text);
+}
+
+/// The interval of the ratio, or that there is no difference to speak of.
+fn interval(outcome: &Outcome) -> String {
+    let Some(spread) = outcome.confidence.ratio else {
+        return "-".to_owned();
+    };
+    let interval = format!("{}-{}", ratio(spread.low), ratio(spread.high));
+    match outcome.confidence.is_alike() {
+        // The first row is itself.
+        Some(true) if spread.low < spread.high => format!("{interval}, not different"),
+        _ => interval,
+    }
+}
+
+/// How far the ratio moves on a coarser machine.
+fn scale_error(outcome: &Outcome) -> String {
+    or_dash(
+        outcome
+            .confidence
+            .scale_error
+            .map(|error| format!("±{error:.3}")),
+    )
+}
+
+/// The published ratio, marked if the document itself doubts it.
+fn published_ratio(outcome: &Outcome) -> String {
+    let Some(published) = &outcome.published else {
+        return "-".to_owned();
+    };
+    let mark = if published.mark.is_some() { "*" } else { "" };
+    format!("{}{mark}", or_dash(published.ratio.map(ratio)))
+}
+
+/// Where the pages of each mapping lie, beside the published counts.
+fn placed(case: &Case, nodes: &[NodeLine], styled: bool, text: &mut String) {
+    let names: Vec<String> = nodes
+        .iter()
+        .map(|node| format!("node {}", node.id))
+        .collect();
+    let mut header = vec![("configuration", Left), ("mapping", Left)];
+    header.extend(names.iter().map(|name| (name.as_str(), Right)));
+    header.push(("published", Left));
+    let mut table = table(&header, styled);
+    for outcome in &case.configurations {
+        for placed in &outcome.run.placed {
+            let published = outcome.published.as_ref();
+            let published = published.and_then(|published| published.pages.get(&placed.region));
+            let mut row = vec![outcome.run.configuration.clone(), placed.region.clone()];
+            row.extend(placed.pages.iter().map(|&pages| grouped(pages)));
+            row.push(or_dash(published.map(|pages| counts(pages))));
+            table.add_row(row);
+        }
+    }
+    let _ = writeln!(text, "Pages by node:\n\n{}\n", table.trim_fmt());
+}
+
+/// Counts of pages by node, in one cell.
+pub fn counts(pages: &[u64]) -> String {
+    let pages: Vec<String> = pages.iter().map(|&pages| grouped(pages)).collect();
+    pages.join(" / ")
+}
+
+fn overhead(case: &Case, styled: bool, text: &mut String) {
+    let all = &case.configurations;
+    let columns: Vec<Column<'_>> = CAUSES
+        .iter()
+        .filter(|cause| {
+            all.iter()
+                .any(|outcome| cause.ns(&outcome.run.overhead) > 0)
+        })
+        .map(|cause| {
+            let cell = |outcome: &Outcome| cpu_seconds(cause.ns(&outcome.run.overhead));
+            (
+                cause.name,
+                Box::new(cell) as Box<dyn Fn(&Outcome) -> String>,
+            )
+        })
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "What it cost, in seconds of CPU time over all CPUs:\n"
+    );
+    print(columns, all, styled, text);
+}
+
+fn print(columns: Vec<Column<'_>>, outcomes: &[Outcome], styled: bool, text: &mut String) {
+    let mut header = vec![("configuration", Left)];
+    header.extend(columns.iter().map(|(name, _)| (*name, Right)));
+    let mut table = table(&header, styled);
+    for outcome in outcomes {
+        let mut row = vec![outcome.run.configuration.clone()];
+        row.extend(columns.iter().map(|(_, cell)| cell(outcome)));
+        table.add_row(row);
+    }
+    let _ = writeln!(text, "{}\n", table.trim_fmt());
+}
+
+/// What the reader of the tables has to know.
+fn notes(comparison: &Comparison) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (mark, word) in [(Mark::Doubtful, "doubtful"), (Mark::Withdrawn, "withdrawn")] {
+        let marked = |outcome: &&Outcome| {
+            let published = outcome.published.as_ref();
+            published.is_some_and(|published| published.mark == Some(mark))
+        };
+        let mut names: Vec<&str> = comparison
+            .cases
+            .iter()
+            .flat_map(|case| &case.configurations)
+            .filter(marked)
+            .map(|outcome| outcome.run.configuration.as_str())
+            .collect();
+        names.dedup();
+        if !names.is_empty() {
+            notes.push(format!("* Published, and {word}: {}.", names.join(", ")));
+        }
+    }
+    for row in &comparison.not_run {
+        let case = if row.case.is_empty() { "" } else { ", " };
+        notes.push(format!(
+            "Published, but not run: {}{case}{} ({}).",
+            row.configuration, row.case, row.why
+        ));
+    }
+    notes.extend(super::translations::checks(comparison));
+    if comparison.scale > 1 {
+        notes.push(format!(
+            "Simulated at 1/{}: each page and each access stands for {}; counts are of the full size.",
+            comparison.scale, comparison.scale
+        ));
+    }
+    notes
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::comparison::samples;
+    use super::*;
+
+    #[test]
+    fn tables_and_words() {
+        let text = text(&samples::comparison(), Some(61_234_567.0), false);
+        let expected = "\
+made-up: A made-up experiment
+
+configuration     time  ratio  published  fast tier   promoted  demoted  hint faults  shootdowns
+NUMAB0         60.00 s  1.000      1.000       50 %          0        0            0           0
+NUMAB2         54.00 s  0.900     1.050*       50 %    300,000  100,000      600,000     600,000
+pghot-hwhints  45.00 s  0.750      0.700       50 %  2,000,000  666,666    4,000,000   4,000,000
+static         59.50 s  0.992          -       50 %          0        0            0           0
+oracle         40.00 s  0.667          -       50 %          0        0            0           0
+
+What it cost, in seconds of CPU time over all CPUs:
+
+configuration  hint faults  hint scan  shootdowns  kmigrated
+NUMAB0                   0          0           0          0
+NUMAB2                0.60       0.18        0.12       0.42
+pghot-hwhints         4.00       1.20        0.80       2.80
+static                   0          0           0          0
+oracle                   0          0           0          0
+
+* Published, and doubtful: NUMAB2.
+Simulated at 1/16: each page and each access stands for 16; counts are of the full size.
+61.2 million simulated accesses/s
+Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the oracle, an estimate of what placing pages could reach.
+";
+        assert_eq!(text, expected);
+    }
+}

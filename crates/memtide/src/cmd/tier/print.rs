@@ -1,0 +1,83 @@
+//! What `memtide tier` says of where things stand and of the end.
+
+use crate::shared::report::Printer;
+use memtide_loop::report::{Status, TierStatus};
+use serde::Serialize;
+use std::time::Duration;
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    why: &'a str,
+    #[serde(flatten)]
+    status: &'a Status,
+}
+
+/// Where things stand, once a second.
+pub fn status(printer: &mut Printer, status: &Status) {
+    printer.status(status, |printer| sentence(printer, status));
+}
+
+/// The end.
+pub fn summary(printer: &mut Printer, status: &Status, why: &str) {
+    self::status(printer, status);
+    printer.summary(&Summary { why, status }, |printer| {
+        sentences(printer, status, why)
+    });
+}
+
+fn sentence(printer: &Printer, status: &Status) -> String {
+    let tier = status.tiering.clone().unwrap_or_default();
+    let free: Vec<String> = tier
+        .free_pages
+        .iter()
+        .map(|(node, pages)| format!("n{node} {}", printer.size(*pages)))
+        .collect();
+    format!(
+        "{:.0} s  {} processes  fast {}  slow {}  promoted {}  demoted {}  free {}  {}  cpu {:.2} + {:.2} s",
+        status.at_ms as f64 / 1000.0,
+        status.processes,
+        printer.size(tier.top_pages),
+        printer.size(tier.lower_pages),
+        printer.size(tier.pgpromote_success),
+        printer.size(tier.pgdemote_proactive),
+        free.join(" "),
+        tier.observing,
+        status.cpu.as_secs_f64(),
+        tier.kernel_cpu.as_secs_f64(),
+    )
+}
+
+fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
+    let TierStatus {
+        top_pages,
+        lower_pages,
+        pgpromote_success,
+        pgdemote_proactive,
+        passes,
+        kernel_cpu,
+        ..
+    } = status.tiering.clone().unwrap_or_default();
+    let seconds = |time: Duration| time.as_secs_f64();
+    let elapsed = status.at_ms as f64 / 1000.0;
+    let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
+    format!(
+        "{why} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
+         (pgdemote_proactive {}), not movable {}\n\
+         managed processes hold {} on fast nodes and {} on slow ones\n\
+         CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
+         {} looks, {} reports lost",
+        printer.size(pgpromote_success),
+        pgpromote_success,
+        printer.size(pgdemote_proactive),
+        pgdemote_proactive,
+        printer.size(status.failed_pages),
+        printer.size(top_pages),
+        printer.size(lower_pages),
+        seconds(status.cpu),
+        share(status.cpu),
+        seconds(kernel_cpu),
+        share(kernel_cpu),
+        passes,
+        status.lost,
+    )
+}

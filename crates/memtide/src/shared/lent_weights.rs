@@ -1,0 +1,194 @@
+//! The kernel's table of interleave weights, lent to one run.
+//!
+//! The table is the whole machine's. A run that writes it holds the journal's
+//! turn, so that there is one at a time, and notes what stood there in a note of
+//! its own. When the value is dropped, on whatever way out, the table is put
+//! back. What a killed run left, the next run puts back, as does whoever else is
+//! about to write the table or is asked to tidy up.
+
+use crate::shared::outside::causes;
+use anyhow::{Context as _, bail};
+use memtide_core::units::NodeId;
+use memtide_linux::fs::Root;
+use memtide_linux::fs::node::Weights;
+use memtide_linux::lent::{Journal, Kind, LentError, Turn};
+use memtide_linux::weight_table::{Change, Remembered, WeightError, WeightTable};
+use std::collections::BTreeMap;
+
+/// Where a run notes what stood there, and who may write the table.
+pub fn journal(root: &Root) -> Journal {
+    Journal::new(root, Kind::RunWeights)
+}
+
+/// Whom the table belongs to at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody: it is as it was set for good.
+    Free,
+    /// A living run: what it reads will not last.
+    Lent,
+    /// A run that was killed.
+    Left(Left),
+    /// Only root can tell.
+    Hidden,
+}
+
+/// What a killed run left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The table as it stands.
+    pub now: Weights,
+    /// The table before that run.
+    pub before: Weights,
+}
+
+impl std::fmt::Display for Left {
+    /// To be read after who left it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (now, before) = (pairs(&self.now), pairs(&self.before));
+        let auto = match self.before.auto {
+            Some(true) => ", computed by the kernel",
+            _ => "",
+        };
+        write!(
+            f,
+            "left the interleave weights {now} in place of {before}{auto}"
+        )
+    }
+}
+
+fn pairs(weights: &Weights) -> String {
+    let pairs = weights.weights.iter();
+    let pairs: Vec<String> = pairs.map(|(node, w)| format!("{node}={w}")).collect();
+    pairs.join(",")
+}
+
+/// Whom the table under `root` belongs to. Reads only.
+pub fn standing(root: &Root) -> Result<Standing, WeightError> {
+    let told = match is_lent(root)? {
+        Some(true) => return Ok(Standing::Lent),
+        Some(false) => noted(root)?,
+        None => return Ok(Standing::Hidden),
+    };
+    let Some((table, noted)) = told else {
+        return Ok(Standing::Free);
+    };
+    Ok(Standing::Left(Left {
+        now: table.read()?,
+        before: noted.before(),
+    }))
+}
+
+/// The table, if there is a note of what stood there that holds.
+fn noted(root: &Root) -> Result<Option<(WeightTable, Remembered)>, WeightError> {
+    let table = match open(root) {
+        // The note, if there is one, is another kernel's.
+        Err(WeightError::NoTable { .. }) => return Ok(None),
+        table => table?,
+    };
+    Ok(table.remembered()?.map(|noted| (table, noted)))
+}
+
+/// Whether a living run holds the table; `None` if only root can tell.
+pub fn is_lent(root: &Root) -> Result<Option<bool>, LentError> {
+    match journal(root).is_held() {
+        Err(error) if error.is_denied() => Ok(None),
+        held => held.map(Some),
+    }
+}
+
+/// Puts back what a killed run left, if anything. The turn is that of
+/// [`journal`].
+pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightError> {
+    match noted(root)? {
+        Some((mut table, _)) => table.restore(turn).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Puts back what a killed run left, if anything. Returns what there is to say.
+pub fn put_back_left(root: &Root) -> Option<String> {
+    let attempt = || -> anyhow::Result<Option<String>> {
+        if !matches!(standing(root)?, Standing::Left(_)) {
+            return Ok(None);
+        }
+        let put_back = match journal(root).turn()? {
+            Some(turn) => put_back_by(root, &turn)?,
+            None => None,
+        };
+        Ok(put_back.map(|_| PUT_BACK.to_owned()))
+    };
+    attempt().unwrap_or_else(|why| {
+        Some(format!(
+            "a killed memtide run has left its interleave weights: {}",
+            causes(&why)
+        ))
+    })
+}
+
+const PUT_BACK: &str = "put back the interleave weights that a killed memtide run had left";
+
+/// A table that reads as a run wants it, until this is given back or dropped.
+#[derive(Debug)]
+pub struct Lent {
+    table: WeightTable,
+    turn: Turn,
+    held: bool,
+}
+
+impl Lent {
+    /// Writes `weights`, all of them or none.
+    pub fn take(
+        root: &Root,
+        weights: &BTreeMap<NodeId, u8>,
+    ) -> anyhow::Result<(Lent, Vec<String>)> {
+        let table = open(root)?;
+        table.check(weights)?;
+        let Some(turn) = journal(root).turn()? else {
+            bail!(
+                "--apply-weights: another memtide run has written the interleave weights and holds \
+                 them until its program ends"
+            );
+        };
+        let left = put_back_by(root, &turn)?;
+        let mut notices: Vec<String> = left.iter().map(|_| PUT_BACK.to_owned()).collect();
+        let mut lent = Lent {
+            table,
+            turn,
+            held: false,
+        };
+        let change = lent.table.write(&lent.turn, weights)?;
+        // If it read so already, there is nothing to put back.
+        lent.held = !change.written.is_empty();
+        if change.auto_went_off() {
+            notices.push("the kernel computes no interleave weights until the program ends".into());
+        }
+        Ok((lent, notices))
+    }
+
+    /// Puts back what stood there.
+    pub fn give_back(mut self) -> anyhow::Result<()> {
+        if !std::mem::take(&mut self.held) {
+            return Ok(());
+        }
+        match self.table.restore(&self.turn) {
+            Ok(_) => Ok(()),
+            Err(WeightError::NothingRemembered) => bail!(
+                "the interleave weights were changed by somebody else meanwhile, and are left so"
+            ),
+            Err(error) => Err(error).context("the interleave weights are not as they were"),
+        }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.held {
+            let _ = self.table.restore(&self.turn);
+        }
+    }
+}
+
+fn open(root: &Root) -> Result<WeightTable, WeightError> {
+    Ok(WeightTable::open(root)?.noting_in(journal(root)))
+}

@@ -1,0 +1,19 @@
+//! What more than one subcommand needs. Nothing here knows a subcommand.
+
+pub mod context;
+pub mod foreground;
+pub mod journal;
+pub mod lent_weights;
+pub mod lines;
+pub mod nodes;
+pub mod outside;
+pub mod pacing;
+pub mod program;
+pub mod report;
+pub mod selection;
+pub mod signals;
+pub mod source;
+pub mod spread;
+pub mod table;
+pub mod weight_words;
+pub mod words;
