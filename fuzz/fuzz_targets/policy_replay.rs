@@ -2,10 +2,7 @@
 #![no_main]
 
 // The command's own files: a command is no library.
-#[path = "../../crates/memtide/src/outside.rs"]
-#[allow(dead_code)]
-mod outside;
-#[path = "../../crates/memtide/src/policy"]
+#[path = "../../crates/memtide/src/cmd/policy"]
 #[allow(dead_code)]
 mod policy {
     pub mod call;
@@ -13,21 +10,12 @@ mod policy {
     pub mod machine;
     pub mod replay;
 }
-#[path = "../../crates/memtide/src/weight_words.rs"]
-mod weight_words;
-
-/// What the files above want of the command around them, and what no line of a replay reaches.
+#[path = "../../crates/memtide/src/shared"]
 #[allow(dead_code)]
-mod cli {
-    pub struct Context {
-        pub root: memtide_linux::fs::Root,
-    }
-
-    pub fn unless_gone(written: std::io::Result<()>) -> anyhow::Result<()> {
-        Ok(written?)
-    }
-
-    pub fn complain(_: &str) {}
+mod shared {
+    pub mod context;
+    pub mod outside;
+    pub mod weight_words;
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| policy::replay::fuzz(bytes));

@@ -139,7 +139,7 @@ pub fn fuzz(bytes: &[u8]) {
         Err(error) => Err(anyhow::anyhow!("{error}")),
     };
     if let Err(error) = answered {
-        let error = crate::outside::causes(&error);
+        let error = crate::shared::outside::causes(&error);
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
