@@ -80,32 +80,19 @@ pub fn demo(arguments: &DemoArguments) -> Result<i32> {
     run(&Arguments {
         kernel: arguments.kernel,
         topology: topology.to_owned(),
+        run: Some(format!("guest demo{balance}{kernel}")),
+        file: Vec::new(),
         cmdline: class.cmdline().to_owned(),
         set: class
             .settings()
             .iter()
             .map(|(path, text)| format!("{path}={text}"))
             .collect(),
-        ..Arguments::command(format!("guest demo{balance}{kernel}"), Vec::new())
+        module: Vec::new(),
+        timeout: 120,
+        no_build: false,
+        verbose: false,
     })
-}
-
-impl Arguments {
-    /// One shell command, with these host files in the guest's /bin.
-    pub fn command(command: String, files: Vec<PathBuf>) -> Arguments {
-        Arguments {
-            kernel: KernelLine::V6_12,
-            topology: "cxl".to_owned(),
-            run: Some(command),
-            file: files,
-            cmdline: String::new(),
-            set: Vec::new(),
-            module: Vec::new(),
-            timeout: 120,
-            no_build: false,
-            verbose: false,
-        }
-    }
 }
 
 pub fn fetch() -> Result<()> {

@@ -19,13 +19,11 @@ const DOCUMENTS: [&str; 5] = [
     "LICENSE-APACHE",
 ];
 
-/// Everything, in no order that counts. `program` runs here, and tells of `binary` what it tells of
-/// itself.
+/// Everything, in no order that counts.
 pub fn entries(
     root: &Path,
     release: &Release,
     binary: &Built,
-    program: &Path,
     library: Option<&Built>,
     licences: &[u8],
     sbom: &[u8],
@@ -44,7 +42,7 @@ pub fn entries(
         let path = "usr/lib/memtide/libmemtide_pager_preload.so";
         add(path.to_owned(), 0o644, library.content.clone());
     }
-    for (name, page) in man_pages(program)? {
+    for (name, page) in man_pages(&binary.path)? {
         add(
             format!("usr/share/man/man1/{name}.gz"),
             0o644,
@@ -59,7 +57,7 @@ pub fn entries(
         add(
             path.to_owned(),
             0o644,
-            output(program, &["generate", "completion", shell])?,
+            output(&binary.path, &["generate", "completion", shell])?,
         );
     }
     for (path, content) in files(&root.join("scenarios"))? {

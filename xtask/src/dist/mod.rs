@@ -11,7 +11,6 @@ mod archive;
 mod build;
 mod contents;
 mod deb;
-mod install;
 mod licences;
 mod parts;
 mod rpm;
@@ -30,9 +29,6 @@ pub struct Arguments {
     /// Build a second time from nothing, and fail unless every byte is the same
     #[arg(long)]
     check: bool,
-    /// Install the Debian package in a fresh guest, try it, and remove it
-    #[arg(long)]
-    install: bool,
 }
 
 /// A file as it is installed.
@@ -87,11 +83,6 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     }
     let folder = workspace.root.join("target/dist");
     put(&folder, &made)?;
-    if arguments.install {
-        let version = env!("CARGO_PKG_VERSION");
-        install::try_package(&folder.join(deb_name(version)), version)?;
-        eprintln!("dist: installed, tried and removed");
-    }
     print!("{}", state_text(&made.states));
     println!("{}", folder.display());
     Ok(i32::from(
@@ -125,14 +116,7 @@ fn make(root: &Path) -> Result<Made> {
             .map(build::Built::words)
             .map_err(Clone::clone),
     );
-    let aarch64 = build::aarch64_binary(root)?;
-    note(
-        "static binary, aarch64, never run",
-        aarch64
-            .as_ref()
-            .map(build::Built::words)
-            .map_err(Clone::clone),
-    );
+    note("aarch64", Ok(build::NO_AARCH64.to_owned()));
     note(
         "service, unit and default configuration",
         Ok("none: memtide has no service yet".to_owned()),
@@ -149,27 +133,24 @@ fn make(root: &Path) -> Result<Made> {
 
     if let Ok(binary) = &static_binary {
         let library = library.as_ref().ok();
-        let (program, licences) = (&binary.path, &licences.text);
-        let entries = contents::entries(root, &release, binary, program, library, licences, &sbom)?;
+        let entries = contents::entries(root, &release, binary, library, &licences.text, &sbom)?;
+        let name = |end: &str| format!("memtide{end}");
         let version = &release.version;
         let folder = format!("memtide-{version}-x86_64-linux");
-        let mut files = vec![
+        let files = [
             (
                 format!("{folder}.tar.gz"),
                 archive::tarball(&folder, &entries, release.date)?,
             ),
             (
-                deb_name(version),
+                name(&format!("_{version}-1_amd64.deb")),
                 deb::package(&release, library, &entries)?,
             ),
             (
-                format!("memtide-{version}-1.x86_64.rpm"),
+                name(&format!("-{version}-1.x86_64.rpm")),
                 rpm::package(&release, &entries)?,
             ),
         ];
-        if let Ok(other) = &aarch64 {
-            files.push(aarch64_tarball(root, &release, other, program)?);
-        }
         for (name, content) in files {
             note(&name, Ok(format!("{} KiB", content.len() / 1024)));
             made.files.insert(name, content);
@@ -190,27 +171,6 @@ fn make(root: &Path) -> Result<Made> {
     made.files
         .insert("SHA256SUMS".to_owned(), sums.into_bytes());
     Ok(made)
-}
-
-fn deb_name(version: &str) -> String {
-    format!("memtide_{version}-1_amd64.deb")
-}
-
-/// The archive for another processor. What it is made of is asked for it: some crates are needed on one
-/// processor only. `program` runs here.
-fn aarch64_tarball(
-    root: &Path,
-    release: &Release,
-    binary: &build::Built,
-    program: &Path,
-) -> Result<(String, Vec<u8>)> {
-    let parts = parts::linked(root, build::AARCH64)?;
-    let licences = licences::collect(root, &parts)?.text;
-    let sbom = sbom::cyclone_dx(release, &parts)?;
-    let entries = contents::entries(root, release, binary, program, None, &licences, &sbom)?;
-    let folder = format!("memtide-{}-aarch64-linux", release.version);
-    let content = archive::tarball(&folder, &entries, release.date)?;
-    Ok((format!("{folder}.tar.gz"), content))
 }
 
 fn release(root: &Path) -> Result<Release> {
