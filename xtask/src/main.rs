@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod book;
 mod dist;
+mod fuzz;
 mod guest;
 mod lab;
 mod reproduction;
@@ -27,6 +28,8 @@ enum Chore {
     Demo(lab::DemoArguments),
     /// Run the end-to-end tests in guests
     Guest(guest::Arguments),
+    /// Build the fuzz targets and run each for a while; needs a C++ compiler
+    Fuzz(fuzz::Arguments),
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
@@ -44,6 +47,7 @@ fn main() {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),

@@ -28,7 +28,11 @@ struct Step {
     rustflags: Option<&'static str>,
 }
 
+const DOCUMENTATION: &str = "documentation without a broken link";
 const TESTS: &str = "unit, integration and documentation tests";
+const OLDEST_BUILDS: &str = "the oldest compiler builds it";
+/// Long enough for all that is kept, and for a few thousand inputs more.
+const FUZZ_SECONDS: u64 = 5;
 const LOOM: &str = "--cfg loom";
 
 /// The words that run loom's models of some of memtide-core's tests. Two steps: beside the models a
@@ -42,7 +46,7 @@ macro_rules! loom {
     };
 }
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     Step {
         name: "format",
         words: &["fmt", "--all", "--check"],
@@ -58,6 +62,17 @@ const STEPS: [Step; 5] = [
             "--",
             "-D",
             "warnings",
+        ],
+        rustflags: None,
+    },
+    Step {
+        name: DOCUMENTATION,
+        words: &[
+            "doc",
+            "--quiet",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
         ],
         rustflags: None,
     },
@@ -82,6 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let workspace = Workspace::find()?;
     let mut summary = Summary::default();
     let mut ahead = Vec::new();
+    let oldest = oldest_compiler(&workspace)?;
+    eprintln!("test: {OLDEST_BUILDS}: {oldest:?}");
+    summary.count(OLDEST_BUILDS.to_owned(), &oldest);
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),
@@ -97,6 +115,16 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         }
         summary.add(result);
     }
+    eprintln!("test: fuzz targets, {FUZZ_SECONDS} s each");
+    let began = Instant::now();
+    match crate::fuzz::run_targets(&workspace, &[], FUZZ_SECONDS) {
+        Ok(result) => summary.add(result),
+        Err(error) => {
+            eprintln!("test: fuzz targets FAILED: {error:#}");
+            summary.count("fuzz".to_owned(), &Verdict::Failed(format!("{error:#}")));
+        }
+    }
+    eprintln!("test: took {:.0} s", began.elapsed().as_secs_f64());
     if arguments.no_guest {
         eprintln!("test: guests left out, as asked");
     } else {
@@ -113,6 +141,48 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     Ok(i32::from(summary.tally.failed > 0))
 }
 
+/// Whether the oldest compiler that the manifest names builds everything. Where it is the one in use,
+/// the other steps show that; else it is asked, if it is installed.
+fn oldest_compiler(workspace: &Workspace) -> Result<Verdict> {
+    const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
+    let version = |program: &mut Command| {
+        let output = program.arg("--version").output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let minor = text
+            .split_whitespace()
+            .nth(1)?
+            .rsplit_once('.')?
+            .0
+            .to_owned();
+        output.status.success().then_some(minor)
+    };
+    let of_toolchain = || {
+        let mut rustup = Command::new("rustup");
+        rustup.args(["run", OLDEST]);
+        rustup
+    };
+    let in_use = version(&mut Command::new("rustc"));
+    if in_use.as_deref() == Some(OLDEST) {
+        return Ok(Verdict::Passed);
+    }
+    if version(of_toolchain().arg("rustc")).as_deref() != Some(OLDEST) {
+        let in_use = in_use.unwrap_or_default();
+        let why = format!("Rust {in_use} is in use; rustup toolchain install {OLDEST}");
+        return Ok(Verdict::Skipped(why));
+    }
+    let status = of_toolchain()
+        .args(["cargo", "check", "--quiet", "--workspace", "--all-targets"])
+        .args(["--target-dir", "target/oldest"])
+        .current_dir(&workspace.root)
+        .env_remove("CARGO")
+        .status()
+        .context("cannot run rustup")?;
+    Ok(match status.success() {
+        true => Verdict::Passed,
+        false => Verdict::Failed(format!("Rust {OLDEST} does not build the workspace")),
+    })
+}
+
 /// Builds what later steps need while the tests run, which leave processors idle now and then: random
 /// cases for a minute, one thread where there are two. Nothing is lost where that cannot be started.
 fn build_ahead(workspace: &Workspace, no_guest: bool) -> Vec<Child> {
@@ -122,7 +192,9 @@ fn build_ahead(workspace: &Workspace, no_guest: bool) -> Vec<Child> {
         .env("RUSTFLAGS", LOOM)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let mut children: Vec<Child> = loom.spawn().into_iter().collect();
+    let mut fuzz = crate::fuzz::build(workspace, behind_others(cargo()));
+    fuzz.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut children: Vec<Child> = loom.spawn().into_iter().chain(fuzz.spawn()).collect();
     if !no_guest {
         children.extend(workspace.start_guest_build());
     }
@@ -137,6 +209,9 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
         .stdout(Stdio::piped());
     if let Some(flags) = step.rustflags {
         command.env("RUSTFLAGS", flags);
+    }
+    if step.name == DOCUMENTATION {
+        command.env("RUSTDOCFLAGS", "-D warnings");
     }
     let mut child = command.spawn().context("cannot run cargo")?;
     let output = child.stdout.take().context("cargo without output")?;

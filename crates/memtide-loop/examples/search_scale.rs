@@ -1,6 +1,10 @@
 //! How long the search takes by size and shape of memory: a table.
 //!
 //! `cargo run --release -p memtide-loop --example search_scale`
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it compares with the host's time"
+)]
 
 #[path = "../tests/toy/mod.rs"]
 mod toy;

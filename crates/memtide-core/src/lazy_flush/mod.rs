@@ -10,7 +10,7 @@
 //! given to somebody else, and by then one flush serves all that were unmapped
 //! before.
 //!
-//! *Parts.* [`eligible`] says which pages may wait; [`LazyFlush`] numbers the
+//! *Parts.* [`eligible()`] says which pages may wait; [`LazyFlush`] numbers the
 //! unmaps and says when a flush is due; [`Zoned`] keeps one of them for each zone
 //! of memory; [`Cause`] names the events that cannot wait. Who flushes, and what
 //! ([`Pending`]), is the caller's: CPUs of a simulated machine in one place,
@@ -19,7 +19,7 @@
 //! *What stays true.* A page whose memory is handed out has no translation left
 //! that was made before it was unmapped, provided the caller
 //!
-//! 1. defers only what [`eligible`] admits,
+//! 1. defers only what [`eligible()`] admits,
 //! 2. keeps the stamp of [`LazyFlush::defer`] with the free page,
 //! 3. asks [`LazyFlush::take`] with that stamp before the page leaves the free
 //!    lists, for whatever use, and

@@ -3,7 +3,7 @@
 //! One [`Balancer::step`] is one turn: hear who touched what, find out where
 //! those pages are ([`unknown`]), count, and now and then let the core decide on
 //! what has come together (`memtide_core::balancing::sampled`); then move pages
-//! and, if asked to, threads ([`tasks`]). What the loop costs is measured by
+//! and, if asked to, threads ([`tasks`](mod@tasks)). What the loop costs is measured by
 //! cause and bounded ([`credit`]).
 //!
 //! What stays true:

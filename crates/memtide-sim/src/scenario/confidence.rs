@@ -93,7 +93,7 @@ pub fn coarser(scenario: &Scenario, scale: u32) -> Option<u32> {
 ///
 /// # Errors
 ///
-/// As [`run`]. A coarser machine that cannot run the scenario is no error: then nothing is known of the
+/// As [`run`](fn@run). A coarser machine that cannot run the scenario is no error: then nothing is known of the
 /// scale.
 pub fn run_surely(
     scenario: &Scenario,

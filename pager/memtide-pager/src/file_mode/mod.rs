@@ -23,7 +23,7 @@
 //! What stays true whatever the pager does: the kernel frees no page that
 //! somebody maps, so a mistake here costs memory or time, never a wrong byte.
 //! Addresses are unmapped only under the lock, so whoever took a range out of the
-//! pager's care ([`FileMode::forget`]) may do with it what he likes.
+//! pager's care ([`FileMode::cut`]) may do with it what he likes.
 
 mod ahead;
 mod around;

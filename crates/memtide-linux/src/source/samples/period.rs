@@ -1,6 +1,6 @@
 //! Sets each stream's period so that samples come at the wanted rate.
 //!
-//! The rule is the core's ([`sample_rate`]); here is what it is fed with. Each
+//! The rule is the core's ([`sample_rate`](memtide_core::balancing::sample_rate)); here is what it is fed with. Each
 //! stream has a pace of its own, because loads that missed and stores of any
 //! kind come at very different rates. The wanted rate is per CPU that may be
 //! busy with what is watched, shared evenly among the streams. A turn with lost

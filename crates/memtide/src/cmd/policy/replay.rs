@@ -91,12 +91,7 @@ pub fn run(args: Args, _: &Context) -> anyhow::Result<ExitCode> {
         Ok(description) => description,
         Err(error) => bail!("{name}:1: {error}"),
     };
-    let page_size = description.machine.page().bytes();
-    let mut replay = Replay {
-        process: description.process(),
-        regions: Regions::new(page_size),
-        page_size,
-    };
+    let mut replay = Replay::new(&description);
     let mut out = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
     let answered = answer_all(&mut replay, &mut lines, &mut out, &name);
     // What was answered before an error has its place before it.
@@ -129,6 +124,26 @@ fn answer_all(
     Ok(())
 }
 
+/// A replay of any bytes, for the fuzz target: answered, or an error of one line.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    let mut lines = BufReader::new(bytes);
+    let Ok(Some(first)) = input::line(&mut lines, LONGEST_FIRST) else {
+        return;
+    };
+    let answered = match Description::read(&first) {
+        Ok(description) => {
+            let mut replay = Replay::new(&description);
+            answer_all(&mut replay, &mut lines, &mut std::io::sink(), "fuzz")
+        }
+        Err(error) => Err(anyhow::anyhow!("{error}")),
+    };
+    if let Err(error) = answered {
+        let error = crate::shared::outside::causes(&error);
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
 /// Whether the reader of the answers has gone.
 fn unless_there(written: std::io::Result<()>) -> anyhow::Result<bool> {
     let gone = matches!(&written, Err(error) if error.kind() == ErrorKind::BrokenPipe);
@@ -157,6 +172,15 @@ struct Replay {
 }
 
 impl Replay {
+    fn new(description: &Description) -> Replay {
+        let page_size = description.machine.page().bytes();
+        Replay {
+            process: description.process(),
+            regions: Regions::new(page_size),
+            page_size,
+        }
+    }
+
     fn answer(&mut self, line: &str) -> anyhow::Result<Answer> {
         let call = self.regions.read(line)?;
         let process = &mut self.process;
@@ -346,13 +370,7 @@ mod tests {
     }
 
     fn replay_of(machine: &str) -> Replay {
-        let description = Description::read(machine).unwrap();
-        let page_size = description.machine.page().bytes();
-        Replay {
-            process: description.process(),
-            regions: Regions::new(page_size),
-            page_size,
-        }
+        Replay::new(&Description::read(machine).unwrap())
     }
 
     /// Answers go out when the reader would have to wait, and at the end.
