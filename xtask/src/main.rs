@@ -6,6 +6,7 @@ mod book;
 mod dist;
 mod guest;
 mod lab;
+mod random_programs;
 mod reproduction;
 mod test;
 
@@ -27,6 +28,8 @@ enum Chore {
     Demo(lab::DemoArguments),
     /// Run the end-to-end tests in guests
     Guest(guest::Arguments),
+    /// Run random programs with the preloaded pager and without it, and compare
+    RandomPrograms(random_programs::Arguments),
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
@@ -44,6 +47,7 @@ fn main() {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
+        Chore::RandomPrograms(arguments) => random_programs::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),

@@ -22,20 +22,49 @@ fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["sequences", "hammer", "refused", "raw", "forks", "mappings"] {
-            let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
-            let compiled = Command::new("cc")
-                .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-                .arg(folder.path().join(name))
-                .args([&source, "-lpthread"])
-                .output()
-                .expect("a C compiler, as README.md asks for");
-            let errors = String::from_utf8_lossy(&compiled.stderr);
-            assert!(compiled.status.success(), "{errors}");
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        for name in [
+            "sequences",
+            "hammer",
+            "refused",
+            "raw",
+            "forks",
+            "mappings",
+            "unseen",
+        ] {
+            let source = programs.join(name).with_extension("c");
+            compile(&folder.path().join(name), &[source], &[]);
         }
+        let random = programs.join("random");
+        let into = |name| folder.path().join(name);
+        compile(&into("random"), &c_files(&random), &[]);
+        let plugin = c_files(&random.join("plugin"));
+        compile(&into("random_plugin.so"), &plugin, &["-shared", "-fPIC"]);
+        compile(&into("compare"), &c_files(&random.join("compare")), &[]);
         folder
     });
     folder.path().join(name)
+}
+
+fn compile(output: &Path, sources: &[PathBuf], options: &[&str]) {
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(output)
+        .args(sources)
+        .args(options)
+        .arg("-lpthread")
+        .output()
+        .expect("a C compiler, as README.md asks for");
+    let errors = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{errors}");
+}
+
+fn c_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "c"));
+    paths.sort();
+    paths
 }
 
 /// A folder with `data.bin`: word 0 and the last word of page n are n.
@@ -192,6 +221,46 @@ fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
     assert!(
         report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
         "{report}"
+    );
+}
+
+#[test]
+fn what_is_done_around_the_c_library_comes_to_the_same() {
+    for case in [
+        "protect", "fork", "none", "dontfork", "closed", "beyond", "guard", "again", "leader",
+    ] {
+        let (folder, file) = data();
+        let stats = folder.path().join("stats.json");
+        let mut command = Command::new(program("unseen"));
+        command.arg(file).arg(case);
+        let plain = text(&command.output().unwrap());
+        let paged = text_beside_remarks(&preloaded(&mut command, &stats));
+        assert_eq!(plain, paged, "{case}");
+        let reports = reports(&stats);
+        let kept = |report: &serde_json::Value| report["kept_mappings"].as_u64() > Some(0);
+        assert!(reports.iter().any(kept), "{case}: {reports:?}");
+    }
+}
+
+/// More by `cargo xtask random-programs`, which also runs one again.
+#[test]
+fn random_programs_come_to_the_same() {
+    let programs = std::env::var("MEMTIDE_RANDOM_PROGRAMS").unwrap_or("200".to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(program("compare"))
+        .arg(library())
+        .arg(program("random"))
+        .arg(folder.path())
+        .args(["1", &programs, "2"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    println!("{said}");
+    assert!(
+        !said.contains("kept 0 ") && !said.contains("evicted 0 "),
+        "{said}"
     );
 }
 

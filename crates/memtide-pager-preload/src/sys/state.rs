@@ -15,9 +15,9 @@
 //! our state and has no evictor. [`home`] knows it; its calls go to the kernel as
 //! they come.
 
-use super::file::{Held, path};
+use super::file::{Held, bytes_of, path};
 use super::mmap::raw_mmap;
-use super::section::section;
+use super::section::{Outside, section};
 use super::{exit, fork, home};
 use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
@@ -25,9 +25,9 @@ use crate::ranges::{MOST, Ranges};
 use crate::reasons::{self, Reason};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
-use memtide_pager::{Adopted, Pager, Unmapping};
+use memtide_pager::{Adopted, Pager, Shown, Unmapping};
 use std::ops::{Deref, DerefMut, Range};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -152,17 +152,20 @@ pub enum Then {
     Goes,
 }
 
+/// Pieces that are kept no longer.
+pub type Released = Outside<Vec<KeptPiece>>;
+
 /// Takes every kept page in `range` out of the pager's care. `None` if that
 /// could not be done; the caller must then leave the pages alone.
-pub fn release(range: &Range<usize>, then: Then) -> Option<Vec<KeptPiece>> {
-    section(|| lock()?.release(range, then)).flatten()
+pub fn release(range: &Range<usize>, then: Then) -> Option<Released> {
+    section(|| Some(Outside::new(lock()?.release(range, then)?))).flatten()
 }
 
 /// Keeps again what was [`release`]d and did not go away.
-pub fn keep_again(pieces: Vec<KeptPiece>) {
+pub fn keep_again(pieces: &Released) {
     section(|| {
         let mut inner = lock()?;
-        for piece in &pieces {
+        for piece in pieces.iter() {
             inner.adopt(piece.with(piece.file.held.clone()));
         }
         Some(())
@@ -185,8 +188,30 @@ pub fn advise(range: &Range<usize>, advice: i32) {
 /// Keeps new or moved pages that show what `piece` shows. If they cannot be,
 /// they become what the program asked for.
 pub fn keep_moved(piece: &KeptPiece, range: Range<usize>) {
-    let moved = piece.moved(range);
-    keep_again(vec![moved]);
+    section(|| {
+        let mut inner = lock()?;
+        inner.adopt(piece.with(piece.file.held.clone()).moved(range));
+        Some(())
+    });
+}
+
+/// Parts of `range`, ascending.
+#[derive(Debug)]
+pub enum Part {
+    /// Kept, and still what was kept.
+    Kept {
+        /// The file ends before it does.
+        ends: bool,
+    },
+    /// Somebody else's, or nothing.
+    Other(Range<usize>),
+}
+
+/// What of `range` is kept and what is not, as the kernel sees it now.
+pub fn parts(range: &Range<usize>) -> Vec<Part> {
+    section(|| Some(lock()?.parts(range)))
+        .flatten()
+        .unwrap_or_default()
 }
 
 /// Whether all of `range` lies in one kept piece.
@@ -296,9 +321,37 @@ impl Inner {
         fine.then_some(cut)
     }
 
-    /// What of `range` is not kept, ascending.
-    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        self.pieces.gaps(range)
+    fn parts(&self, range: &Range<usize>) -> Vec<Part> {
+        let mut kept = Vec::new();
+        for piece in self.pieces.within(range) {
+            let Some(file) = piece.file.held.open() else {
+                kept.push((piece.range, false));
+                continue;
+            };
+            let bytes = bytes_of(file.as_fd());
+            let shown = memtide_pager::shown(piece.range.clone(), file.as_fd(), piece.offset);
+            for part in shown.unwrap_or_default() {
+                let end = part.offset + part.range.len() as u64;
+                let ends = bytes
+                    .is_some_and(|bytes| bytes.next_multiple_of(super::page_bytes() as u64) < end);
+                if part.readable {
+                    kept.push((part.range, ends));
+                }
+            }
+        }
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for (part, ends) in kept {
+            if part.start > at {
+                parts.push(Part::Other(at..part.start));
+            }
+            at = part.end;
+            parts.push(Part::Kept { ends });
+        }
+        if at < range.end {
+            parts.push(Part::Other(at..range.end));
+        }
+        parts
     }
 
     /// All addresses that are kept.
@@ -353,6 +406,8 @@ impl Inner {
             match cares.next() {
                 Some(Ok(care)) => {
                     let held = piece.file.clone();
+                    // What was there was unmapped unseen, or nothing could be put there.
+                    drop(self.pieces.cut(&piece.range));
                     self.pieces
                         .add(piece.with(Arc::new(Kept { held, _care: care })));
                     *kept = true;
@@ -455,32 +510,44 @@ fn make_private(piece: &KeptPiece) -> bool {
     !piece.private || remap_private(&piece.with(piece.file.held.clone()))
 }
 
-/// Puts a private mapping in the place of a shared one of the same bytes.
+/// Puts private mappings in the place of shared ones of the same bytes, where they still
+/// are what we made: around us the program may have unmapped them, protected them, or
+/// put memory of its own there.
 fn remap_private(piece: &Piece<Arc<Held>>) -> bool {
-    let Some(fd) = piece.file.fd() else {
+    let Some(file) = piece.file.open() else {
         return false;
     };
+    let shown = memtide_pager::shown(piece.range.clone(), file.as_fd(), piece.offset);
+    shown.is_ok_and(|shown| {
+        let mut parts = shown.iter();
+        parts.all(|part| remap_part(part, file.as_fd(), piece.advice))
+    })
+}
+
+fn remap_part(part: &Shown, file: BorrowedFd<'_>, advice: Lasting) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-    // SAFETY: the pages are a read-only mapping that we made of this file at
-    // this offset, and are replaced by one of the same bytes. The kernel does
-    // that in one step, so that a reader sees the old or the new one.
+    let readable = if part.readable { libc::PROT_READ } else { 0 };
+    let executable = if part.executable { libc::PROT_EXEC } else { 0 };
+    // SAFETY: the pages are a mapping of this file at this offset that nobody can write
+    // to, and are replaced by one of the same bytes. The kernel does that in one step,
+    // so that a reader sees the old or the new one.
     let at = unsafe {
         raw_mmap(
-            piece.range.start as *mut libc::c_void,
-            piece.range.len(),
-            libc::PROT_READ,
+            part.range.start as *mut libc::c_void,
+            part.range.len(),
+            readable | executable,
             flags,
-            fd.as_raw_fd(),
-            piece.offset as libc::off_t,
+            file.as_raw_fd(),
+            part.offset as libc::off_t,
         )
     };
     if at == libc::MAP_FAILED {
         return false;
     }
-    for advice in piece.advice.given() {
+    for advice in advice.given() {
         // SAFETY: advice that changes no content, on the mapping just made. One that
         // is refused was refused before.
-        unsafe { libc::syscall(libc::SYS_madvise, at, piece.range.len(), advice) };
+        unsafe { libc::syscall(libc::SYS_madvise, at, part.range.len(), advice) };
     }
     true
 }
