@@ -31,6 +31,7 @@ fn program(name: &str) -> PathBuf {
             "forks",
             "mappings",
             "unseen",
+            "allocations",
         ] {
             let source = programs.join(name).with_extension("c");
             compile(&folder.path().join(name), &[source], &[]);
@@ -242,6 +243,43 @@ fn what_is_done_around_the_c_library_comes_to_the_same() {
     }
 }
 
+/// The nth that the library makes, once or from then on.
+#[test]
+fn an_allocation_that_fails_passes_mappings_over_and_ends_nobody() {
+    let (folder, file) = data();
+    let run = |nth: u32, how: &str, with: bool| {
+        let mut command = Command::new(program("allocations"));
+        command.arg(&file).args([&nth.to_string(), how]);
+        match with {
+            true => preloaded(&mut command, &folder.path().join("stats.json")),
+            false => command.output().unwrap(),
+        }
+    };
+    let plain = run(1, "once", false).stdout;
+    let mut passed_over = 0;
+    for how in ["once", "ever"] {
+        let mut nth = 1;
+        loop {
+            let output = run(nth, how, true);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(text, String::from_utf8_lossy(&plain), "{how} {nth}: {said}");
+            match output.status.code() {
+                Some(0) => {
+                    let words = "no memory for the pager's own tables";
+                    passed_over += u32::from(said.contains(words));
+                }
+                // So many were not made.
+                Some(3) => break,
+                _ => panic!("{how} {nth}: {} {said}", output.status),
+            }
+            nth = (nth + 1).max(nth * 9 / 8);
+        }
+        assert!(nth > 100, "only {nth}");
+    }
+    assert!(passed_over > 50, "{passed_over}");
+}
+
 /// More by `cargo xtask random-programs`, which also runs one again.
 #[test]
 fn random_programs_come_to_the_same() {
@@ -284,6 +322,11 @@ fn copies_of_the_process_made_without_libc_wait_for_nobody() {
 #[test]
 fn a_handler_of_others_may_unmap_kept_pages_while_the_process_forks() {
     assert_eq!(forks(&["prepare"]), "forked: 0\n");
+}
+
+#[test]
+fn forks_and_libraries_that_come_and_go_wait_for_nobody() {
+    assert_eq!(forks(&["libraries", "500"]), "500 forks\n");
 }
 
 #[test]

@@ -15,12 +15,12 @@ use crate::sys;
 use crate::sys::mapping::Mapping;
 use crate::unmap::lock;
 use rustix::fs::{Mode as FileMode0, OFlags};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Serves read-only data in a bounded amount of memory.
@@ -37,7 +37,7 @@ pub struct Pager {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<sys::thread::Thread>>,
     pub regions: AtomicUsize,
 }
 
@@ -146,10 +146,10 @@ impl Pager {
             threads: Mutex::new(Vec::new()),
             regions: AtomicUsize::new(0),
         });
-        shared.spawn("pager-evictor", evictor)?;
+        shared.spawn(c"pager-evictor", evictor)?;
         let readers = core_readers(&shared.core);
         for _ in 0..readers {
-            shared.spawn("pager-reader", reader)?;
+            shared.spawn(c"pager-reader", reader)?;
         }
         Ok(Pager { shared })
     }
@@ -417,7 +417,7 @@ impl Pager {
 }
 
 impl Shared {
-    fn spawn(&self, name: &'static str, work: fn(&Core)) -> Result<(), Error> {
+    fn spawn(&self, name: &'static CStr, work: fn(&Core)) -> Result<(), Error> {
         let core = self.core.clone();
         let body = move || {
             // What panics here must not leave readers waiting for ever.
@@ -428,10 +428,10 @@ impl Shared {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread
-            .spawn(body)
-            .map_err(|reason| Error::Thread { name, reason })?;
+        let thread = sys::thread::spawn(name, body).map_err(|reason| Error::Thread {
+            name: name.to_str().unwrap_or_default(),
+            reason,
+        })?;
         lock(&self.threads).push(thread);
         Ok(())
     }
@@ -444,16 +444,13 @@ impl Shared {
             threads.into_iter().for_each(std::mem::forget);
             return;
         }
-        let oneself = std::thread::current().id();
         for thread in threads {
             self.core.bell.ring();
             self.core.file.wanted.bell.ring();
             if let Some(strict) = &self.core.strict {
                 strict.give_up();
             }
-            if thread.thread().id() != oneself {
-                let _ = thread.join();
-            }
+            thread.join();
         }
     }
 }

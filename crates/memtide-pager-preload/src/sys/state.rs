@@ -18,7 +18,7 @@
 use super::file::{Held, bytes_of, path};
 use super::mmap::raw_mmap;
 use super::section::{Outside, section};
-use super::{exit, fork, home};
+use super::{alloc, exit, fork, home};
 use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
@@ -76,7 +76,12 @@ pub fn is_kept(range: &Range<usize>) -> bool {
     loop {
         match RANGES.overlap(range) {
             Some(false) => return false,
-            Some(true) => return home::here(),
+            Some(true) if !home::here() => return false,
+            Some(true) if alloc::is_short() => {
+                give_up_all();
+                return false;
+            }
+            Some(true) => return true,
             // Who changes the ranges may be a thread that this process does not have.
             None if !home::here() => return false,
             None => std::hint::spin_loop(),
@@ -86,12 +91,39 @@ pub fn is_kept(range: &Range<usize>) -> bool {
 
 /// Whether mappings are kept at all any more.
 pub fn is_on() -> bool {
-    !OFF.load(Ordering::Relaxed)
+    !OFF.load(Ordering::Relaxed) && !alloc::is_short()
 }
 
 /// Stops or resumes keeping new mappings.
 pub fn switch(on: bool) {
     OFF.store(!on, Ordering::Relaxed);
+}
+
+/// Gives everything back to the kernel: there is no memory to keep it.
+fn give_up_all() {
+    section(|| {
+        if Reason::Memory.meet() {
+            let why = Reason::Memory.words();
+            exit::say(&format!(
+                "{why}: what is mapped is the kernel's from here on"
+            ));
+        }
+        let mut inner = lock()?;
+        let everything = inner.everything();
+        let released = inner.release(&everything, Then::Stays);
+        // Its threads need memory as well; what they did is still to be told.
+        let pager = inner.pager.clone();
+        drop(inner);
+        drop(released);
+        let _ = pager?.shutdown();
+        Some(())
+    });
+}
+
+/// What the pager's tables take for a file of so many bytes, and some more.
+fn table_bytes(file_bytes: u64) -> usize {
+    let blocks = file_bytes.div_ceil(2 << 20);
+    usize::try_from((1 << 20) + blocks * 1024).unwrap_or(usize::MAX)
 }
 
 /// The lock. `None` if somebody panicked with it, after which nothing is sure, and
@@ -281,18 +313,22 @@ pub fn keep(range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) -
         advice: Lasting::default(),
         file: held.clone(),
     };
+    start_pager();
     let mut inner = lock();
+    let file_bytes = held.fd().and_then(bytes_of).unwrap_or(0);
+    let room = alloc::has(table_bytes(file_bytes));
     let full = inner
         .as_ref()
         .is_some_and(|inner| inner.pieces.all().len() >= MOST);
-    let kept = inner.as_mut().is_some_and(|inner| inner.adopt_only(piece));
+    let kept = room && inner.as_mut().is_some_and(|inner| inner.adopt_only(piece));
     if kept {
         count(&TALLY.kept);
         add(&TALLY.kept_bytes, bytes);
     } else if let Some(fd) = held.fd() {
-        let reason = match full {
-            true => Reason::Many,
-            false => Reason::Pager,
+        let reason = match (full, room && !alloc::is_short()) {
+            (_, false) => Reason::Memory,
+            (true, true) => Reason::Many,
+            (false, true) => Reason::Pager,
         };
         left_out(fd.as_raw_fd(), reason);
     }
@@ -382,7 +418,7 @@ impl Inner {
         if tried.is_empty() {
             return vec![false; pieces.len()];
         }
-        let Some(pager) = self.pager() else {
+        let Some(pager) = &self.pager else {
             return vec![false; pieces.len()];
         };
         let given = tried.iter().filter_map(|piece| {
@@ -417,31 +453,6 @@ impl Inner {
             }
         }
         kept
-    }
-
-    /// The pager, started with the first mapping.
-    fn pager(&mut self) -> Option<&Pager> {
-        if self.pager.is_none() {
-            let settings = settings()?;
-            let unmapping = match settings.eager {
-                true => Unmapping::EagerPages,
-                false => Unmapping::Lazy,
-            };
-            let started = Pager::builder()
-                .budget(settings.budget_bytes)
-                .unmapping(unmapping)
-                .tell(exit::say)
-                .start();
-            match started {
-                Ok(pager) => self.pager = Some(pager),
-                Err(why) => {
-                    switch(false);
-                    exit::say(&why.to_string());
-                    return None;
-                }
-            }
-        }
-        self.pager.as_ref()
     }
 
     /// Tells the readers without a lock. They hold [`MOST`] ranges; one cut more
@@ -483,6 +494,10 @@ impl Inner {
             .map(|piece| piece.with(piece.file.held.clone()))
             .collect();
         std::mem::forget(before);
+        // The only thread there is: nobody has any lock.
+        if !pieces.is_empty() {
+            self.pager = new_pager();
+        }
         let kept = self.adopt_each(&pieces);
         for (piece, kept) in pieces.iter().zip(kept) {
             match kept {
@@ -501,6 +516,44 @@ impl Inner {
         if piece.private {
             count(&TALLY.handed_over);
             remap_private(piece);
+        }
+    }
+}
+
+/// Starts the pager with the first mapping. Without the lock: starting a thread takes the
+/// loader's, and who has that may be loading a library that maps what is wanted.
+fn start_pager() {
+    let missing = || lock().is_some_and(|inner| inner.pager.is_none());
+    if !is_on() || !missing() {
+        return;
+    }
+    let mut started = new_pager();
+    if let Some(mut inner) = lock()
+        && inner.pager.is_none()
+    {
+        inner.pager = started.take();
+    }
+    // Two threads may have mapped at once; the second one's ends here.
+    drop(started);
+}
+
+fn new_pager() -> Option<Pager> {
+    let settings = settings()?;
+    let unmapping = match settings.eager {
+        true => Unmapping::EagerPages,
+        false => Unmapping::Lazy,
+    };
+    let started = Pager::builder()
+        .budget(settings.budget_bytes)
+        .unmapping(unmapping)
+        .tell(exit::say)
+        .start();
+    match started {
+        Ok(pager) => Some(pager),
+        Err(why) => {
+            switch(false);
+            exit::say(&why.to_string());
+            None
         }
     }
 }

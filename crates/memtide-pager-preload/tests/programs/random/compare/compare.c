@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -80,6 +81,7 @@ static void execute(long seed, int with, double most, struct run *run) {
     pid_t child = fork();
     if (child == 0) {
         setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         redirect("out", 1);
         redirect("err", 2);
         if (with) {
@@ -212,6 +214,7 @@ int main(int argc, char **argv) {
     counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (long job = 0; job < jobs; job++)
         if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             snprintf(folder, sizeof folder, "%s/job%ld", argv[3], job);
             mkdir(folder, 0700);
             for (long seed = first + job; seed < first + programs; seed += jobs)

@@ -1,4 +1,4 @@
-/* A library that maps kept data under the loader's lock. */
+/* A library that maps kept data under the loader's lock, after a pause if asked to. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,6 +13,8 @@ __attribute__((constructor)) static void come(void) {
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
+    if (getenv("RANDOM_PAUSE"))
+        usleep(2000);
     data = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
     close(fd);
 }
