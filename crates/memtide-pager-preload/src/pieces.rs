@@ -74,7 +74,8 @@ impl<F: Clone> Pieces<F> {
 
     /// Adds one, which must not overlap any.
     pub fn add(&mut self, piece: Piece<F>) {
-        debug_assert!(
+        // Two that claim the same page would each put their file there.
+        assert!(
             self.0
                 .iter()
                 .all(|other| other.range.end <= piece.range.start

@@ -28,7 +28,7 @@ static void forked(struct actor *actor) {
     pid_t child = fork();
     if (child == 0) {
         go_on(actor);
-        if (below(actor, 4))
+        if (below(actor, 4) || actor->crowded)
             _exit(3);
         exit(4);
     }
@@ -38,7 +38,6 @@ static void forked(struct actor *actor) {
 /* Nothing of libc's is to be relied on in such a child. What was asked for as private
  * and inherited must not be made writable there: docs/pager.md says so. */
 static void in_copy(struct actor *actor) {
-    actor->bare = 1;
     look(actor);
     char *window = mmap(NULL, 64 * PAGE, PROT_READ, MAP_PRIVATE, actor->data, 0);
     uint64_t hash = 0;

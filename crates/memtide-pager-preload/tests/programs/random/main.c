@@ -176,7 +176,8 @@ int main(int argc, char **argv) {
     for (int n = 0; n < count; n++) {
         actors[n] = (struct actor){.state = master.state ^ (uint64_t)(n + 1) << 40, .number = n};
         actors[n].arena = (char *)0x100000000000 + ((size_t)n << 32);
-        actors[n].alone = count == 1 && !busy;
+        actors[n].crowded = count > 1 || busy;
+        actors[n].alone = !actors[n].crowded;
         actors[n].log = mmap(NULL, sizeof(struct log), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         make_files(&actors[n]);
     }

@@ -89,7 +89,8 @@ void process_call(struct actor *actor) {
         heap(actor);
         break;
     case 3: case 4:
-        thread(actor);
+        if (actor->depth == 0 || !actor->crowded)
+            thread(actor);
         break;
     case 5:
         told(actor, "raise", raise(SIGUSR1));

@@ -49,8 +49,9 @@ struct actor {
     int number, steps, depth;
     /* No other thread shares the process's descriptors. */
     int alone;
-    /* In a copy of the process that libc knows nothing of: system calls only. */
-    int bare;
+    /* The program has other threads. A child of it has copies of the locks that they held:
+     * there, libc's exit, threads and loader may wait for ever, pager or not. */
+    int crowded;
     char *arena;
     /* The data, the actor's own file for reading and for both, one that nobody keeps. */
     int data, own, written, other;

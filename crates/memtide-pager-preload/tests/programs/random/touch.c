@@ -2,8 +2,18 @@
 #include "random.h"
 
 static __thread sigjmp_buf out;
+static __thread volatile sig_atomic_t touching;
 
-static void on_fault(int signal) { siglongjmp(out, signal); }
+static void on_fault(int number) {
+    /* A fault anywhere else ends the program. */
+    if (!touching) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    touching = 0;
+    siglongjmp(out, number);
+}
 
 void catch_faults(void) {
     /* Not masked while it runs, so there is no mask to put back. */
@@ -16,10 +26,12 @@ int touch(volatile uint64_t *at, int write, uint64_t *value) {
     int signal = sigsetjmp(out, 0);
     if (signal)
         return signal;
+    touching = 1;
     if (write)
         *at = *value;
     else
         *value = *at;
+    touching = 0;
     return 0;
 }
 

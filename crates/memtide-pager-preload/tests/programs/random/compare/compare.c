@@ -169,8 +169,8 @@ static void tell_lines(long seed, struct run *plain, struct run *paged, struct r
 static void compare(long seed) {
     static struct run plain, paged, again;
     /* Whatever hangs hangs for longer than this. */
-    execute(seed, 0, 300, &plain);
-    double most = 60 + 200 * plain.seconds;
+    execute(seed, 0, 200, &plain);
+    double most = 60 + 100 * plain.seconds;
     execute(seed, 1, most, &paged);
     __atomic_fetch_add(&counts->programs, 1, __ATOMIC_RELAXED);
     add_statistics();
