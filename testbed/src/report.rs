@@ -25,6 +25,8 @@ pub struct Job {
     pub settings: Vec<(String, String)>,
     /// Tell after each test what the kernel patched in its own code.
     pub trace_patches: bool,
+    /// How many random programs the test of them runs.
+    pub random_programs: u32,
     /// The work.
     pub work: Work,
 }

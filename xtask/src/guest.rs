@@ -19,6 +19,8 @@ use testbed::suite::series::{Death, Series};
 use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan, plan_of};
 use testbed::topology::Topology;
 
+use crate::random_programs::Built;
+
 /// Modules for a disk with ext4, which asks for its checksum by name and not as a dependency.
 const DISK_MODULES: [&str; 3] = ["crc32c_generic", "virtio_blk", "ext4"];
 /// Room for the victim's file and the file system's own.
@@ -32,7 +34,12 @@ const PER_LONG_TEST: Duration = Duration::from_secs(240);
 /// How much of a dead guest's console is printed.
 const CONSOLE_LINES: usize = 40;
 
-#[derive(Debug, Default, clap::Args)]
+/// Half a minute of a guest's.
+const RANDOM_PROGRAMS: u32 = 40;
+/// What each of them may take beside [`PER_TEST`].
+const PER_PROGRAM: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Only this kernel: 6.12 or 7.2
     #[arg(long)]
@@ -57,6 +64,9 @@ pub struct Arguments {
     /// Tell after each test what the kernel patched in its own code, and who asked for it
     #[arg(long)]
     trace_patches: bool,
+    /// How many random programs each kernel runs with the preloaded pager and without it
+    #[arg(long, value_name = "PROGRAMS", default_value_t = RANDOM_PROGRAMS)]
+    random_programs: u32,
     /// Use the guest's programs as last built
     #[arg(long)]
     no_build: bool,
@@ -92,7 +102,17 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
 
 /// All tests on both kernels, for `cargo xtask test`.
 pub fn run_everything() -> Result<Summary> {
-    run_boots(&Arguments::default(), &plan(&all(), ""))
+    let arguments = Arguments {
+        kernel: None,
+        test: String::new(),
+        list: false,
+        kernel_image: None,
+        modules: None,
+        trace_patches: false,
+        random_programs: RANDOM_PROGRAMS,
+        no_build: false,
+    };
+    run_boots(&arguments, &plan(&all(), ""))
 }
 
 fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
@@ -113,10 +133,15 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
             .collect::<Result<_>>()?,
     };
     let bench = Bench {
-        workspace,
         cache,
         programs,
         trace_patches: arguments.trace_patches,
+        random_programs: arguments.random_programs,
+        random_files: match boots.iter().any(|boot| boot.needs.random_programs) {
+            true => Built::new(&workspace, true)?.files(),
+            false => Vec::new(),
+        },
+        workspace,
     };
     let mut summary = Summary::default();
     let mut tables: Vec<(String, Vec<Row>)> = Vec::new();
@@ -145,6 +170,9 @@ struct Bench {
     cache: Cache,
     programs: GuestPrograms,
     trace_patches: bool,
+    random_programs: u32,
+    /// What they need.
+    random_files: Vec<PathBuf>,
 }
 
 impl Bench {
@@ -210,9 +238,13 @@ impl Bench {
             true => PER_LONG_TEST,
             false => PER_TEST,
         };
+        let random = match planned.needs.random_programs {
+            true => PER_PROGRAM * self.random_programs,
+            false => Duration::ZERO,
+        };
         let limits = Limits {
-            boot: SILENCE + per_test * tests.len() as u32,
-            silence: SILENCE,
+            boot: SILENCE + per_test * tests.len() as u32 + random,
+            silence: SILENCE + random,
         };
         let disk = folder.join("disk.img");
         if planned.needs.disk {
@@ -267,13 +299,17 @@ impl Bench {
             busybox,
             modules,
             programs,
-            files: Vec::new(),
+            files: match planned.needs.random_programs {
+                true => self.random_files.clone(),
+                false => Vec::new(),
+            },
         };
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
         let job = Job {
             modules: Vec::new(),
             settings: planned.class.settings().iter().map(owned).collect(),
             trace_patches: self.trace_patches,
+            random_programs: self.random_programs,
             work: Work::Tests(tests),
         };
         contents.build(job).context("cannot pack the guest's files")

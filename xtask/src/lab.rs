@@ -153,6 +153,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         modules: Vec::new(),
         settings,
         trace_patches: false,
+        random_programs: 0,
         work,
     })?;
     let folder = workspace.boot_folder(&format!("lab-{}", std::process::id()))?;

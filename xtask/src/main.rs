@@ -7,6 +7,7 @@ mod dist;
 mod fuzz;
 mod guest;
 mod lab;
+mod random_programs;
 mod reproduction;
 mod test;
 
@@ -30,6 +31,8 @@ enum Chore {
     Guest(guest::Arguments),
     /// Build the fuzz targets and run each for a while; needs a C++ compiler
     Fuzz(fuzz::Arguments),
+    /// Run random programs with the preloaded pager and without it, and compare
+    RandomPrograms(random_programs::Arguments),
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
@@ -48,6 +51,7 @@ fn main() {
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::RandomPrograms(arguments) => random_programs::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),

@@ -54,11 +54,16 @@ pub enum Advised {
     HandOver,
 }
 
+/// Reads fault from then on (Linux 6.13), also where another mapping must not lose that.
+const MADV_GUARD_INSTALL: c_int = 102;
+
 /// See [`Advised`].
 pub fn advised(advice: c_int) -> Advised {
     match advice {
         libc::MADV_WILLNEED | libc::MADV_POPULATE_READ => Advised::Nothing,
-        libc::MADV_DONTFORK | libc::MADV_REMOVE | libc::MADV_HWPOISON => Advised::HandOver,
+        libc::MADV_DONTFORK | libc::MADV_REMOVE | libc::MADV_HWPOISON | MADV_GUARD_INSTALL => {
+            Advised::HandOver
+        }
         _ => Advised::Kernel,
     }
 }

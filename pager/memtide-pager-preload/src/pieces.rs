@@ -74,7 +74,8 @@ impl<F: Clone> Pieces<F> {
 
     /// Adds one, which must not overlap any.
     pub fn add(&mut self, piece: Piece<F>) {
-        debug_assert!(
+        // Two that claim the same page would each put their file there.
+        assert!(
             self.0
                 .iter()
                 .all(|other| other.range.end <= piece.range.start
@@ -103,25 +104,16 @@ impl<F: Clone> Pieces<F> {
         });
     }
 
-    /// What of `range` lies in no piece, ascending.
-    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        let mut pieces: Vec<_> = self.0.iter().map(|piece| &piece.range).collect();
-        pieces.sort_unstable_by_key(|piece| piece.start);
-        let mut gaps = Vec::new();
-        let mut at = range.start;
-        for piece in pieces {
-            if piece.end <= at || piece.start >= range.end {
-                continue;
-            }
-            if piece.start > at {
-                gaps.push(at..piece.start);
-            }
-            at = piece.end;
-        }
-        if at < range.end {
-            gaps.push(at..range.end);
-        }
-        gaps
+    /// What lies within `range`, ascending.
+    pub fn within(&self, range: &Range<usize>) -> Vec<Piece<F>> {
+        let parts = self.0.iter().filter_map(|piece| {
+            let from = piece.range.start.max(range.start);
+            let to = piece.range.end.min(range.end);
+            (from < to).then(|| piece.part(from..to))
+        });
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_unstable_by_key(|piece| piece.range.start);
+        parts
     }
 
     /// Takes out what lies within `range` and returns it.
@@ -190,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between() {
+    fn what_lies_within() {
         let mut pieces = Pieces::new();
         pieces.add(piece(500..600, 0));
         pieces.add(piece(100..200, 0));
-        assert_eq!(pieces.gaps(&(50..550)), [50..100, 200..500]);
-        assert_eq!(pieces.gaps(&(150..700)), [200..500, 600..700]);
-        assert_eq!(pieces.gaps(&(510..520)), []);
-        assert_eq!(pieces.gaps(&(0..100)), vec![0..100]);
+        let within = [piece(150..200, 50), piece(500..510, 0)];
+        assert_eq!(pieces.within(&(150..510)), within);
+        assert_eq!(pieces.within(&(200..500)), []);
+        assert_eq!(pieces.all().len(), 2);
     }
 
     #[test]

@@ -16,17 +16,20 @@ pub enum Reason {
     Many,
     /// The pager refused it; it said why.
     Pager,
+    /// There is no memory for our own tables.
+    Memory,
     /// The program locked everything in memory.
     Locked,
 }
 
-const ALL: [Reason; 6] = [
+const ALL: [Reason; 7] = [
     Reason::Kind,
     Reason::File,
     Reason::Shared,
     Reason::Many,
     Reason::Pager,
     Reason::Locked,
+    Reason::Memory,
 ];
 
 static MET: AtomicU32 = AtomicU32::new(0);
@@ -41,6 +44,7 @@ impl Reason {
             Reason::Many => "more than 1,024 mappings are kept",
             Reason::Pager => "the pager refused it",
             Reason::Locked => "the program locks all its memory",
+            Reason::Memory => "no memory for the pager's own tables",
         }
     }
 

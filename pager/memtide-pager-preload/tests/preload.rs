@@ -22,20 +22,50 @@ fn program(name: &str) -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["sequences", "hammer", "refused", "raw", "forks", "mappings"] {
-            let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
-            let compiled = Command::new("cc")
-                .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-                .arg(folder.path().join(name))
-                .args([&source, "-lpthread"])
-                .output()
-                .expect("a C compiler, as README.md asks for");
-            let errors = String::from_utf8_lossy(&compiled.stderr);
-            assert!(compiled.status.success(), "{errors}");
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        for name in [
+            "sequences",
+            "hammer",
+            "refused",
+            "raw",
+            "forks",
+            "mappings",
+            "unseen",
+            "allocations",
+        ] {
+            let source = programs.join(name).with_extension("c");
+            compile(&folder.path().join(name), &[source], &[]);
         }
+        let random = programs.join("random");
+        let into = |name| folder.path().join(name);
+        compile(&into("random"), &c_files(&random), &[]);
+        let plugin = c_files(&random.join("plugin"));
+        compile(&into("random_plugin.so"), &plugin, &["-shared", "-fPIC"]);
+        compile(&into("compare"), &c_files(&random.join("compare")), &[]);
         folder
     });
     folder.path().join(name)
+}
+
+fn compile(output: &Path, sources: &[PathBuf], options: &[&str]) {
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(output)
+        .args(sources)
+        .args(options)
+        .arg("-lpthread")
+        .output()
+        .expect("a C compiler, as README.md asks for");
+    let errors = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{errors}");
+}
+
+fn c_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "c"));
+    paths.sort();
+    paths
 }
 
 /// A folder with `data.bin`: word 0 and the last word of page n are n.
@@ -195,6 +225,83 @@ fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
     );
 }
 
+#[test]
+fn what_is_done_around_the_c_library_comes_to_the_same() {
+    for case in [
+        "protect", "fork", "none", "dontfork", "closed", "beyond", "guard", "again", "leader",
+    ] {
+        let (folder, file) = data();
+        let stats = folder.path().join("stats.json");
+        let mut command = Command::new(program("unseen"));
+        command.arg(file).arg(case);
+        let plain = text(&command.output().unwrap());
+        let paged = text_beside_remarks(&preloaded(&mut command, &stats));
+        assert_eq!(plain, paged, "{case}");
+        let reports = reports(&stats);
+        let kept = |report: &serde_json::Value| report["kept_mappings"].as_u64() > Some(0);
+        assert!(reports.iter().any(kept), "{case}: {reports:?}");
+    }
+}
+
+/// The nth that the library makes, once or from then on.
+#[test]
+fn an_allocation_that_fails_passes_mappings_over_and_ends_nobody() {
+    let (folder, file) = data();
+    let run = |nth: u32, how: &str, with: bool| {
+        let mut command = Command::new(program("allocations"));
+        command.arg(&file).args([&nth.to_string(), how]);
+        match with {
+            true => preloaded(&mut command, &folder.path().join("stats.json")),
+            false => command.output().unwrap(),
+        }
+    };
+    let plain = run(1, "once", false).stdout;
+    let mut passed_over = 0;
+    for how in ["once", "ever"] {
+        let mut nth = 1;
+        loop {
+            let output = run(nth, how, true);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(text, String::from_utf8_lossy(&plain), "{how} {nth}: {said}");
+            match output.status.code() {
+                Some(0) => {
+                    let words = "no memory for the pager's own tables";
+                    passed_over += u32::from(said.contains(words));
+                }
+                // So many were not made.
+                Some(3) => break,
+                _ => panic!("{how} {nth}: {} {said}", output.status),
+            }
+            nth = (nth + 1).max(nth * 9 / 8);
+        }
+        assert!(nth > 100, "only {nth}");
+    }
+    assert!(passed_over > 50, "{passed_over}");
+}
+
+/// More by `cargo xtask random-programs`, which also runs one again.
+#[test]
+fn random_programs_come_to_the_same() {
+    let programs = std::env::var("MEMTIDE_RANDOM_PROGRAMS").unwrap_or("200".to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(program("compare"))
+        .arg(library())
+        .arg(program("random"))
+        .arg(folder.path())
+        .args(["1", &programs, "2"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    println!("{said}");
+    assert!(
+        !said.contains("kept 0 ") && !said.contains("evicted 0 "),
+        "{said}"
+    );
+}
+
 fn forks(arguments: &[&str]) -> String {
     let (folder, file) = data();
     // Who waits for a lock takes no other signal.
@@ -215,6 +322,11 @@ fn copies_of_the_process_made_without_libc_wait_for_nobody() {
 #[test]
 fn a_handler_of_others_may_unmap_kept_pages_while_the_process_forks() {
     assert_eq!(forks(&["prepare"]), "forked: 0\n");
+}
+
+#[test]
+fn forks_and_libraries_that_come_and_go_wait_for_nobody() {
+    assert_eq!(forks(&["libraries", "500"]), "500 forks\n");
 }
 
 #[test]

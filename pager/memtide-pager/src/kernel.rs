@@ -116,9 +116,10 @@ impl Linux {
     }
 }
 
-/// Opened for each question: a number that is kept may be closed by the program.
-fn own_maps() -> Result<std::fs::File, Errno> {
-    let file = std::fs::File::open("/proc/self/maps");
+/// Opened for each question: a number that is kept may be closed by the program. By
+/// the thread's own folder: that of a process whose first thread has ended is empty.
+pub(crate) fn own_maps() -> Result<std::fs::File, Errno> {
+    let file = std::fs::File::open("/proc/thread-self/maps");
     file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
@@ -133,6 +134,14 @@ fn read_around(root: &Path, device: u64) -> Option<u64> {
     let read = |place: &String| std::fs::read_to_string(root.join(place)).ok();
     let text = places.iter().find_map(read)?;
     text.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+}
+
+/// Every mapping of the process, by address.
+pub(crate) fn own_vmas() -> Result<Vec<Vma>, Errno> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut own_maps()?, &mut bytes).map_err(|_| Errno::IO)?;
+    let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
+    Ok(mappings.iter().map(Vma::from).collect())
 }
 
 impl Kernel for Linux {
@@ -171,16 +180,13 @@ impl Kernel for Linux {
     }
 
     fn vmas(&self) -> Result<Vec<Vma>, Errno> {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut own_maps()?, &mut bytes).map_err(|_| Errno::IO)?;
-        let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
-        Ok(mappings.iter().map(Vma::from).collect())
+        own_vmas()
     }
 
     fn may_see(&self, file: BorrowedFd<'_>) -> bool {
         let owner = rustix::fs::fstat(file)
             .is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw());
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
         owner || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
     }
 

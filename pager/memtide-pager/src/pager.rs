@@ -119,10 +119,10 @@ impl Pager {
             threads: Mutex::new(Vec::new()),
             regions: AtomicUsize::new(0),
         });
-        shared.spawn("pager-evictor", evictor)?;
+        shared.spawn(c"pager-evictor", evictor)?;
         let readers = core_readers(&shared.core);
         for _ in 0..readers {
-            shared.spawn("pager-reader", reader)?;
+            shared.spawn(c"pager-reader", reader)?;
         }
         Ok(Pager { shared })
     }

@@ -10,10 +10,10 @@ use crate::statistics::Counters;
 use crate::strict::StrictMode;
 use crate::sys;
 use crate::unmap::lock;
+use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What the pager, its regions and adopted mappings have in common. The threads
@@ -21,7 +21,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub core: Arc<Core>,
-    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    pub threads: Mutex<Vec<sys::thread::Thread>>,
     pub regions: AtomicUsize,
 }
 
@@ -58,7 +58,7 @@ impl Core {
 }
 
 impl Shared {
-    pub fn spawn(&self, name: &'static str, work: fn(&Core)) -> Result<(), Error> {
+    pub fn spawn(&self, name: &'static CStr, work: fn(&Core)) -> Result<(), Error> {
         let core = self.core.clone();
         let body = move || {
             // What panics here must not leave readers waiting for ever.
@@ -69,10 +69,10 @@ impl Shared {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread
-            .spawn(body)
-            .map_err(|reason| Error::Thread { name, reason })?;
+        let thread = sys::thread::spawn(name, body).map_err(|reason| Error::Thread {
+            name: name.to_str().unwrap_or_default(),
+            reason,
+        })?;
         lock(&self.threads).push(thread);
         Ok(())
     }
@@ -85,16 +85,13 @@ impl Shared {
             threads.into_iter().for_each(std::mem::forget);
             return;
         }
-        let oneself = std::thread::current().id();
         for thread in threads {
             self.core.bell.ring();
             self.core.file.wanted.bell.ring();
             if let Some(strict) = &self.core.strict {
                 strict.give_up();
             }
-            if thread.thread().id() != oneself {
-                let _ = thread.join();
-            }
+            thread.join();
         }
     }
 }

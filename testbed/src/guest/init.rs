@@ -63,7 +63,7 @@ fn prepare() -> Result<()> {
     Ok(())
 }
 
-fn job() -> Result<Job> {
+pub(super) fn job() -> Result<Job> {
     let text = std::fs::read(JOB_PATH).with_context(|| format!("cannot read {JOB_PATH}"))?;
     serde_json::from_slice(&text).with_context(|| format!("{JOB_PATH} is no job"))
 }

@@ -47,6 +47,7 @@ pub fn plan_of<'a>(tests: impl IntoIterator<Item = &'a Test>) -> Vec<PlannedBoot
         if let Some(boot) = boots.iter_mut().find(same) {
             boot.needs.disk |= test.needs.disk;
             boot.needs.redis |= test.needs.redis;
+            boot.needs.random_programs |= test.needs.random_programs;
             boot.needs.gigabytes |= test.needs.gigabytes;
             boot.tests.push(test.name.clone());
         } else {

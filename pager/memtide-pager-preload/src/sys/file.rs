@@ -4,7 +4,7 @@ use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Descriptors of ours are at least this, so that a program that counts on the
 /// lowest free number gets the one that it would get without us.
@@ -17,6 +17,26 @@ pub struct Held {
     fd: ManuallyDrop<OwnedFd>,
     device: u64,
     inode: u64,
+    /// Where it was when it was mapped.
+    path: PathBuf,
+}
+
+/// A file of ours, by the descriptor that is held or by one that was opened just now.
+#[derive(Debug)]
+pub enum Open<'a> {
+    /// By ours.
+    Held(BorrowedFd<'a>),
+    /// By its name.
+    Now(OwnedFd),
+}
+
+impl AsFd for Open<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Open::Held(fd) => *fd,
+            Open::Now(fd) => fd.as_fd(),
+        }
+    }
 }
 
 impl Held {
@@ -32,13 +52,7 @@ impl Held {
         }
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let own = if private && writable {
-            let link = format!("/proc/self/fd/{fd}");
-            let opened = File::options()
-                .read(true)
-                .custom_flags(libc::O_CLOEXEC | libc::O_NOCTTY)
-                .open(link)
-                .ok()?;
-            high(opened.as_fd())?
+            high(open_to_read(&link(fd))?.as_fd())?
         } else {
             // SAFETY: it was open a moment ago, and the program gave it to us
             // for the length of this call.
@@ -49,7 +63,19 @@ impl Held {
             fd: ManuallyDrop::new(own),
             device,
             inode,
+            path: path(fd)?,
         })
+    }
+
+    /// The file; a program that closes all descriptors still has it mapped. `None` if it
+    /// has no name any more, or another.
+    pub fn open(&self) -> Option<Open<'_>> {
+        if let Some(fd) = self.fd() {
+            return Some(Open::Held(fd));
+        }
+        let opened = open_to_read(&self.path)?;
+        let same = identity(opened.as_fd()) == Some((self.device, self.inode));
+        same.then(|| Open::Now(opened.into()))
     }
 
     /// The descriptor; `None` if the program has closed it, or has put another
@@ -70,9 +96,27 @@ impl Drop for Held {
     }
 }
 
+/// How long a file is.
+pub fn bytes_of(fd: BorrowedFd<'_>) -> Option<u64> {
+    // SAFETY: as in `identity`.
+    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) });
+    Some(file.metadata().ok()?.len())
+}
+
 /// Where the file is, as far as the kernel can tell.
 pub fn path(fd: RawFd) -> Option<PathBuf> {
-    std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()
+    std::fs::read_link(link(fd)).ok()
+}
+
+/// By the thread's own folder: that of a process whose first thread has ended is empty.
+fn link(fd: RawFd) -> PathBuf {
+    format!("/proc/thread-self/fd/{fd}").into()
+}
+
+fn open_to_read(path: &Path) -> Option<File> {
+    let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    opened.ok()
 }
 
 /// A copy of the descriptor with a high number, or any if those are not allowed.
@@ -103,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_held_file_is_read_only_if_private_and_known_again() {
-        let file = tempfile::tempfile().unwrap();
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let file = named.as_file();
         let held = Held::new(file.as_raw_fd(), true).unwrap();
         let fd = held.fd().expect("nobody closed it").as_raw_fd();
         // SAFETY: asks about an open descriptor.
@@ -114,6 +159,12 @@ mod tests {
         // SAFETY: both are open, and the copy replaces ours on purpose.
         assert!(unsafe { libc::dup2(null.as_raw_fd(), fd) } >= 0);
         assert!(held.fd().is_none());
+        // By its name it is still found, until that leads to another file.
+        let again = held.open().expect("its name is still there");
+        assert_eq!(identity(again.as_fd()), identity(file.as_fd()));
+        let other = tempfile::NamedTempFile::new().unwrap();
+        std::fs::rename(other.path(), named.path()).unwrap();
+        assert!(held.open().is_none());
         assert!(Held::new(null.as_raw_fd(), false).is_none());
         assert!(Held::new(-1, false).is_none());
     }

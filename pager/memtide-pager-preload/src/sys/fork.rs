@@ -7,14 +7,17 @@
 //! to them. Ours are registered when the library is loaded, so that the locks of
 //! libraries that come later are taken before ours and not behind it.
 
-use super::home;
 use super::section::section;
 use super::state::{self, Inner};
-use std::cell::RefCell;
+use super::{alloc, home};
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::MutexGuard;
 
 thread_local! {
-    static HELD: RefCell<Option<MutexGuard<'static, Inner>>> = const { RefCell::new(None) };
+    // Without a destructor: registering one takes the loader's lock, and who has that may
+    // be unloading a library that unmaps what is kept.
+    static HELD: Cell<Option<ManuallyDrop<MutexGuard<'static, Inner>>>> = const { Cell::new(None) };
 }
 
 /// Asks to be called around every fork. Once, when the library is loaded.
@@ -29,14 +32,12 @@ pub fn watch() {
 
 /// The lock, if this thread holds it because it is forking.
 pub fn held() -> Option<MutexGuard<'static, Inner>> {
-    HELD.try_with(|held| held.try_borrow_mut().ok()?.take())
-        .ok()
-        .flatten()
+    HELD.take().map(ManuallyDrop::into_inner)
 }
 
 /// Holds it again.
 pub fn hold(guard: MutexGuard<'static, Inner>) {
-    let _ = HELD.try_with(|held| held.replace(Some(guard)));
+    HELD.set(Some(ManuallyDrop::new(guard)));
 }
 
 extern "C" fn before() {
@@ -54,6 +55,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    alloc::after_fork();
     section(|| {
         // Without the lock nothing is sure, and the child goes on without us.
         let mut guard = held()?;

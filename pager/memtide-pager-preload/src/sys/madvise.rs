@@ -2,8 +2,8 @@
 //! and the pager reads as much of it as the budget has room for.
 
 use super::pages;
-use super::section::{errno, kept, section, set_errno};
-use super::state::{self, Then};
+use super::section::{errno, kept, set_errno};
+use super::state::{self, Part, Then};
 use crate::decide::{Advised, advised};
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_void, size_t};
@@ -43,16 +43,21 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
 }
 
 /// Gives the advice for what is not kept, so that a hole is the error that it
-/// is. Only reading ahead goes on behind a hole.
+/// is. Only reading ahead goes on behind a hole; filling also ends where a file does.
 fn around_kept(range: &Range<usize>, advice: c_int) -> c_int {
     let mut result = 0;
-    for gap in section(|| Some(state::lock()?.gaps(range)))
-        .flatten()
-        .unwrap_or_default()
-    {
+    for part in state::parts(range) {
+        let other = match part {
+            Part::Kept { ends } if ends && advice == libc::MADV_POPULATE_READ => {
+                set_errno(libc::EFAULT);
+                return -1;
+            }
+            Part::Kept { .. } => continue,
+            Part::Other(range) => range,
+        };
         // SAFETY: advice that changes no content, on a part of what the program
         // gave.
-        if unsafe { libc::syscall(libc::SYS_madvise, gap.start, gap.len(), advice) } != 0 {
+        if unsafe { libc::syscall(libc::SYS_madvise, other.start, other.len(), advice) } != 0 {
             result = -1;
             if errno() != libc::ENOMEM || advice != libc::MADV_WILLNEED {
                 break;

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
             section(|| {
                 let mut inner = state::lock()?;
                 let everything = inner.everything();
-                inner.release(&everything, Then::Stays)
+                inner.release(&everything, Then::Stays).map(drop)
             });
         }
     }

@@ -8,6 +8,7 @@
 //! that would have to be looked up first, and looking up may itself map memory.
 #![allow(unsafe_code)]
 
+pub mod alloc;
 pub mod exit;
 pub mod file;
 pub mod fork;

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn mremap(
     };
     let at = call();
     if at == libc::MAP_FAILED {
-        state::keep_again(pieces);
+        state::keep_again(&pieces);
         return at;
     }
     if let (Some(now), [piece]) = (pages(at as usize, new_length), &pieces[..]) {

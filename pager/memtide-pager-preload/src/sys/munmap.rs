@@ -24,7 +24,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: size_t) -> c_int {
     let result = unsafe { raw_munmap(address, length) };
     if result != 0 {
         // A cut into a mapping fails where there are too many mappings.
-        state::keep_again(gone);
+        state::keep_again(&gone);
     }
     result
 }

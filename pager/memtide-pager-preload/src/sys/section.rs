@@ -6,6 +6,7 @@
 //! panic ends here and not in the program.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
@@ -28,6 +29,33 @@ pub fn section<T>(work: impl FnOnce() -> T) -> Option<T> {
     });
     INSIDE.set(false);
     done
+}
+
+/// What a [`section`] gives to its caller and what is work of our own to drop: locks are
+/// taken for it.
+#[derive(Debug)]
+pub struct Outside<T>(Option<T>);
+
+impl<T> Outside<T> {
+    /// Wraps it.
+    pub fn new(inner: T) -> Outside<T> {
+        Outside(Some(inner))
+    }
+}
+
+impl<T> Deref for Outside<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("there until the drop")
+    }
+}
+
+impl<T> Drop for Outside<T> {
+    fn drop(&mut self) {
+        let inner = self.0.take();
+        section(|| drop(inner));
+    }
 }
 
 /// Runs `work` and puts `errno` back.
@@ -89,6 +117,22 @@ mod tests {
         });
         assert_eq!((nested, errno()), (Some(None), 7));
         assert_eq!(section(|| 1), Some(1));
+    }
+
+    #[test]
+    fn what_goes_out_is_dropped_inside() {
+        struct Dropped<'a>(&'a Cell<bool>);
+        impl Drop for Dropped<'_> {
+            fn drop(&mut self) {
+                set_errno(9);
+                self.0.set(section(|| ()).is_none());
+            }
+        }
+        let inside = Cell::new(false);
+        set_errno(7);
+        drop(section(|| Outside::new(Dropped(&inside))));
+        assert!(inside.get());
+        assert_eq!(errno(), 7);
     }
 
     #[test]

@@ -15,19 +15,19 @@
 //! our state and has no evictor. [`home`] knows it; its calls go to the kernel as
 //! they come.
 
-use super::file::{Held, path};
+use super::file::{Held, bytes_of, path};
 use super::mmap::raw_mmap;
-use super::section::section;
-use super::{exit, fork, home};
+use super::section::{Outside, section};
+use super::{alloc, exit, fork, home};
 use crate::decide::Lasting;
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
 use crate::reasons::{self, Reason};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
-use memtide_pager::{Adopted, Pager, Unmapping};
+use memtide_pager::{Adopted, Pager, Shown, Unmapping};
 use std::ops::{Deref, DerefMut, Range};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -76,7 +76,12 @@ pub fn is_kept(range: &Range<usize>) -> bool {
     loop {
         match RANGES.overlap(range) {
             Some(false) => return false,
-            Some(true) => return home::here(),
+            Some(true) if !home::here() => return false,
+            Some(true) if alloc::is_short() => {
+                give_up_all();
+                return false;
+            }
+            Some(true) => return true,
             // Who changes the ranges may be a thread that this process does not have.
             None if !home::here() => return false,
             None => std::hint::spin_loop(),
@@ -86,12 +91,39 @@ pub fn is_kept(range: &Range<usize>) -> bool {
 
 /// Whether mappings are kept at all any more.
 pub fn is_on() -> bool {
-    !OFF.load(Ordering::Relaxed)
+    !OFF.load(Ordering::Relaxed) && !alloc::is_short()
 }
 
 /// Stops or resumes keeping new mappings.
 pub fn switch(on: bool) {
     OFF.store(!on, Ordering::Relaxed);
+}
+
+/// Gives everything back to the kernel: there is no memory to keep it.
+fn give_up_all() {
+    section(|| {
+        if Reason::Memory.meet() {
+            let why = Reason::Memory.words();
+            exit::say(&format!(
+                "{why}: what is mapped is the kernel's from here on"
+            ));
+        }
+        let mut inner = lock()?;
+        let everything = inner.everything();
+        let released = inner.release(&everything, Then::Stays);
+        // Its threads need memory as well; what they did is still to be told.
+        let pager = inner.pager.clone();
+        drop(inner);
+        drop(released);
+        let _ = pager?.shutdown();
+        Some(())
+    });
+}
+
+/// What the pager's tables take for a file of so many bytes, and some more.
+fn table_bytes(file_bytes: u64) -> usize {
+    let blocks = file_bytes.div_ceil(2 << 20);
+    usize::try_from((1 << 20) + blocks * 1024).unwrap_or(usize::MAX)
 }
 
 /// The lock. `None` if somebody panicked with it, after which nothing is sure, and
@@ -152,17 +184,20 @@ pub enum Then {
     Goes,
 }
 
+/// Pieces that are kept no longer.
+pub type Released = Outside<Vec<KeptPiece>>;
+
 /// Takes every kept page in `range` out of the pager's care. `None` if that
 /// could not be done; the caller must then leave the pages alone.
-pub fn release(range: &Range<usize>, then: Then) -> Option<Vec<KeptPiece>> {
-    section(|| lock()?.release(range, then)).flatten()
+pub fn release(range: &Range<usize>, then: Then) -> Option<Released> {
+    section(|| Some(Outside::new(lock()?.release(range, then)?))).flatten()
 }
 
 /// Keeps again what was [`release`]d and did not go away.
-pub fn keep_again(pieces: Vec<KeptPiece>) {
+pub fn keep_again(pieces: &Released) {
     section(|| {
         let mut inner = lock()?;
-        for piece in &pieces {
+        for piece in pieces.iter() {
             inner.adopt(piece.with(piece.file.held.clone()));
         }
         Some(())
@@ -190,8 +225,30 @@ pub fn advise(range: &Range<usize>, advice: i32) {
 /// Keeps new or moved pages that show what `piece` shows. If they cannot be,
 /// they become what the program asked for.
 pub fn keep_moved(piece: &KeptPiece, range: Range<usize>) {
-    let moved = piece.moved(range);
-    keep_again(vec![moved]);
+    section(|| {
+        let mut inner = lock()?;
+        inner.adopt(piece.with(piece.file.held.clone()).moved(range));
+        Some(())
+    });
+}
+
+/// Parts of `range`, ascending.
+#[derive(Debug)]
+pub enum Part {
+    /// Kept, and still what was kept.
+    Kept {
+        /// The file ends before it does.
+        ends: bool,
+    },
+    /// Somebody else's, or nothing.
+    Other(Range<usize>),
+}
+
+/// What of `range` is kept and what is not, as the kernel sees it now.
+pub fn parts(range: &Range<usize>) -> Vec<Part> {
+    section(|| Some(lock()?.parts(range)))
+        .flatten()
+        .unwrap_or_default()
 }
 
 /// Whether all of `range` lies in one kept piece.
@@ -261,18 +318,22 @@ pub fn keep(range: Range<usize>, offset: u64, private: bool, held: &Arc<Held>) -
         advice: Lasting::default(),
         file: held.clone(),
     };
+    start_pager();
     let mut inner = lock();
+    let file_bytes = held.fd().and_then(bytes_of).unwrap_or(0);
+    let room = alloc::has(table_bytes(file_bytes));
     let full = inner
         .as_ref()
         .is_some_and(|inner| inner.pieces.all().len() >= MOST);
-    let kept = inner.as_mut().is_some_and(|inner| inner.adopt_only(piece));
+    let kept = room && inner.as_mut().is_some_and(|inner| inner.adopt_only(piece));
     if kept {
         count(&TALLY.kept);
         add(&TALLY.kept_bytes, bytes);
     } else if let Some(fd) = held.fd() {
-        let reason = match full {
-            true => Reason::Many,
-            false => Reason::Pager,
+        let reason = match (full, room && !alloc::is_short()) {
+            (_, false) => Reason::Memory,
+            (true, true) => Reason::Many,
+            (false, true) => Reason::Pager,
         };
         left_out(fd.as_raw_fd(), reason);
     }
@@ -301,9 +362,37 @@ impl Inner {
         fine.then_some(cut)
     }
 
-    /// What of `range` is not kept, ascending.
-    pub fn gaps(&self, range: &Range<usize>) -> Vec<Range<usize>> {
-        self.pieces.gaps(range)
+    fn parts(&self, range: &Range<usize>) -> Vec<Part> {
+        let mut kept = Vec::new();
+        for piece in self.pieces.within(range) {
+            let Some(file) = piece.file.held.open() else {
+                kept.push((piece.range, false));
+                continue;
+            };
+            let bytes = bytes_of(file.as_fd());
+            let shown = memtide_pager::shown(piece.range.clone(), file.as_fd(), piece.offset);
+            for part in shown.unwrap_or_default() {
+                let end = part.offset + part.range.len() as u64;
+                let ends = bytes
+                    .is_some_and(|bytes| bytes.next_multiple_of(super::page_bytes() as u64) < end);
+                if part.readable {
+                    kept.push((part.range, ends));
+                }
+            }
+        }
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for (part, ends) in kept {
+            if part.start > at {
+                parts.push(Part::Other(at..part.start));
+            }
+            at = part.end;
+            parts.push(Part::Kept { ends });
+        }
+        if at < range.end {
+            parts.push(Part::Other(at..range.end));
+        }
+        parts
     }
 
     /// All addresses that are kept.
@@ -334,7 +423,7 @@ impl Inner {
         if tried.is_empty() {
             return vec![false; pieces.len()];
         }
-        let Some(pager) = self.pager() else {
+        let Some(pager) = &self.pager else {
             return vec![false; pieces.len()];
         };
         let given = tried.iter().filter_map(|piece| {
@@ -364,6 +453,8 @@ impl Inner {
                         pager.advise(piece.range.start, piece.range.len(), order);
                     }
                     let held = piece.file.clone();
+                    // What was there was unmapped unseen, or nothing could be put there.
+                    drop(self.pieces.cut(&piece.range));
                     self.pieces
                         .add(piece.with(Arc::new(Kept { held, _care: care })));
                     *kept = true;
@@ -373,31 +464,6 @@ impl Inner {
             }
         }
         kept
-    }
-
-    /// The pager, started with the first mapping.
-    fn pager(&mut self) -> Option<&Pager> {
-        if self.pager.is_none() {
-            let settings = settings()?;
-            let unmapping = match settings.eager {
-                true => Unmapping::EagerPages,
-                false => Unmapping::Lazy,
-            };
-            let started = Pager::builder()
-                .budget(settings.budget_bytes)
-                .unmapping(unmapping)
-                .tell(exit::say)
-                .start();
-            match started {
-                Ok(pager) => self.pager = Some(pager),
-                Err(why) => {
-                    switch(false);
-                    exit::say(&why.to_string());
-                    return None;
-                }
-            }
-        }
-        self.pager.as_ref()
     }
 
     /// Tells the readers without a lock. They hold [`MOST`] ranges; one cut more
@@ -439,6 +505,10 @@ impl Inner {
             .map(|piece| piece.with(piece.file.held.clone()))
             .collect();
         std::mem::forget(before);
+        // The only thread there is: nobody has any lock.
+        if !pieces.is_empty() {
+            self.pager = new_pager();
+        }
         let kept = self.adopt_each(&pieces);
         for (piece, kept) in pieces.iter().zip(kept) {
             match kept {
@@ -461,6 +531,44 @@ impl Inner {
     }
 }
 
+/// Starts the pager with the first mapping. Without the lock: starting a thread takes the
+/// loader's, and who has that may be loading a library that maps what is wanted.
+fn start_pager() {
+    let missing = || lock().is_some_and(|inner| inner.pager.is_none());
+    if !is_on() || !missing() {
+        return;
+    }
+    let mut started = new_pager();
+    if let Some(mut inner) = lock()
+        && inner.pager.is_none()
+    {
+        inner.pager = started.take();
+    }
+    // Two threads may have mapped at once; the second one's ends here.
+    drop(started);
+}
+
+fn new_pager() -> Option<Pager> {
+    let settings = settings()?;
+    let unmapping = match settings.eager {
+        true => Unmapping::EagerPages,
+        false => Unmapping::Lazy,
+    };
+    let started = Pager::builder()
+        .budget(settings.budget_bytes)
+        .unmapping(unmapping)
+        .tell(exit::say)
+        .start();
+    match started {
+        Ok(pager) => Some(pager),
+        Err(why) => {
+            switch(false);
+            exit::say(&why.to_string());
+            None
+        }
+    }
+}
+
 /// Makes a piece what the program asked for.
 fn make_private(piece: &KeptPiece) -> bool {
     !piece.private || remap_private(&piece.with(piece.file.held.clone()))
@@ -473,32 +581,44 @@ fn tell_order(piece: &Piece<Arc<Held>>) {
     unsafe { libc::syscall(libc::SYS_madvise, at, bytes, order) };
 }
 
-/// Puts a private mapping in the place of a shared one of the same bytes.
+/// Puts private mappings in the place of shared ones of the same bytes, where they still
+/// are what we made: around us the program may have unmapped them, protected them, or
+/// put memory of its own there.
 fn remap_private(piece: &Piece<Arc<Held>>) -> bool {
-    let Some(fd) = piece.file.fd() else {
+    let Some(file) = piece.file.open() else {
         return false;
     };
+    let shown = memtide_pager::shown(piece.range.clone(), file.as_fd(), piece.offset);
+    shown.is_ok_and(|shown| {
+        let mut parts = shown.iter();
+        parts.all(|part| remap_part(part, file.as_fd(), piece.advice))
+    })
+}
+
+fn remap_part(part: &Shown, file: BorrowedFd<'_>, advice: Lasting) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-    // SAFETY: the pages are a read-only mapping that we made of this file at
-    // this offset, and are replaced by one of the same bytes. The kernel does
-    // that in one step, so that a reader sees the old or the new one.
+    let readable = if part.readable { libc::PROT_READ } else { 0 };
+    let executable = if part.executable { libc::PROT_EXEC } else { 0 };
+    // SAFETY: the pages are a mapping of this file at this offset that nobody can write
+    // to, and are replaced by one of the same bytes. The kernel does that in one step,
+    // so that a reader sees the old or the new one.
     let at = unsafe {
         raw_mmap(
-            piece.range.start as *mut libc::c_void,
-            piece.range.len(),
-            libc::PROT_READ,
+            part.range.start as *mut libc::c_void,
+            part.range.len(),
+            readable | executable,
             flags,
-            fd.as_raw_fd(),
-            piece.offset as libc::off_t,
+            file.as_raw_fd(),
+            part.offset as libc::off_t,
         )
     };
     if at == libc::MAP_FAILED {
         return false;
     }
-    for advice in piece.advice.given() {
+    for advice in advice.given() {
         // SAFETY: advice that changes no content, on the mapping just made. One that
         // is refused was refused before.
-        unsafe { libc::syscall(libc::SYS_madvise, at, piece.range.len(), advice) };
+        unsafe { libc::syscall(libc::SYS_madvise, at, part.range.len(), advice) };
     }
     true
 }

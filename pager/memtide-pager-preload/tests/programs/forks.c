@@ -2,11 +2,14 @@
  *
  * usage: forks FILE copies N     N bare clones while a thread maps and unmaps
  *        forks FILE prepare      a fork handler that unmaps kept pages
+ *        forks FILE libraries N  N forks, each by a thread that was just made, while a library
+ *                                comes and goes that maps the file
  *        forks FILE many N       prints how much longer a fork takes with N kept
  *                                mappings than with a quarter of them
  *
  * A child that waits for ever ends by SIGALRM, or with its parent. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -98,6 +101,40 @@ static int prepare(void) {
     return status != 0;
 }
 
+static void *load(void *path) {
+    while (!done) {
+        void *library = dlopen(path, RTLD_NOW);
+        if (library)
+            dlclose(library);
+    }
+    return NULL;
+}
+
+static void *fork_once(void *unused) {
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+    return unused;
+}
+
+static int libraries(const char *own, const char *data, int count) {
+    char path[4096];
+    snprintf(path, sizeof path, "%.*s/random_plugin.so", (int)(strrchr(own, '/') - own), own);
+    setenv("RANDOM_DATA", data, 1);
+    setenv("RANDOM_PAUSE", "1", 1);
+    pthread_t loading, thread;
+    pthread_create(&loading, NULL, load, path);
+    for (int n = 0; n < count; n++) {
+        pthread_create(&thread, NULL, fork_once, NULL);
+        pthread_join(thread, NULL);
+    }
+    done = 1;
+    pthread_join(loading, NULL);
+    printf("%d forks\n", count);
+    return 0;
+}
+
 /* The best of five. */
 static double forking(void) {
     double best = 1e9;
@@ -133,5 +170,7 @@ int main(int argc, char **argv) {
         return 1;
     if (!strcmp(argv[2], "copies"))
         return copies(atoi(argv[3]));
+    if (!strcmp(argv[2], "libraries"))
+        return libraries(argv[0], argv[1], atoi(argv[3]));
     return strcmp(argv[2], "many") ? prepare() : many(atoi(argv[3]));
 }

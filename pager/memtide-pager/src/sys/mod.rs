@@ -16,6 +16,7 @@ pub(crate) mod incore;
 pub(crate) mod known_file;
 pub(crate) mod mapping;
 pub(crate) mod sigbus;
+pub(crate) mod thread;
 pub(crate) mod thread_time;
 pub(crate) mod userfault;
 pub(crate) mod vma;

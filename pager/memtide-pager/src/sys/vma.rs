@@ -11,7 +11,10 @@ const PROCMAP_QUERY: libc::Ioctl = 0xc068_6611u32 as libc::Ioctl;
 /// Flags of what was found: `PROCMAP_QUERY_VMA_READABLE` and its kin.
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
+const EXECUTABLE: u64 = 4;
 const SHARED: u64 = 8;
+/// `PROCMAP_QUERY_COVERING_OR_NEXT_VMA`.
+const OR_NEXT: u64 = 0x10;
 
 /// `struct procmap_query`.
 #[repr(C)]
@@ -41,6 +44,7 @@ pub(crate) struct Vma {
     pub end: usize,
     pub readable: bool,
     pub writable: bool,
+    pub executable: bool,
     /// Writes would reach the file: no page of it is anybody's own.
     pub shared: bool,
     /// Byte of the file at `start`.
@@ -56,6 +60,7 @@ impl From<&Mapping> for Vma {
             end: mapping.end as usize,
             readable: mapping.read,
             writable: mapping.write,
+            executable: mapping.execute,
             shared: mapping.shared,
             offset: mapping.offset,
             inode: mapping.inode,
@@ -73,8 +78,18 @@ pub(crate) fn among(vmas: &[Vma], address: usize) -> Result<Vma, Errno> {
 /// The mapping that covers `address`; `ENOENT` if none does, `ENOTTY` before
 /// Linux 6.11. `maps` is this process's `/proc/self/maps`.
 pub(crate) fn at(maps: &File, address: usize) -> Result<Vma, Errno> {
+    ask(maps, address, 0)
+}
+
+/// The same, or the next one behind.
+pub(crate) fn at_or_behind(maps: &File, address: usize) -> Result<Vma, Errno> {
+    ask(maps, address, OR_NEXT)
+}
+
+fn ask(maps: &File, address: usize, query_flags: u64) -> Result<Vma, Errno> {
     let mut query = Query {
         size: size_of::<Query>() as u64,
+        query_flags,
         query_addr: address as u64,
         ..Query::default()
     };
@@ -86,6 +101,7 @@ pub(crate) fn at(maps: &File, address: usize) -> Result<Vma, Errno> {
         end: query.vma_end as usize,
         readable: query.vma_flags & READABLE != 0,
         writable: query.vma_flags & WRITABLE != 0,
+        executable: query.vma_flags & EXECUTABLE != 0,
         shared: query.vma_flags & SHARED != 0,
         offset: query.vma_offset,
         inode: query.inode,

@@ -12,6 +12,7 @@ mod large;
 mod manners;
 mod pager;
 mod placement;
+mod random_programs;
 mod respread;
 mod run;
 mod terminal;
@@ -84,6 +85,8 @@ pub struct Needs {
     pub disk: bool,
     /// redis-server.
     pub redis: bool,
+    /// Random programs, what compares them, and the preload library.
+    pub random_programs: bool,
     /// Gigabytes of memory, and the time to fill them.
     pub gigabytes: bool,
 }
@@ -154,6 +157,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(respread::tests());
     tests.extend(weights::tests());
     tests.extend(pager::tests());
+    tests.extend(random_programs::tests());
     tests.extend(balance::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());

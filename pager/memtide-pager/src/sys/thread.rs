@@ -1,0 +1,79 @@
+//! Threads without the standard library's handles.
+//!
+//! Those are allocated past the program's allocator, and the process ends where there is no
+//! memory for one. A preloaded pager lives in processes of others: there a thread that
+//! cannot be started must be an error.
+
+use std::ffi::CStr;
+use std::io;
+
+/// What the standard library gives; by default it would be the main thread's.
+const STACK_BYTES: usize = 2 << 20;
+
+type Body = Box<dyn FnOnce() + Send>;
+
+/// A running thread, which nobody waits for unless it is joined.
+#[derive(Debug)]
+pub(crate) struct Thread(libc::pthread_t);
+
+/// Starts one. `body` must not panic.
+pub(crate) fn spawn(name: &CStr, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+    extern "C" fn run(body: *mut libc::c_void) -> *mut libc::c_void {
+        // SAFETY: the box that was leaked for this thread, taken once.
+        let body = unsafe { Box::from_raw(body.cast::<Body>()) };
+        body();
+        std::ptr::null_mut()
+    }
+    let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
+    let mut id = 0;
+    // SAFETY: attributes of our own, made, used and ended here; `id` outlives the call; the
+    // function takes the box and returns.
+    let error = unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
+        let error = libc::pthread_create(&raw mut id, &raw const attributes, run, body.cast());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        error
+    };
+    if error != 0 {
+        // SAFETY: no thread has taken it.
+        drop(unsafe { Box::from_raw(body) });
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // SAFETY: the thread is not joined yet; a name of at most 15 bytes.
+    unsafe { libc::pthread_setname_np(id, name.as_ptr()) };
+    Ok(Thread(id))
+}
+
+impl Thread {
+    /// Waits for its end; a thread does not wait for itself.
+    pub fn join(self) {
+        // SAFETY: its own number; any thread may ask.
+        if unsafe { libc::pthread_self() } != self.0 {
+            // SAFETY: joined once, here, and never detached.
+            unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn it_runs_and_is_waited_for() {
+        let (tell, told) = channel();
+        let name = || std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        let (go, gone) = channel::<()>();
+        let body = move || {
+            let _ = gone.recv();
+            tell.send(name()).unwrap();
+        };
+        let thread = spawn(c"some-thread", body).unwrap();
+        go.send(()).unwrap();
+        thread.join();
+        assert_eq!(told.recv().unwrap(), "some-thread\n");
+    }
+}

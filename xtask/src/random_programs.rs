@@ -1,0 +1,116 @@
+//! Random programs with the preloaded pager and without it: nothing may differ.
+//!
+//! The programs and what runs and compares them are C, beside the preload library's own tests, so
+//! that they do what programs do. They are built here with the machine's C compiler, for this machine
+//! and for guests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use testbed::lab::{Workspace, cargo};
+
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// How many
+    #[arg(long, default_value_t = 300)]
+    programs: u32,
+    /// The first seed; the next program has the next one
+    #[arg(long, default_value_t = 1)]
+    first: u32,
+    /// Pairs of runs at a time
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: u32,
+    /// Where their files go; not in memory, where nothing could be evicted [default: in target/]
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<i32> {
+    let workspace = Workspace::find()?;
+    let built = Built::new(&workspace, false)?;
+    let folder = match &arguments.folder {
+        Some(folder) => folder.clone(),
+        None => workspace.root.join("target/random-programs/files"),
+    };
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let status = Command::new(&built.compare)
+        .args([&built.library, &built.program, &folder])
+        .args([arguments.first, arguments.programs, arguments.jobs].map(|n| n.to_string()))
+        .status()
+        .context("cannot run the comparison")?;
+    Ok(status.code().unwrap_or(1))
+}
+
+/// Everything that a machine needs for it.
+#[derive(Debug)]
+pub struct Built {
+    library: PathBuf,
+    program: PathBuf,
+    /// Found beside the program, by its name.
+    plugin: PathBuf,
+    compare: PathBuf,
+}
+
+impl Built {
+    /// Builds it; `release` for machines that are slow.
+    ///
+    /// # Errors
+    /// When there is no C compiler, or something does not build; its words have been shown.
+    pub fn new(workspace: &Workspace, release: bool) -> Result<Built> {
+        let mut build = Command::new(cargo());
+        build.current_dir(&workspace.root).args([
+            "build",
+            "--quiet",
+            "--package",
+            "memtide-pager-preload",
+        ]);
+        if release {
+            build.arg("--release");
+        }
+        let status = build.status().context("cannot run cargo")?;
+        ensure!(status.success(), "the preload library does not build");
+        let profile = if release { "release" } else { "debug" };
+        let target = workspace.root.join("target");
+        let folder = target.join("random-programs");
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let sources = workspace
+            .root
+            .join("crates/memtide-pager-preload/tests/programs/random");
+        let compile = |name: &str, from: &str, options: &[&str]| -> Result<PathBuf> {
+            let output = folder.join(name);
+            let status = Command::new("cc")
+                .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+                .arg(&output)
+                .args(c_files(&sources.join(from))?)
+                .args(options)
+                .status()
+                .context("cannot run cc, the C compiler")?;
+            ensure!(status.success(), "{name} does not compile");
+            Ok(output)
+        };
+        Ok(Built {
+            library: target.join(profile).join("libmemtide_pager_preload.so"),
+            program: compile("random", "", &["-lpthread"])?,
+            plugin: compile("random_plugin.so", "plugin", &["-shared", "-fPIC"])?,
+            compare: compile("compare", "compare", &[])?,
+        })
+    }
+
+    /// What goes into a guest's /bin.
+    pub fn files(self) -> Vec<PathBuf> {
+        vec![self.library, self.program, self.plugin, self.compare]
+    }
+}
+
+fn c_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder);
+    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let mut paths = paths.collect::<Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|end| end == "c"));
+    paths.sort();
+    Ok(paths)
+}
