@@ -6,6 +6,7 @@ mod book;
 mod dist;
 mod guest;
 mod lab;
+mod pager_programs;
 mod reproduction;
 mod test;
 
@@ -30,6 +31,8 @@ enum Chore {
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
+    /// Compare real programs with no limit, under the kernel's cgroup and with the pager
+    PagerPrograms(pager_programs::Arguments),
     /// Build the book, searched offline; needs mdbook
     Book,
     /// Build the static binary, packages, bill of materials, licences and checksums
@@ -45,6 +48,7 @@ fn main() {
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
+        Chore::PagerPrograms(arguments) => pager_programs::run(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),
