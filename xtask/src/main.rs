@@ -7,6 +7,7 @@ mod dist;
 mod fuzz;
 mod guest;
 mod lab;
+mod pager_programs;
 mod random_programs;
 mod reproduction;
 mod test;
@@ -36,6 +37,8 @@ enum Chore {
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
+    /// Compare real programs with no limit, under the kernel's cgroup and with the pager
+    PagerPrograms(pager_programs::Arguments),
     /// Build the book, searched offline; needs mdbook
     Book,
     /// Build the static binary, packages, bill of materials, licences and checksums
@@ -53,6 +56,7 @@ fn main() {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::RandomPrograms(arguments) => random_programs::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
+        Chore::PagerPrograms(arguments) => pager_programs::run(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),

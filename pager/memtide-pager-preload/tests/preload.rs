@@ -160,18 +160,27 @@ fn threads_that_map_write_and_unmap_read_what_is_right() {
     let (folder, file) = data();
     let seconds = std::env::var("MEMTIDE_PAGER_SECONDS").map_or(2, |text| text.parse().unwrap());
     let stats = folder.path().join("stats.json");
-    let mut command = Command::new(program("hammer"));
-    command.arg(file).args(["4", &format!("{seconds}000")]);
-    // On a busy machine so many readers overrun so small a budget, and are told so.
-    let output = text_beside_remarks(&preloaded(&mut command, &stats));
-    assert!(output.ends_with("none wrong\n"), "{output}");
-    let report = &reports(&stats)[0];
-    assert!(report["kept_mappings"].as_u64().unwrap() > 10, "{report}");
-    assert!(report["handed_over"].as_u64().unwrap() > 0, "{report}");
-    assert!(
-        report["pager"]["evicted_pages"].as_u64().unwrap() > 0,
-        "{report}"
-    );
+    let sum = |field: &dyn Fn(&serde_json::Value) -> Option<u64>| -> u64 {
+        reports(&stats).iter().filter_map(field).sum()
+    };
+    // On a busy machine two seconds are a few mappings: then there are more runs.
+    let enough = || {
+        let counted = |name| sum(&|report| report[name].as_u64());
+        counted("kept_mappings") > 10 && counted("handed_over") > 0
+    };
+    for run in 0..20 {
+        if run > 0 && enough() {
+            break;
+        }
+        let mut command = Command::new(program("hammer"));
+        command.arg(&file).args(["4", &format!("{seconds}000")]);
+        // So many readers overrun so small a budget there, and are told so.
+        let output = text_beside_remarks(&preloaded(&mut command, &stats));
+        assert!(output.ends_with("none wrong\n"), "{output}");
+    }
+    assert!(enough(), "{:?}", reports(&stats));
+    let evicted = sum(&|report| report["pager"]["evicted_pages"].as_u64());
+    assert!(evicted > 0, "{:?}", reports(&stats));
 }
 
 #[test]

@@ -473,4 +473,6 @@ impl Eviction {
 }
 
 #[cfg(all(test, not(loom)))]
+mod bound_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,7 +4,7 @@
 use super::*;
 use std::collections::HashSet;
 
-struct Cache {
+pub(super) struct Cache {
     eviction: Eviction,
     config: Config,
     resident: HashSet<u32>,
@@ -22,7 +22,7 @@ fn granule(index: u32) -> Granule {
 }
 
 impl Cache {
-    fn new(capacity: u64, keep_main: bool, second_chance: bool) -> Cache {
+    pub(super) fn new(capacity: u64, keep_main: bool, second_chance: bool) -> Cache {
         let config = Config {
             capacity_pages: capacity,
             keep_main,
@@ -85,7 +85,7 @@ impl Cache {
         }
     }
 
-    fn hit_ratio(&mut self, uses: impl Iterator<Item = u32>) -> f64 {
+    pub(super) fn hit_ratio(&mut self, uses: impl Iterator<Item = u32>) -> f64 {
         (self.hits, self.uses) = (0, 0);
         uses.for_each(|index| self.use_one(index));
         self.hits as f64 / self.uses as f64
@@ -93,7 +93,7 @@ impl Cache {
 }
 
 /// SplitMix64, so that the tests need no crate for numbers.
-fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |below| {
         seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = seed;

@@ -12,10 +12,9 @@ pub(crate) fn order(range: Range, order: ReadOrder) -> Result<(), Errno> {
         ReadOrder::Random => libc::MADV_RANDOM,
         ReadOrder::Sequential => libc::MADV_SEQUENTIAL,
     };
-    let start = range.start as *mut libc::c_void;
+    // Past the C library: who intercepts `madvise` there would take it for the program's
+    // own word, and wait for the lock that the caller holds.
     // SAFETY: advice that changes no content, whatever is mapped there.
-    match unsafe { libc::madvise(start, range.bytes, advice) } {
-        0 => Ok(()),
-        _ => Err(super::last()),
-    }
+    super::check(unsafe { libc::syscall(libc::SYS_madvise, range.start, range.bytes, advice) })
+        .map(|_| ())
 }
