@@ -7,6 +7,7 @@ mod dist;
 mod guest;
 mod lab;
 mod reproduction;
+mod swarm;
 mod test;
 
 /// memtide's chores: boot guests, run the tests, fetch what they need.
@@ -30,6 +31,8 @@ enum Chore {
     /// Run every published experiment on the simulated machine and rewrite docs/reproduction.md's
     /// tables; with --release, or it takes an hour
     Reproduction(reproduction::Arguments),
+    /// Run the loop over machines, programs, options and faults that seeds draw
+    Swarm(swarm::Arguments),
     /// Build the book, searched offline; needs mdbook
     Book,
     /// Build the static binary, packages, bill of materials, licences and checksums
@@ -45,6 +48,7 @@ fn main() {
         Chore::Demo(arguments) => lab::demo(&arguments),
         Chore::Guest(arguments) => guest::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
+        Chore::Swarm(arguments) => swarm::run(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),

@@ -107,7 +107,9 @@ pub struct FakeWorld {
     views: BTreeMap<(SourceId, bool), Watching>,
     /// What a page costs the kernel in a pass of a look, in ns.
     pub page_ns: u64,
-    kernel_cpu_ns: u64,
+    /// How many times as long as planned passes take.
+    pub slowness: u64,
+    kernel_cpu_ns: BTreeMap<SourceId, u64>,
     /// What becomes of pages, by process, that will not move.
     pub refuse: BTreeMap<(u32, VirtualPage), Outcome>,
     /// The source that breaks at the next wait.
@@ -184,7 +186,8 @@ impl FakeWorld {
             ],
             views: BTreeMap::new(),
             page_ns: 1000,
-            kernel_cpu_ns: 0,
+            slowness: 1,
+            kernel_cpu_ns: BTreeMap::new(),
             refuse: BTreeMap::new(),
             breaks: None,
             tried: Vec::new(),
@@ -241,11 +244,12 @@ impl FakeWorld {
             }
         }
         let subjects = watching.subjects.iter();
-        self.kernel_cpu_ns += match view {
+        let cost_ns = match view {
             View::Look => subjects.map(Subject::pages).sum::<u64>() * self.page_ns,
             // A span costs what a page of it does.
             View::Glance => subjects.map(|s| s.spans.len() as u64).sum::<u64>() * 1000,
         };
+        *self.kernel_cpu_ns.entry(source).or_default() += cost_ns * self.slowness;
         came.reports.push(Report::Pass { source, view });
     }
 
@@ -402,9 +406,9 @@ impl World for FakeWorld {
         &self.sources
     }
 
-    fn source_status(&mut self, _source: SourceId) -> SourceStatus {
+    fn source_status(&mut self, source: SourceId) -> SourceStatus {
         SourceStatus {
-            kernel_cpu_ns: self.kernel_cpu_ns,
+            kernel_cpu_ns: self.kernel_cpu_ns.get(&source).copied().unwrap_or(0),
             lost: 0,
             period: None,
         }
@@ -446,7 +450,9 @@ impl World for FakeWorld {
                 self.now_ns = self.now_ns.max(due_ns);
                 self.pass(key, came);
                 let view = self.views.get_mut(&key).expect("it was due");
-                view.due_ns += view.interval_ns;
+                // What a leap of the clock left out is not made up for.
+                let next_ns = view.due_ns + view.interval_ns * self.slowness;
+                view.due_ns = next_ns.max(self.now_ns);
             }
             None => self.now_ns = end_ns,
         }
