@@ -4,7 +4,9 @@
 mod balance;
 mod cli;
 mod doctor;
+mod foreground;
 mod generate;
+mod journal;
 mod lent_weights;
 mod lines;
 mod nodes;

@@ -97,6 +97,21 @@ impl Output {
     /// folder could not be synced at the end, the new file is in its place and
     /// may be lost if the power fails.
     pub fn commit(mut self) -> io::Result<()> {
+        self.put_in_place()
+    }
+
+    /// Puts the file in its place, to be written on there: what follows is to be
+    /// read even if the writer is killed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::commit`].
+    pub fn commit_and_go_on(mut self) -> io::Result<File> {
+        self.put_in_place()?;
+        self.file.try_clone()
+    }
+
+    fn put_in_place(&mut self) -> io::Result<()> {
         let Some(beside) = &self.beside else {
             return Ok(());
         };

@@ -2,8 +2,7 @@
 
 use crate::random::Random;
 use memtide_core::tiering::sample::Run;
-use memtide_core::tiering::space::{OwnerId, VirtualPage};
-use memtide_core::units::Millis;
+use memtide_core::tiering::space::OwnerId;
 
 /// The pages of one process that a look would take in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,29 +13,7 @@ pub struct Candidate {
     pub runs: Vec<Run>,
 }
 
-/// Chooses what a look takes in, and learns from what looks found.
-pub trait Choice: std::fmt::Debug + Send {
-    /// Leaves at most `budget` pages in `candidates`, in order of address; a
-    /// process without any is left out.
-    fn choose(&mut self, candidates: &mut Vec<Candidate>, budget: u64, now: Millis);
-
-    /// A look found pages of a process touched.
-    fn touched(&mut self, owner: OwnerId, first: VirtualPage, pages: u64, now: Millis) {
-        let _ = (owner, first, pages, now);
-    }
-
-    /// A pass over what was chosen last is complete.
-    fn pass_done(&mut self, now: Millis) {
-        let _ = now;
-    }
-
-    /// A process is gone, and another one may get its slot.
-    fn forget(&mut self, owner: OwnerId) {
-        let _ = owner;
-    }
-}
-
-/// Begins with a random process and there with a random run. Learns nothing.
+/// Begins with a random process and there with a random run.
 #[derive(Clone, Debug)]
 pub struct AnyRun {
     random: Random,
@@ -49,10 +26,10 @@ impl AnyRun {
             random: Random::new(seed),
         }
     }
-}
 
-impl Choice for AnyRun {
-    fn choose(&mut self, candidates: &mut Vec<Candidate>, mut budget: u64, _now: Millis) {
+    /// Leaves at most `budget` pages in `candidates`, in order of address; a
+    /// process without any is left out.
+    pub fn choose(&mut self, candidates: &mut Vec<Candidate>, mut budget: u64) {
         if candidates.is_empty() {
             return;
         }
@@ -89,6 +66,7 @@ fn cut(runs: &mut Vec<Run>, budget: u64, random: &mut Random) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memtide_core::tiering::space::VirtualPage;
 
     fn candidate(owner: u32, runs: &[(u64, u64)]) -> Candidate {
         let run = |&(first, pages): &(u64, u64)| Run {
@@ -110,11 +88,11 @@ mod tests {
         for seed in 0..50 {
             let mut choice = AnyRun::new(seed);
             let mut whole = all.clone();
-            choice.choose(&mut whole, 450, Millis(0));
+            choice.choose(&mut whole, 450);
             whole.sort_by_key(|candidate| candidate.owner);
             assert_eq!(whole, all);
             let mut part = all.clone();
-            choice.choose(&mut part, 120, Millis(0));
+            choice.choose(&mut part, 120);
             let pages = |candidate: &Candidate| candidate.runs.iter().map(|r| r.pages).sum::<u64>();
             assert_eq!(part.iter().map(pages).sum::<u64>(), 120);
             for candidate in &part {

@@ -167,7 +167,6 @@ impl Digest<'_> {
         observer.passes += 1;
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));
         observer.pass_ended = now;
-        observer.choice.pass_done(now);
         let news = std::mem::take(&mut observer.look_news);
         if self.shared.config.explain {
             explain::stays(self.shared, now, self.reporter);
@@ -220,9 +219,6 @@ impl Digest<'_> {
     /// Records an access to each page; whether one became ready.
     fn touched(&mut self, view: View, owner: OwnerId, first: VirtualPage, pages: u64) -> bool {
         let now = self.now;
-        if view == View::Look {
-            self.observer.choice.touched(owner, first, pages, now);
-        }
         let Shared {
             ledger,
             records,

@@ -36,7 +36,6 @@ pub use config::TierConfig;
 
 use crate::report::{Event, Reporter, Status, TierStatus};
 use crate::world::{Came, SourceId, World, WorldError};
-use choice::{AnyRun, Choice};
 use demoter::Demoter;
 use flusher::Flusher;
 use intake::Digest;
@@ -76,22 +75,12 @@ pub struct Tierer {
 impl Tierer {
     /// A loop over `world`, which listens to the first of its sources.
     pub fn new(world: &mut dyn World, config: TierConfig) -> Tierer {
-        let choice = Box::new(AnyRun::new(config.seed));
-        Tierer::with_choice(world, config, choice)
-    }
-
-    /// As [`Tierer::new`], with another choice of what looks take in.
-    pub fn with_choice(
-        world: &mut dyn World,
-        config: TierConfig,
-        choice: Box<dyn Choice>,
-    ) -> Tierer {
         let now = world.now();
         let shared = Shared::new(world, config);
         let config = &shared.config;
         Tierer {
             refresh: Refresh::default(),
-            observer: Observer::new(world, SourceId(0), config, choice, now),
+            observer: Observer::new(world, SourceId(0), config, now),
             flusher: Flusher::default(),
             promoter: Promoter::new(config, &shared.ledger),
             demoter: Demoter::new(config),
@@ -175,7 +164,6 @@ impl Tierer {
             .tell_search(ledger, &news.surveyed, &news.went);
         for owner in news.went {
             self.flusher.forget(owner);
-            self.observer.choice.forget(owner);
         }
         if news.changed {
             let now = world.now();

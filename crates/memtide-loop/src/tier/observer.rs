@@ -4,7 +4,7 @@
 //! becomes subjects: which pages of which processes. What comes back is
 //! digested in [`super::intake`].
 
-use super::choice::{Candidate, Choice};
+use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
 use super::searching::Searching;
 use super::shared::Shared;
@@ -50,7 +50,7 @@ pub(super) struct Observer {
     pub source: SourceId,
     pub abilities: Abilities,
     pub cadence: Cadence,
-    pub choice: Box<dyn Choice>,
+    pub choice: AnyRun,
     /// The search, where that is the way to drive the source.
     pub searching: Option<Searching>,
     /// What the source was told; `None` if it must be told anew.
@@ -93,18 +93,12 @@ impl Looked {
 }
 
 impl Observer {
-    pub fn new(
-        world: &dyn World,
-        source: SourceId,
-        config: &TierConfig,
-        choice: Box<dyn Choice>,
-        now: Millis,
-    ) -> Observer {
+    pub fn new(world: &dyn World, source: SourceId, config: &TierConfig, now: Millis) -> Observer {
         Observer {
             source,
             abilities: abilities(world, source),
             cadence: Cadence::new(config.cadence, now),
-            choice,
+            choice: AnyRun::new(config.seed),
             searching: None,
             told: None,
             told_at: now,
@@ -331,7 +325,7 @@ impl Observer {
             }
         }
         if !everything {
-            self.choice.choose(&mut candidates, config.look_pages, now);
+            self.choice.choose(&mut candidates, config.look_pages);
         }
         let subject = |candidate: &Candidate| {
             let watched = ledger.processes.get(candidate.owner)?;

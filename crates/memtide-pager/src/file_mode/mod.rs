@@ -146,7 +146,8 @@ struct FileRegion {
 /// A stretch of a file that is looked at together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
-    /// Somebody maps it, or did and left it in memory: its pages are our business.
+    /// Somebody maps it or what lies beside it, or did and left it in memory: its
+    /// pages are our business.
     ours: bool,
     /// Pages in memory of which it is known where they are.
     known: u32,

@@ -252,6 +252,9 @@ impl FileMode {
         for view in &region.views {
             let to = view.end_offset().min(bytes).div_ceil(block_bytes) as usize;
             let from = ((view.offset / block_bytes) as usize).min(to);
+            // The kernel reads around what is touched: what comes in beside a view came
+            // through us, even if the next window shows something else.
+            let (from, to) = (from.saturating_sub(1), (to + 1).min(region.blocks.len()));
             for block in &mut region.blocks[from..to] {
                 block.ours = true;
             }

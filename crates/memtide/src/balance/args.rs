@@ -3,6 +3,7 @@
 use crate::tier::SelectionArgs;
 use clap::Args;
 use memtide_loop::options::BalanceOptions;
+use std::path::PathBuf;
 
 /// Bring pages to the NUMA nodes that use them.
 #[derive(Args, Debug)]
@@ -16,6 +17,10 @@ pub struct BalanceArgs {
     /// Stop after so many seconds instead of at SIGINT or SIGTERM
     #[arg(long, value_name = "N", value_parser = seconds, allow_negative_numbers = true)]
     pub seconds: Option<u64>,
+
+    /// Write what the loop asked and did, to be run again by --from-journal
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 }
 
 /// The longest run: a hundred years.

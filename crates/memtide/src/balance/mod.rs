@@ -11,25 +11,26 @@ mod source;
 pub use args::BalanceArgs as Args;
 
 use crate::cli::Context;
+use crate::foreground::{Foreground, hear_signals};
+use crate::journal::{self, Journaled, Run};
 use crate::report::Printer;
-use crate::tier::{check_privileges, hear_signals, selection, signal_name};
+use crate::tier::{check_privileges, selection};
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
 use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::live::{LiveSource, LiveWorld};
-use memtide_loop::World;
 use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, tasks};
+use memtide_loop::journal::Line;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// How often the status is printed.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.selection.from_journal {
+        return journal::run_again(path, "balance");
+    }
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_nodes(&machine.topology)?;
@@ -69,10 +70,32 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         selection(&args.selection),
         vec![LiveSource::Samples(Box::new(opened.sampling))],
     );
-    let mut balancer = Balancer::new(&mut world, config)?;
-    let end = work(&mut balancer, &mut world, &args, &mut printer, &signal);
+    let run = Run::Balance {
+        options: args.options.clone(),
+        by_rounds: opened.by_rounds,
+    };
+    let journal = Journaled::begin(args.journal.as_deref(), &world, run)?;
+    let mut balancer = journal.note(None, &mut world, &mut printer, |world, _| {
+        Balancer::new(world, config)
+    })?;
+    let foreground = Foreground {
+        signal: &signal,
+        limit: args.seconds.map(Duration::from_secs),
+        ends_with_processes: !args.selection.pid.is_empty(),
+        journal: &journal,
+    };
+    let end = foreground.work(
+        &mut balancer,
+        &mut world,
+        &mut printer,
+        Balancer::step,
+        |printer, balancer, world| print::status(printer, &balancer.status(world)),
+    );
     // What was done until now must not be lost over an error.
-    let freed = balancer.finish(&mut world);
+    let finish = Some(Line::Finish);
+    let freed = journal.note(finish, &mut world, &mut printer, |world, _| {
+        balancer.finish(world)
+    });
     let why = end.as_deref().unwrap_or("failed");
     let status = balancer.status(&mut world);
     print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
@@ -80,37 +103,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     end?;
     freed?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Turns until something ends them; what that was.
-fn work(
-    balancer: &mut Balancer,
-    world: &mut dyn World,
-    args: &Args,
-    printer: &mut Printer,
-    signal: &AtomicUsize,
-) -> anyhow::Result<String> {
-    let time = |world: &mut dyn World| Duration::from_nanos(world.now_ns());
-    let (started, mut printed) = (time(world), time(world));
-    loop {
-        match signal.load(Ordering::Relaxed) {
-            0 => {}
-            number => return Ok(format!("stopped by {}", signal_name(number))),
-        }
-        let elapsed = time(world).saturating_sub(started);
-        let over = |seconds| elapsed >= Duration::from_secs(seconds);
-        if args.seconds.is_some_and(over) {
-            return Ok("done".to_owned());
-        }
-        let any_left = balancer.step(world, printer)?;
-        if !any_left && !args.selection.pid.is_empty() {
-            return Ok("all processes have ended".to_owned());
-        }
-        if time(world).saturating_sub(printed) >= STATUS_EVERY {
-            printed = time(world);
-            print::status(printer, &balancer.status(world));
-        }
-    }
 }
 
 /// There must be nodes to choose from.

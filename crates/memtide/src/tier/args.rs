@@ -20,6 +20,10 @@ pub struct TierArgs {
     /// Stop after this long instead of at SIGINT or SIGTERM
     #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
+
+    /// Write what the loop asked and did, to be run again by --from-journal
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
 }
 
 /// Which processes. Exactly one kind.
@@ -37,6 +41,10 @@ pub struct SelectionArgs {
     /// Manage every process of the machine
     #[arg(long)]
     pub all: bool,
+
+    /// Run what a journal tells of again, and compare; nothing is managed
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub from_journal: Option<PathBuf>,
 }
 
 /// `64MiB`, `1G`: bytes, in powers of two.

@@ -10,6 +10,8 @@ mod print;
 pub use args::{SelectionArgs, TierArgs as Args, pid, size};
 
 use crate::cli::Context;
+use crate::foreground::{Foreground, hear_signals};
+use crate::journal::{self, Journaled, Run};
 use crate::report::Printer;
 use crate::source;
 use anyhow::{Context as _, bail};
@@ -19,22 +21,19 @@ use memtide_linux::fs::numa::{self, Capability};
 use memtide_linux::fs::{Root, topology};
 use memtide_linux::live::processes::Selection;
 use memtide_linux::live::{LiveSource, LiveWorld};
-use memtide_loop::World;
+use memtide_loop::journal::Line;
 use memtide_loop::tier::{TierConfig, Tierer};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Processes below this much address space are left alone by `--all`: they have
 /// less to move than looking at them costs.
 const LEAST_ADDRESS_SPACE: u64 = 8 << 20;
-/// How often the status is printed.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.selection.from_journal {
+        return journal::run_again(path, "tier");
+    }
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_tiers(&machine.topology)?;
@@ -61,45 +60,35 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         selection(&args.selection),
         vec![LiveSource::Views(opened.source)],
     );
-    let mut tierer = Tierer::new(&mut world, config);
-    let end = work(&mut tierer, &mut world, &args, &mut printer, &signal);
+    let options = args.options.clone();
+    let run = Run::Tier { options, seed };
+    let journal = Journaled::begin(args.journal.as_deref(), &world, run)?;
+    let mut tierer = journal.note(None, &mut world, &mut printer, |world, _| {
+        Tierer::new(world, config)
+    });
+    let foreground = Foreground {
+        signal: &signal,
+        limit: args.duration,
+        ends_with_processes: !args.selection.pid.is_empty(),
+        journal: &journal,
+    };
+    let end = foreground.work(
+        &mut tierer,
+        &mut world,
+        &mut printer,
+        Tierer::step,
+        |printer, tierer, world| print::status(printer, &tierer.status(world)),
+    );
     // What was done until now must not be lost over an error.
-    let put_back = tierer.finish(&mut world);
+    let finish = Some(Line::Finish);
+    let put_back = journal.note(finish, &mut world, &mut printer, |world, _| {
+        tierer.finish(world)
+    });
     let why = end.as_deref().unwrap_or("failed");
     print::summary(&mut printer, &tierer.status(&mut world), why);
     put_back?;
     end?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Turns until something ends them; what that was.
-fn work(
-    tierer: &mut Tierer,
-    world: &mut dyn World,
-    args: &Args,
-    printer: &mut Printer,
-    signal: &AtomicUsize,
-) -> anyhow::Result<String> {
-    let time = |world: &mut dyn World| Duration::from_nanos(world.now_ns());
-    let (started, mut printed) = (time(world), time(world));
-    loop {
-        match signal.load(Ordering::Relaxed) {
-            0 => {}
-            number => return Ok(format!("stopped by {}", signal_name(number))),
-        }
-        let elapsed = time(world).saturating_sub(started);
-        if args.duration.is_some_and(|duration| elapsed >= duration) {
-            return Ok("done".to_owned());
-        }
-        let any_left = tierer.step(world, printer)?;
-        if !any_left && !args.selection.pid.is_empty() {
-            return Ok("all processes have ended".to_owned());
-        }
-        if time(world).saturating_sub(printed) >= STATUS_EVERY {
-            printed = time(world);
-            print::status(printer, &tierer.status(world));
-        }
-    }
 }
 
 /// There must be a tier to promote from and one to promote to.
@@ -155,24 +144,5 @@ pub fn selection(args: &SelectionArgs) -> Selection {
             at_least: LEAST_ADDRESS_SPACE,
         },
         (None, false) => Selection::Pids(args.pid.clone()),
-    }
-}
-
-/// The number of the signal that wants an end, or 0.
-pub fn hear_signals() -> anyhow::Result<Arc<AtomicUsize>> {
-    let signal = Arc::new(AtomicUsize::new(0));
-    for number in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_usize(number, signal.clone(), number as usize)
-            .context("cannot handle signals")?;
-    }
-    Ok(signal)
-}
-
-/// A signal's name.
-pub fn signal_name(number: usize) -> &'static str {
-    match number as i32 {
-        SIGINT => "SIGINT",
-        SIGTERM => "SIGTERM",
-        _ => "SIGHUP",
     }
 }
