@@ -16,6 +16,9 @@ pub struct Arguments {
     /// How many at once; as many as there are CPUs if not given
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Only these things of what a seed draws, as a failure names them
+    #[arg(long, value_name = "N,N")]
+    only: Option<String>,
 }
 
 /// Exit status 1 if a seed fails; the command that repeats it is printed.
@@ -28,6 +31,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         .args(["run", "--release", "--quiet", "-p", "memtide-loop"])
         .args(["--features", "testing", "--example", "swarm", "--"])
         .args(numbers.map(|number| number.to_string()))
+        .args(&arguments.only)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .status()
         .context("cargo run --example swarm")?;

@@ -105,6 +105,12 @@ pub struct FakeWorld {
     pub samples: Vec<Sample>,
     sources: Vec<SourceInfo>,
     views: BTreeMap<(SourceId, bool), Watching>,
+    /// Processor time of ours that each wait takes.
+    pub wait_cpu_ns: u64,
+    /// Whether sources cut spans into pieces, and how large these were at the last glance.
+    pub cuts: bool,
+    /// See [`FakeWorld::cuts`].
+    pub piece: Option<u64>,
     /// What a page costs the kernel in a pass of a look, in ns.
     pub page_ns: u64,
     /// How many times as long as planned passes take.
@@ -185,6 +191,9 @@ impl FakeWorld {
                 source("the other", access::Source::Damon),
             ],
             views: BTreeMap::new(),
+            wait_cpu_ns: 0,
+            cuts: false,
+            piece: None,
             page_ns: 1000,
             slowness: 1,
             kernel_cpu_ns: BTreeMap::new(),
@@ -434,7 +443,23 @@ impl World for FakeWorld {
         Ok(())
     }
 
+    fn cuts(&mut self, _source: SourceId) -> bool {
+        self.cuts
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        self.piece = Some(piece);
+        self.glance(source, subjects, interval_ms)
+    }
+
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        self.cpu_ns += self.wait_cpu_ns;
         if let Some(source_id) = self.breaks.take() {
             self.views.retain(|(source, _), _| *source != source_id);
             return Err(WorldError::Source {

@@ -1,86 +1,144 @@
 //! The swarm: a seed draws a machine, programs, options and faults, and the
 //! loop has to keep its promises.
 //!
-//! A run has two parts. In the first everything may fail. In the second nothing
-//! does, and hot pages that fit must come home. [`run`] does one seed twice and
-//! says what was wrong; [`Coverage`] says which faults were met.
+//! # Approach
+//!
+//! A run has two parts. In the first everything may go wrong, at times that the
+//! seed drew. In the second nothing does. All the time the world watches what the
+//! loop does: no page goes where its mempolicy or cpuset forbids it, none to a
+//! node without room, none of a process that is gone; rate and processor time stay
+//! within their limits over every stretch of time. At the end what was lent is
+//! back, and hot pages that fit have come home and stay.
+//!
+//! # Terms
+//!
+//! What a seed draws is a list of things. A failing seed is made *smaller* by
+//! leaving out things as long as it fails; [`Failure`] names those that it takes.
+//! A [`Mistake`] is deliberate, and some seed has to find it. [`Coverage`] says
+//! which kind of fault met which part of the loop.
+//!
+//! # Properties
+//!
+//! The same seed does the same. Nothing of this is in production code.
 
+mod coverage;
+mod machine;
+mod mistake;
+mod plan;
+mod watch;
 mod world;
 
-use crate::options::{Size, TierGate, TierOptions};
-use crate::random::Random;
-use crate::report::{Direction, Event};
-use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+#[cfg(test)]
+mod tests;
+
+pub use coverage::Coverage;
+pub use mistake::Mistake;
+
+use crate::balance::{BalanceConfig, Balancer};
+use crate::options::TierGate;
+use crate::report::{Direction, Event, Reporter};
 use crate::tier::{TierConfig, Tierer};
-use crate::world::{Allowed, Area, Fixed, MemoryKind, SourceId, World};
-use memtide_core::nodemask::NodeMask;
+use crate::world::{World, WorldError};
+use machine::Process;
 use memtide_core::tiering::space::VirtualPage;
-use memtide_core::units::Millis;
-use std::collections::BTreeMap;
+use memtide_core::units::{Millis, NodeId};
+use plan::Plan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use watch::{Allowance, Violations};
 use world::SwarmWorld;
 
-/// How often each thing happened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coverage(pub BTreeMap<&'static str, u64>);
+/// How long hot pages have to come home after faults ended, in ms: stuck pages get
+/// another chance every minute, what was promoted stays for one, and any process
+/// is surveyed every two.
+const HOME_MS: u64 = 400_000;
+/// How often it is seen whether they are home, in ms.
+const STEP_MS: u64 = 5_000;
+/// How long they have to stay, in ms.
+const STAY_MS: u64 = 20_000;
+/// The same of balancing, which asks again where pages are every 10 s.
+const BALANCED_MS: u64 = 300_000;
+/// Turns after which a run has failed to let time pass.
+const TURNS: u64 = 100_000;
 
-impl Coverage {
-    /// Adds what another run met.
-    pub fn add(&mut self, other: &Coverage) {
-        for (what, times) in &other.0 {
-            *self.0.entry(what).or_default() += times;
+/// A seed that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The things of its plan that it takes; all if `None`.
+    pub only: Option<BTreeSet<usize>>,
+    /// What these are, a line each.
+    pub things: Vec<String>,
+    /// What was wrong, a line each.
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "cargo xtask swarm --first {} --seeds 1", self.seed)?;
+        if let Some(only) = &self.only {
+            let only: Vec<String> = only.iter().map(usize::to_string).collect();
+            write!(to, " --only {}", only.join(","))?;
         }
+        for text in &self.violations {
+            write!(to, "\n    {text}")?;
+        }
+        for text in &self.things {
+            write!(to, "\n        {text}")?;
+        }
+        Ok(())
     }
 }
 
-/// A deliberate mistake, which the swarm has to find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    /// Mempolicies are not read.
-    IgnorePolicy,
-    /// Cpusets are not read.
-    IgnoreCpuset,
-    /// Every node is taken to have room.
-    IgnoreRoom,
-    /// The headroom that was asked for is not kept.
-    IgnoreHeadroom,
-    /// Processes that are gone are kept.
-    KeepGone,
-    /// A dry run moves.
-    DryRunMoves,
-    /// The rate limit is not kept.
-    NoRateLimit,
-    /// Observing takes what it likes.
-    NoCpuBudget,
-    /// Choices do not come from the seed.
-    OtherChoices,
+/// Runs `seed`, of whose plan only some things happen if `only` says which.
+///
+/// # Errors
+///
+/// What was wrong.
+pub fn run(
+    seed: u64,
+    only: Option<&BTreeSet<usize>>,
+    mistake: Option<Mistake>,
+) -> Result<Coverage, Failure> {
+    let failure = |violations| Failure {
+        seed,
+        only: only.cloned(),
+        things: plan(seed, only).things(),
+        violations,
+    };
+    let one = once(seed, only, mistake, 0);
+    if !one.violations.is_empty() {
+        return Err(failure(one.violations));
+    }
+    // Two runs of each would take twice the time; some are enough.
+    if seed.is_multiple_of(16) {
+        let salt = u64::from(mistake == Some(Mistake::OtherChoices));
+        if once(seed, only, mistake, salt).events != one.events {
+            return Err(failure(vec!["the same seed did something else".into()]));
+        }
+    }
+    Ok(one.coverage)
 }
 
-impl Mistake {
-    /// All of them.
-    pub const ALL: [Mistake; 9] = [
-        Mistake::IgnorePolicy,
-        Mistake::IgnoreCpuset,
-        Mistake::IgnoreRoom,
-        Mistake::IgnoreHeadroom,
-        Mistake::KeepGone,
-        Mistake::DryRunMoves,
-        Mistake::NoRateLimit,
-        Mistake::NoCpuBudget,
-        Mistake::OtherChoices,
-    ];
+/// Leaves out things of a failing seed's plan as long as it fails.
+pub fn smaller(failure: Failure, mistake: Option<Mistake>) -> Failure {
+    let items = Plan::draw(failure.seed).items();
+    let mut least = failure;
+    let mut only: BTreeSet<usize> = least.only.clone().unwrap_or_else(|| (0..items).collect());
+    for item in 0..items {
+        if !only.remove(&item) {
+            continue;
+        }
+        match run(least.seed, Some(&only), mistake) {
+            Err(failure) => least = failure,
+            Ok(_) => {
+                only.insert(item);
+            }
+        }
+    }
+    least
 }
-
-/// How long faults happen, in ms.
-const FAULTY_MS: u64 = 60_000;
-/// How long hot pages have to come home after that, in ms: stuck pages get
-/// another chance every minute, and any process is surveyed every two.
-const HOME_MS: u64 = 200_000;
-/// Windows over which the rate limit is judged, in s.
-const RATE_S: u64 = 10;
-/// What observing has in hand at the beginning, in ns.
-const IN_HAND_NS: u64 = 3_000_000_000;
-/// Turns after which a run has failed to let time pass.
-const TURNS: u64 = 200_000;
 
 /// What one run did.
 struct Ran {
@@ -89,235 +147,245 @@ struct Ran {
     coverage: Coverage,
 }
 
-/// Runs `seed` twice.
-///
-/// # Errors
-///
-/// What was wrong, a line each.
-pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<Coverage, Vec<String>> {
-    let one = once(seed, mistake, 0);
-    if !one.violations.is_empty() {
-        return Err(one.violations);
-    }
-    let salt = u64::from(mistake == Some(Mistake::OtherChoices));
-    let other = once(seed, mistake, salt);
-    if one.events != other.events {
-        return Err(vec!["the same seed did something else".into()]);
-    }
-    Ok(one.coverage)
+/// One of the loops.
+enum Loop {
+    Tier(Box<Tierer>),
+    Balance(Box<Balancer>),
 }
 
-fn draw_process(random: &mut Random, pid: u32, room: &mut [u64; 2]) -> FakeProcess {
-    let first = 512 * (1 + random.below(50));
-    let most = (room[0] + room[1]).min(400);
-    let pages = (20 + random.below(most.max(1))).min(room[1]);
-    let mut process = FakeProcess::new(pid, first, pages, SLOW);
-    room[1] -= pages;
-    let fast = random.below(pages / 2 + 1).min(room[0] / 2);
-    for node in process.pages.values_mut().take(fast as usize) {
-        *node = FAST;
+impl Loop {
+    fn new(plan: &Plan, world: &mut SwarmWorld, seed: u64) -> Loop {
+        let page = world.page();
+        if plan.balance {
+            let config = BalanceConfig::new(&plan.balancing, page, false).expect("good options");
+            let balancer = Balancer::new(world, config).expect("good options");
+            return Loop::Balance(Box::new(balancer));
+        }
+        let topology = world.topology().clone();
+        let mut config = TierConfig::new(&plan.tier, &topology, page, seed).expect("good options");
+        config.look_pages = plan.look_pages;
+        match world.mistake {
+            Some(Mistake::IgnoreHeadroom) => config.headroom = 0,
+            Some(Mistake::DryRunMoves) => config.dry_run = false,
+            Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
+            Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
+            _ => {}
+        }
+        Loop::Tier(Box::new(Tierer::new(world, config)))
     }
-    room[0] -= fast;
-    room[1] += fast;
-    process.hot = match random.below(4) {
-        0 => Default::default(),
-        1 => process.pages.keys().step_by(7).copied().collect(),
-        2 => process
-            .pages
-            .keys()
-            .rev()
-            .take(pages as usize / 3)
-            .copied()
-            .collect(),
-        _ => process
-            .pages
-            .keys()
-            .skip(pages as usize / 4)
-            .take(30)
-            .copied()
-            .collect(),
-    };
-    let bound = |node| Allowed::Nodes(Box::new([node].into_iter().collect::<NodeMask>()));
-    let allowed = |random: &mut Random| match random.below(6) {
-        0 => bound(SLOW),
-        1 => bound(FAST),
-        2 => Allowed::Never(Fixed::Interleaved),
-        _ => Allowed::Anywhere,
-    };
-    // Many mappings, each with a policy of its own.
-    if random.below(3) == 0 {
-        let length = 1 + random.below(16);
-        let starts = (first..first + pages).step_by(length as usize);
-        process.memory.areas = starts
-            .map(|start| Area {
-                first: VirtualPage(start),
-                pages: length.min(first + pages - start),
-                allowed: allowed(random),
-                kind: MemoryKind::Anonymous,
-                backing: None,
-            })
-            .collect();
-    } else if random.below(3) == 0 {
-        process.memory.areas[0].allowed = allowed(random);
-    }
-    if random.below(6) == 0 {
-        let node = if random.below(2) == 0 { FAST } else { SLOW };
-        process.memory.cpuset = [node].into_iter().collect();
-    }
-    process
-}
 
-fn draw_options(random: &mut Random) -> TierOptions {
-    TierOptions {
-        gate: match random.below(4) {
-            0 => TierGate::ThresholdFree,
-            _ => TierGate::Pghot,
-        },
-        rate_limit: Size(match random.below(3) {
-            0 => 1 << 20,
-            1 => 2 << 20,
-            _ => 4 << 30,
-        }),
-        headroom: Size(random.below(60) << 12),
-        threshold: ["1", "2", "3"][random.below(3) as usize]
-            .parse()
-            .expect("a threshold"),
-        dry_run: random.below(8) == 0,
-        explain: random.below(2) == 0,
-        ..TierOptions::DEFAULT
-    }
-}
-
-fn once(seed: u64, mistake: Option<Mistake>, salt: u64) -> Ran {
-    let mut random = Random::new(seed);
-    let capacity = [100 + random.below(2000), 500 + random.below(3000)];
-    let mut inner = FakeWorld::two_tiers(capacity[0], capacity[1]);
-    // A pass takes the kernel up to a tenth of a millisecond a page.
-    inner.page_ns = 1000 + random.below(100_000);
-    let mut room = [capacity[0], capacity[1] * 3 / 4];
-    for pid in 0..1 + random.below(5) as u32 {
-        if room[1] > 40 {
-            let process = draw_process(&mut random, 7 + pid, &mut room);
-            inner.processes.push(process);
+    fn step(
+        &mut self,
+        world: &mut SwarmWorld,
+        reporter: &mut dyn Reporter,
+    ) -> Result<bool, WorldError> {
+        match self {
+            Loop::Tier(tierer) => tierer.step(world, reporter),
+            Loop::Balance(balancer) => balancer.step(world, reporter),
         }
     }
-    let options = draw_options(&mut random);
-    let failing = 2 + random.below(40);
-    let mut world = SwarmWorld::new(inner, seed, failing);
-    let (topology, page) = (world.topology().clone(), world.page());
-    let mut config = TierConfig::new(&options, &topology, page, seed ^ salt).expect("good options");
-    world.headroom = config.headroom;
-    world.dry_run = options.dry_run;
-    world.mistake = mistake;
-    let limit = config.gate.rate_limit_mbps << 8;
-    match mistake {
-        Some(Mistake::IgnoreHeadroom) => config.headroom = 0,
-        Some(Mistake::DryRunMoves) => config.dry_run = false,
-        Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
-        Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
-        _ => {}
+
+    fn finish(&mut self, world: &mut SwarmWorld) -> Result<(), WorldError> {
+        match self {
+            Loop::Tier(tierer) => tierer.finish(world),
+            Loop::Balance(balancer) => balancer.finish(world).map(|_| ()),
+        }
     }
-    let mut tierer = Tierer::new(&mut world, config);
+}
+
+/// What `seed` draws, or only some of it.
+fn plan(seed: u64, only: Option<&BTreeSet<usize>>) -> Plan {
+    let mut plan = Plan::draw(seed);
+    if let Some(only) = only {
+        plan.only(only);
+    }
+    plan
+}
+
+fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, salt: u64) -> Ran {
+    let plan = plan(seed, only);
+    let mut world = SwarmWorld::new(&plan, mistake);
+    let mut looping = Loop::new(&plan, &mut world, seed ^ salt);
     let mut events = Vec::new();
+    let mut ended = false;
     let mut turns = 0;
-    let mut until = |world: &mut SwarmWorld, tierer: &mut Tierer, end_ms: u64| {
-        while world.inner.now_ns < end_ms * 1_000_000 && turns < TURNS {
+    let mut until = |world: &mut SwarmWorld, looping: &mut Loop, end_ms: u64| {
+        while world.now_ns < end_ms * 1_000_000 && turns < TURNS && !ended {
             turns += 1;
-            if let Err(error) = tierer.step(world, &mut events) {
-                world.violations.push(format!("it ended: {error}"));
-                return;
+            if let Err(error) = looping.step(world, &mut events) {
+                world.violations.add(|| format!("it ended: {error}"));
+                ended = true;
             }
         }
         if turns >= TURNS {
-            world.violations.push("time does not pass".into());
+            world.violations.add(|| "time does not pass".into());
         }
     };
-    until(&mut world, &mut tierer, FAULTY_MS);
+    until(&mut world, &mut looping, plan.faulty_ms);
     world.end_faults();
-    let began_ms = world.inner.now_ns / 1_000_000;
-    let missing = missing(&world);
-    let free = world.inner.capacity[&FAST].saturating_sub(world.inner.used(FAST));
-    let fit = free > missing + world.headroom + 2 * world.inner.processes.len() as u64;
-    until(&mut world, &mut tierer, began_ms + HOME_MS);
-    check_home(&mut world, &options, missing, fit);
-    check_cpu(&mut world, &options);
-    check_rate(&mut world, &events, limit);
-    if let Err(error) = tierer.finish(&mut world) {
-        world.violations.push(format!("it does not end: {error}"));
+    let began_ms = world.now_ns / 1_000_000;
+    if !plan.many_mappings {
+        let fit = fits(&world, &plan);
+        let home_ms = if plan.balance { BALANCED_MS } else { HOME_MS };
+        let mut now_ms = began_ms;
+        while fit && promised(&plan) && now_ms < began_ms + home_ms {
+            now_ms += STEP_MS;
+            until(&mut world, &mut looping, now_ms);
+            if at_home(&world, &plan).1.is_empty() {
+                break;
+            }
+        }
+        let there = check_home(&mut world, &plan, fit);
+        until(&mut world, &mut looping, now_ms + STAY_MS);
+        if fit && promised(&plan) {
+            check_stay(&mut world, &plan, &there);
+        }
     }
-    if !world.inner.closed {
-        world.violations.push("sources were not closed".into());
+    check_rate(&mut world.violations, &plan, &events);
+    if let Err(error) = looping.finish(&mut world) {
+        world.violations.add(|| format!("it does not end: {error}"));
     }
+    world.check_given_back();
     Ran {
         events,
-        violations: world.violations,
+        violations: world.violations.0,
         coverage: world.coverage,
     }
 }
 
-/// Hot pages that may be on the fast node and are not.
-fn missing(world: &SwarmWorld) -> u64 {
-    let of = |process: &FakeProcess| {
-        let away = |page: &&VirtualPage| {
-            process.pages.get(page) == Some(&SLOW) && process.memory.may_move(**page, FAST).is_ok()
+/// Where each hot page of `process` should be that may be there: with tiering on
+/// any node of the top tier, with balancing on the node of its thread.
+fn homes<'a>(
+    world: &'a SwarmWorld,
+    plan: &'a Plan,
+    process: &'a Process,
+) -> impl Iterator<Item = (VirtualPage, NodeId, Vec<NodeId>)> + 'a {
+    let top = world.machine.nodes.iter().filter(|node| node.top);
+    let top: Vec<NodeId> = top.map(|node| node.id).collect();
+    let threads = process.threads.len();
+    let part = process.hot.len().div_ceil(threads.max(1)).max(1);
+    let pages = process
+        .hot
+        .iter()
+        .enumerate()
+        .map(|(n, page)| (n, VirtualPage(*page)));
+    pages.filter_map(move |(n, page)| {
+        let at = process.node(page)?;
+        let wanted = match plan.balance {
+            true => vec![process.threads[n / part].node],
+            false => top.clone(),
         };
-        process.hot.iter().filter(away).count() as u64
-    };
-    world.inner.processes.iter().map(of).sum()
+        let may = |node: &NodeId| process.memory.may_move(page, *node).is_ok();
+        wanted.iter().all(may).then_some((page, at, wanted))
+    })
 }
 
-fn check_home(world: &mut SwarmWorld, options: &TierOptions, before: u64, fit: bool) {
-    // The other gate promises only what pays.
-    if options.dry_run || options.gate != TierGate::Pghot || before == 0 || !fit {
+/// Whether hot pages that are away fit where they should be, and nobody else's
+/// pages must leave for them.
+fn fits(world: &SwarmWorld, plan: &Plan) -> bool {
+    let mut away: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for process in &world.machine.processes {
+        for (_, at, wanted) in homes(world, plan, process) {
+            if !wanted.contains(&at) {
+                for node in wanted {
+                    *away.entry(node).or_default() += 1;
+                }
+            }
+        }
+    }
+    let headroom = match plan.balance {
+        true => plan.balancing.headroom.0 >> 12,
+        false => plan.tier.headroom.0 >> 12,
+    };
+    let commuting = 2 * world.machine.processes.len() as u64;
+    let fits = |(node, pages): (&NodeId, &u64)| {
+        world.machine.node(*node).room() > pages + headroom + commuting
+    };
+    !away.is_empty() && away.iter().all(fits)
+}
+
+/// Whether the options promise that hot pages come home at all.
+fn promised(plan: &Plan) -> bool {
+    match plan.balance {
+        // Where threads are moved, pages need not be.
+        true => !plan.balancing.dry_run && plan.balancing.tasks.is_none(),
+        // The other gate promises only what pays.
+        false => !plan.tier.dry_run && plan.tier.gate == TierGate::Pghot,
+    }
+}
+
+type Home = BTreeSet<(u32, VirtualPage)>;
+
+/// The hot pages that are home, and those that should be.
+fn at_home(world: &SwarmWorld, plan: &Plan) -> (Home, Home) {
+    let (mut there, mut away) = (Home::new(), Home::new());
+    for process in &world.machine.processes {
+        for (page, at, wanted) in homes(world, plan, process) {
+            let side = match wanted.contains(&at) {
+                true => &mut there,
+                false => &mut away,
+            };
+            side.insert((process.id.pid, page));
+        }
+    }
+    (there, away)
+}
+
+fn check_home(world: &mut SwarmWorld, plan: &Plan, fit: bool) -> Home {
+    let (there, away) = at_home(world, plan);
+    if fit && promised(plan) {
+        world.coverage.came_home += 1;
+        if let Some((pid, page)) = away.first() {
+            let (away, home) = (away.len(), there.len());
+            let text = || {
+                format!(
+                    "{away} hot pages that fit did not come home, {home} are; the first is page {} of {pid}",
+                    page.0
+                )
+            };
+            world.violations.add(text);
+        }
+    }
+    there
+}
+
+/// What is home and in use all the time stays.
+fn check_stay(world: &mut SwarmWorld, plan: &Plan, before: &Home) {
+    let (there, _) = at_home(world, plan);
+    let left = before.difference(&there).count();
+    if left > 0 {
+        world
+            .violations
+            .add(|| format!("{left} hot pages were home and left again"));
+    }
+}
+
+/// The gate's seconds begin when they like: two of them may touch one of ours.
+fn check_rate(violations: &mut Violations, plan: &Plan, events: &[(Millis, Event)]) {
+    if plan.balance {
         return;
     }
-    *world.coverage.0.entry("home was judged").or_default() += 1;
-    let away = missing(world);
-    if away > 0 {
-        let text = format!("{away} of {before} hot pages that fit did not come home");
-        world.violations.push(text);
-    }
-}
-
-fn check_cpu(world: &mut SwarmWorld, options: &TierOptions) {
-    let now_ns = world.inner.now_ns;
-    let share = u64::from(options.observe_cpu.permille());
-    let spent: u64 = (0..2)
-        .map(|source| world.inner.source_status(SourceId(source)).kernel_cpu_ns)
-        .sum();
-    // A pass that was begun is paid for whatever it costs, by each source.
-    let capacity: u64 = world.inner.capacity.values().sum();
-    let pass_ns = capacity * world.inner.page_ns * 50;
-    let most = now_ns / 1000 * share + IN_HAND_NS + 2 * pass_ns;
-    if spent > most {
-        let text = format!("observing took {spent} ns, where {most} ns are the most");
-        world.violations.push(text);
-    }
-}
-
-fn check_rate(world: &mut SwarmWorld, events: &[(Millis, Event)], limit: u64) {
-    let mut windows: BTreeMap<u64, u64> = BTreeMap::new();
+    let limit = plan.tier.rate_limit.0 >> 12;
+    let mut rates: BTreeMap<NodeId, Allowance> = BTreeMap::new();
     for (at, event) in events {
-        let pages = match event {
+        let (to, pages) = match event {
             Event::MovedPages(moved) if moved.direction == Some(Direction::Promotion) => {
-                moved.pages
+                (moved.to, moved.pages)
             }
             Event::Moved {
                 direction: Some(Direction::Promotion),
+                dry_run: false,
                 range,
+                to,
                 ..
-            } => range.pages,
+            } => (*to, range.pages),
             _ => continue,
         };
-        *windows.entry(at.0 / 1000 / RATE_S).or_default() += pages;
-    }
-    // The gate's seconds begin when they like: two more touch a window.
-    let most = limit.saturating_mul(RATE_S + 2);
-    if let Some((at, pages)) = windows.into_iter().find(|(_, pages)| *pages > most) {
-        let text = format!(
-            "{pages} pages went up in the {RATE_S} s from {} s",
-            at * RATE_S
-        );
-        world.violations.push(text);
+        let rate = rates
+            .entry(to)
+            .or_insert_with(|| Allowance::new(limit.div_ceil(1000), 2 * limit));
+        if let Some(over) = rate.used(at.0, pages, 0) {
+            violations.add(|| format!("at {} ms {over} pages too many went up", at.0));
+        }
     }
 }
