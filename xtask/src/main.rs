@@ -10,6 +10,7 @@ mod lab;
 mod pager_programs;
 mod random_programs;
 mod reproduction;
+mod swarm;
 mod test;
 
 /// memtide's chores: boot guests, run the tests, fetch what they need.
@@ -39,6 +40,8 @@ enum Chore {
     Reproduction(reproduction::Arguments),
     /// Compare real programs with no limit, under the kernel's cgroup and with the pager
     PagerPrograms(pager_programs::Arguments),
+    /// Run the loop over machines, programs, options and faults that seeds draw
+    Swarm(swarm::Arguments),
     /// Build the book, searched offline; needs mdbook
     Book,
     /// Build the static binary, packages, bill of materials, licences and checksums
@@ -57,6 +60,7 @@ fn main() {
         Chore::RandomPrograms(arguments) => random_programs::run(&arguments),
         Chore::Reproduction(arguments) => reproduction::run_chore(&arguments),
         Chore::PagerPrograms(arguments) => pager_programs::run(&arguments),
+        Chore::Swarm(arguments) => swarm::run(&arguments),
         Chore::Book => book::run(),
         Chore::Dist(arguments) => dist::run(&arguments),
         Chore::Fetch => lab::fetch().map(|()| 0),

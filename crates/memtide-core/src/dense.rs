@@ -84,6 +84,11 @@ impl<S> Directory<S> {
             .filter_map(move |(i, slot)| Some((start + i, slot.get()?)))
     }
 
+    /// The allocated sections, to be changed.
+    pub(crate) fn allocated_mut(&mut self) -> impl Iterator<Item = &mut S> {
+        self.sections.iter_mut().filter_map(OnceLock::get_mut)
+    }
+
     /// Bytes of the directory itself, without what the sections point to.
     pub(crate) fn bytes(&self) -> usize {
         std::mem::size_of_val(&*self.sections)

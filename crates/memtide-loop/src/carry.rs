@@ -139,6 +139,8 @@ impl Carrier {
             );
         }
         told.flush(reporter);
+        // Who decides next decides by what is left.
+        ledger.rooms.came(job.target, done.moved);
         done
     }
 

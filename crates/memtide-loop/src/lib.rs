@@ -17,6 +17,8 @@ pub mod records;
 pub mod report;
 pub mod search;
 #[cfg(any(test, feature = "testing"))]
+pub mod swarm;
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tier;
 pub mod world;

@@ -105,9 +105,17 @@ pub struct FakeWorld {
     pub samples: Vec<Sample>,
     sources: Vec<SourceInfo>,
     views: BTreeMap<(SourceId, bool), Watching>,
+    /// Processor time of ours that each wait takes.
+    pub wait_cpu_ns: u64,
+    /// Whether sources cut spans into pieces, and how large these were at the last glance.
+    pub cuts: bool,
+    /// See [`FakeWorld::cuts`].
+    pub piece: Option<u64>,
     /// What a page costs the kernel in a pass of a look, in ns.
     pub page_ns: u64,
-    kernel_cpu_ns: u64,
+    /// How many times as long as planned passes take.
+    pub slowness: u64,
+    kernel_cpu_ns: BTreeMap<SourceId, u64>,
     /// What becomes of pages, by process, that will not move.
     pub refuse: BTreeMap<(u32, VirtualPage), Outcome>,
     /// The source that breaks at the next wait.
@@ -183,8 +191,12 @@ impl FakeWorld {
                 source("the other", access::Source::Damon),
             ],
             views: BTreeMap::new(),
+            wait_cpu_ns: 0,
+            cuts: false,
+            piece: None,
             page_ns: 1000,
-            kernel_cpu_ns: 0,
+            slowness: 1,
+            kernel_cpu_ns: BTreeMap::new(),
             refuse: BTreeMap::new(),
             breaks: None,
             tried: Vec::new(),
@@ -241,11 +253,12 @@ impl FakeWorld {
             }
         }
         let subjects = watching.subjects.iter();
-        self.kernel_cpu_ns += match view {
+        let cost_ns = match view {
             View::Look => subjects.map(Subject::pages).sum::<u64>() * self.page_ns,
             // A span costs what a page of it does.
             View::Glance => subjects.map(|s| s.spans.len() as u64).sum::<u64>() * 1000,
         };
+        *self.kernel_cpu_ns.entry(source).or_default() += cost_ns * self.slowness;
         came.reports.push(Report::Pass { source, view });
     }
 
@@ -402,9 +415,9 @@ impl World for FakeWorld {
         &self.sources
     }
 
-    fn source_status(&mut self, _source: SourceId) -> SourceStatus {
+    fn source_status(&mut self, source: SourceId) -> SourceStatus {
         SourceStatus {
-            kernel_cpu_ns: self.kernel_cpu_ns,
+            kernel_cpu_ns: self.kernel_cpu_ns.get(&source).copied().unwrap_or(0),
             lost: 0,
             period: None,
         }
@@ -430,7 +443,23 @@ impl World for FakeWorld {
         Ok(())
     }
 
+    fn cuts(&mut self, _source: SourceId) -> bool {
+        self.cuts
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        self.piece = Some(piece);
+        self.glance(source, subjects, interval_ms)
+    }
+
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        self.cpu_ns += self.wait_cpu_ns;
         if let Some(source_id) = self.breaks.take() {
             self.views.retain(|(source, _), _| *source != source_id);
             return Err(WorldError::Source {
@@ -446,7 +475,9 @@ impl World for FakeWorld {
                 self.now_ns = self.now_ns.max(due_ns);
                 self.pass(key, came);
                 let view = self.views.get_mut(&key).expect("it was due");
-                view.due_ns += view.interval_ns;
+                // What a leap of the clock left out is not made up for.
+                let next_ns = view.due_ns + view.interval_ns * self.slowness;
+                view.due_ns = next_ns.max(self.now_ns);
             }
             None => self.now_ns = end_ns,
         }

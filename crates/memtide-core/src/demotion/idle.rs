@@ -10,12 +10,20 @@
 //! so with [`IdleStore::unknown`], and the page's age starts again.
 
 use crate::dense::{Directory, SECTION_PAGES, page_at, pieces};
-use crate::sync::{AtomicU8, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Millis, PageNumber};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-type Section = Box<[AtomicU8]>;
+/// Eight ages a word: an observation of a gibibyte is told of in words.
+type Section = Box<[AtomicU64]>;
+
+/// Ages in a word.
+const AGES: usize = 8;
+/// The lowest bit of each age.
+const ONES: u64 = 0x0101_0101_0101_0101;
+/// All bits of each age but the highest.
+const LOW: u64 = 0x7f * ONES;
 
 /// The idle age of each page of a dense space.
 #[derive(Debug)]
@@ -29,7 +37,31 @@ pub struct IdleStore {
 pub const MAX_AGE: u8 = u8::MAX;
 
 fn section() -> Section {
-    (0..SECTION_PAGES).map(|_| AtomicU8::new(0)).collect()
+    let words = SECTION_PAGES.div_ceil(AGES);
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// The words that hold `slots`, and the bits in each that are theirs.
+fn words(slots: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    (slots.start / AGES..slots.end.div_ceil(AGES)).map(move |word| {
+        let base = word * AGES;
+        let from = slots.start.saturating_sub(base).min(AGES);
+        let to = (slots.end - base).min(AGES);
+        let bits = |ages: usize| u64::MAX.checked_shl(8 * ages as u32).unwrap_or(0);
+        (word, bits(from) & !bits(to))
+    })
+}
+
+/// The age in `slot`.
+fn age_in(section: &Section, slot: usize) -> u8 {
+    let word = section[slot / AGES].load(Ordering::Relaxed);
+    (word >> (8 * (slot % AGES))) as u8
+}
+
+/// All bits of each age of `word` that is zero.
+fn zeros(word: u64) -> u64 {
+    let high = !(((word & LOW) + LOW) | word | LOW);
+    (high >> 7) * 0xff
 }
 
 impl IdleStore {
@@ -79,9 +111,10 @@ impl IdleStore {
             done += slots.len() as u64;
             // A section that was never aged is all zero already.
             if let Some(section) = self.ages.get(index) {
-                for age in &section[slots] {
-                    if age.load(Ordering::Relaxed) != 0 {
-                        age.store(0, Ordering::Relaxed);
+                for (word, bits) in words(slots) {
+                    let word = &section[word];
+                    if word.load(Ordering::Relaxed) & bits != 0 {
+                        word.fetch_and(!bits, Ordering::Relaxed);
                     }
                 }
             }
@@ -95,8 +128,9 @@ impl IdleStore {
         let mut done = 0;
         for (index, slots) in pieces(self.ages.pages(), first, count) {
             done += slots.len() as u64;
-            for age in &self.ages.get_or_make(index, section)[slots] {
-                grow_older(age);
+            let section = self.ages.get_or_make(index, section);
+            for (word, bits) in words(slots) {
+                grow_older(&section[word], bits);
             }
         }
         done == count
@@ -106,7 +140,7 @@ impl IdleStore {
     pub fn age(&self, page: PageNumber) -> u8 {
         self.ages
             .locate(page)
-            .and_then(|(index, slot)| Some(self.ages.get(index)?[slot].load(Ordering::Relaxed)))
+            .and_then(|(index, slot)| Some(age_in(self.ages.get(index)?, slot)))
             .unwrap_or(0)
     }
 
@@ -132,8 +166,15 @@ impl IdleStore {
     pub fn histogram(&self) -> Box<[u64; 256]> {
         let mut counts = Box::new([0; 256]);
         for (_, section) in self.ages.allocated(0..usize::MAX) {
-            for age in section {
-                counts[usize::from(age.load(Ordering::Relaxed))] += 1;
+            for word in section {
+                match word.load(Ordering::Relaxed) {
+                    0 => counts[0] += AGES as u64,
+                    ages => {
+                        for age in ages.to_le_bytes() {
+                            counts[usize::from(age)] += 1;
+                        }
+                    }
+                }
             }
         }
         counts
@@ -154,12 +195,19 @@ impl IdleStore {
             let Some(section) = self.ages.get(index) else {
                 continue;
             };
-            for slot in slots {
-                let age = section[slot].load(Ordering::Relaxed);
+            let mut slot = slots.start;
+            while slot < slots.end {
+                let young = section[slot / AGES].load(Ordering::Relaxed) == 0;
+                if young && min_age > 0 {
+                    slot = (slot / AGES + 1) * AGES;
+                    continue;
+                }
+                let age = age_in(section, slot);
                 let page = page_at(index, slot);
                 if age >= min_age && !visit(page, age) {
                     return page.0 + 1;
                 }
+                slot += 1;
             }
         }
         last
@@ -177,16 +225,24 @@ impl IdleStore {
     }
 }
 
-/// One more observation without a touch. A touch that comes in between wins:
-/// the exchange fails and the new age starts from it.
-fn grow_older(age: &AtomicU8) {
-    let mut old = age.load(Ordering::Relaxed);
-    while old < MAX_AGE {
-        match age.compare_exchange_weak(old, old + 1, Ordering::Relaxed, Ordering::Relaxed) {
+/// One more observation without a touch, of the ages in `bits`. A touch that
+/// comes in between wins: the exchange fails, and an age that has become zero
+/// stays so.
+fn grow_older(word: &AtomicU64, mut bits: u64) {
+    let mut old = word.load(Ordering::Relaxed);
+    loop {
+        // No age that grows is at its largest, so none overflows into the next.
+        let new = old + (bits & !zeros(!old) & ONES);
+        if new == old {
+            return;
+        }
+        match word.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return,
-            // Touched just now: this observation is over, the page is not idle.
-            Err(0) if old > 0 => return,
-            Err(seen) => old = seen,
+            Err(seen) => {
+                // Touched just now: for those this observation is over.
+                bits &= !(zeros(seen) & !zeros(old));
+                old = seen;
+            }
         }
     }
 }
@@ -212,6 +268,41 @@ mod tests {
         // Nobody ever looked at these.
         assert_eq!(store.age(PageNumber(15)), 0);
         assert_eq!(store.age(PageNumber(100)), 0);
+    }
+
+    #[test]
+    fn ages_of_one_word_do_not_touch_each_other() {
+        // Each page by itself, so many times that neighbours differ; some at the limit.
+        let store = IdleStore::new(64);
+        let times = |page: u64| [0, 1, 127, 128, 254, 255, 256, 300][(page * 5 % 8) as usize];
+        for page in 0..64 {
+            for _ in 0..times(page) {
+                store.untouched(PageNumber(page), 1);
+            }
+        }
+        let expect = |more: u64| {
+            for page in 0..64 {
+                let inside = (3..53).contains(&page);
+                let age = (times(page) + if inside { more } else { 0 }).min(255);
+                assert_eq!(u64::from(store.age(PageNumber(page))), age, "page {page}");
+            }
+        };
+        expect(0);
+        store.untouched(PageNumber(3), 50);
+        expect(1);
+        store.untouched(PageNumber(3), 50);
+        expect(2);
+        let mut idle = Vec::new();
+        store.for_each_idle(0..64, 200, |page, age| {
+            idle.push((page.0, age));
+            true
+        });
+        let old = (0..64).map(|page| (page, store.age(PageNumber(page))));
+        assert_eq!(idle, old.filter(|(_, age)| *age >= 200).collect::<Vec<_>>());
+        store.touched(PageNumber(10), 3);
+        let ages: Vec<u8> = (9..14).map(|page| store.age(PageNumber(page))).collect();
+        let kept = |page: u64| (times(page) + 2).min(255) as u8;
+        assert_eq!(ages, [kept(9), 0, 0, 0, kept(13)]);
     }
 
     #[test]

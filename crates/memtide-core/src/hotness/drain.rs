@@ -81,10 +81,10 @@ impl<F: Format> Table<F> {
     fn fetch_ahead(&self, base: usize, marked: u64) {
         let sections = || bits(marked).filter_map(|bit| self.directory.get(base + bit));
         let word = |groups: &AtomicU64| groups.load(Ordering::Relaxed);
-        let marks = sections().flat_map(|s| s.groups.iter().map(word));
+        let marks = sections().flat_map(|s| s.groups().iter().map(word));
         let mut sum = marks.fold(0, |sum, word| sum ^ word);
         for section in sections() {
-            for (at, groups) in section.groups.iter().enumerate() {
+            for (at, groups) in section.groups().iter().enumerate() {
                 for group in bits(word(groups)).take(LOOK_AHEAD) {
                     let first = (at * 64 + group) * F::GROUP_PAGES;
                     let lines = (first..first + F::GROUP_PAGES).step_by(F::LINE_PAGES);
@@ -106,7 +106,7 @@ impl<F: Format> Table<F> {
         visit: &mut impl FnMut(PageNumber, Taken) -> Disposition,
     ) -> bool {
         let mut some_left = false;
-        for (at, groups) in section.groups.iter().enumerate() {
+        for (at, groups) in section.groups().iter().enumerate() {
             // After a stop the marks that were not looked at keep their section marked.
             if report.stopped {
                 some_left |= groups.load(Ordering::Acquire) != 0;

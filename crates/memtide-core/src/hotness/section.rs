@@ -8,11 +8,17 @@ use crate::units::Millis;
 /// A section's records lie in two halves of 64 KiB at most: allocators give 128 KiB and more whole pages,
 /// and a few bytes of their own before it would cost one more.
 const HALF: usize = SECTION_PAGES / 2;
+/// Records that are one bit of the live parts.
+const PART: usize = SECTION_PAGES.div_ceil(64);
 
 #[derive(Debug)]
 pub(super) struct Section<F: Format> {
     halves: [Box<[F::Cell]>; 2],
-    pub(super) groups: Box<[AtomicU64]>,
+    /// First the live parts, a bit each: a record that is not empty may be in it.
+    /// Bits go only in [`Section::tidy`], beside which nobody is. Walks over all
+    /// records leave out the rest: of a tebibyte few pages are recorded at a time.
+    /// Then the groups' ready marks.
+    marks: Box<[AtomicU64]>,
 }
 
 impl<F: Format> Section<F> {
@@ -20,7 +26,7 @@ impl<F: Format> Section<F> {
         let words = (SECTION_PAGES / F::GROUP_PAGES).div_ceil(64);
         Section {
             halves: std::array::from_fn(|_| (0..HALF).map(|_| F::Cell::new(0)).collect()),
-            groups: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            marks: (0..1 + words).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -30,9 +36,41 @@ impl<F: Format> Section<F> {
         &self.halves[slot / HALF][slot % HALF]
     }
 
-    /// All records in order.
-    pub(super) fn records(&self) -> impl Iterator<Item = &F::Cell> {
-        self.halves.iter().flatten()
+    /// The groups' ready marks.
+    pub(super) fn groups(&self) -> &[AtomicU64] {
+        &self.marks[1..]
+    }
+
+    /// Bytes of all marks.
+    pub(super) fn mark_bytes(&self) -> usize {
+        size_of_val(&*self.marks)
+    }
+
+    /// The slots of records that may not be empty, in order.
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> {
+        // Loom's models are about records: every atomic more costs them dearly.
+        let live = match cfg!(loom) {
+            true => u64::MAX,
+            false => self.marks[0].load(Ordering::Acquire),
+        };
+        let parts = (0..SECTION_PAGES.div_ceil(PART)).filter(move |part| live & (1 << part) != 0);
+        parts.flat_map(|part| part * PART..((part + 1) * PART).min(SECTION_PAGES))
+    }
+
+    /// A record is not empty any more.
+    #[inline]
+    pub(super) fn note(&self, slot: usize) {
+        let bit = 1 << (slot / PART);
+        if !cfg!(loom) && self.marks[0].load(Ordering::Relaxed) & bit == 0 {
+            self.marks[0].fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    /// Forgets which parts have only empty records.
+    pub(super) fn tidy(&mut self) {
+        let slots = self.live().filter(|slot| self.record(*slot).load() != 0);
+        let live = slots.fold(0, |live, slot| live | 1_u64 << (slot / PART));
+        self.marks[0] = AtomicU64::new(live);
     }
 
     /// Bytes of the records.
@@ -80,6 +118,6 @@ impl<F: Format> Section<F> {
 
     pub(super) fn mark_group(&self, slot: usize) {
         let group = slot / F::GROUP_PAGES;
-        self.groups[group / 64].fetch_or(1 << (group % 64), Ordering::AcqRel);
+        self.groups()[group / 64].fetch_or(1 << (group % 64), Ordering::AcqRel);
     }
 }

@@ -4,7 +4,7 @@ use super::config::Config;
 use super::record::{Cell, Format, Hotness, Rules, accessed, cooled, decoded, is_ready, put_back};
 use super::section::Section;
 use super::store::{MemoryUse, Recorded, RunRecorded, Taken};
-use crate::dense::{Directory, SECTION_PAGES, page_at, pieces};
+use crate::dense::{Directory, page_at, pieces};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Millis, NodeId, PageNumber};
 use std::ops::Range;
@@ -52,6 +52,7 @@ impl<F: Format> Table<F> {
         };
         let section = self.directory.get_or_make(index, Section::new);
         let (old, new) = section.update(slot, |w| accessed::<F>(w, node, now, &self.rules));
+        section.note(slot);
         if !is_ready::<F>(new) {
             Recorded::Counted
         } else if is_ready::<F>(old) {
@@ -120,6 +121,7 @@ impl<F: Format> Table<F> {
                 for slot in from..to {
                     let (old, new) =
                         section.update(slot, |w| accessed::<F>(w, node, now, &self.rules));
+                    section.note(slot);
                     ready += u64::from(is_ready::<F>(new) && !is_ready::<F>(old));
                 }
                 if ready > 0 {
@@ -162,6 +164,7 @@ impl<F: Format> Table<F> {
         };
         let section = self.directory.get_or_make(index, Section::new);
         section.update(slot, |current| put_back::<F>(current, word));
+        section.note(slot);
         section.mark_group(slot);
         self.mark_section(index);
         true
@@ -188,8 +191,9 @@ impl<F: Format> Table<F> {
         mut visit: impl FnMut(PageNumber, Hotness),
     ) {
         for (index, section) in self.directory.allocated(sections) {
-            for (slot, cell) in section.records().enumerate() {
-                if let Some(hotness) = decoded::<F>(cell.load(), now, &self.rules) {
+            for slot in section.live() {
+                let word = section.record(slot).load();
+                if let Some(hotness) = decoded::<F>(word, now, &self.rules) {
                     visit(page_at(index, slot), hotness);
                 }
             }
@@ -199,7 +203,7 @@ impl<F: Format> Table<F> {
     pub(super) fn expire(&self, sections: Range<usize>, now: Millis) -> u64 {
         let mut expired = 0;
         for (_, section) in self.directory.allocated(sections) {
-            for slot in 0..SECTION_PAGES {
+            for slot in section.live() {
                 // A ready record is left to the pass, which reports it as cold.
                 let change = |w: u32| {
                     if is_ready::<F>(w) {
@@ -215,6 +219,12 @@ impl<F: Format> Table<F> {
         expired
     }
 
+    pub(super) fn tidy(&mut self) {
+        for section in self.directory.allocated_mut() {
+            section.tidy();
+        }
+    }
+
     pub(super) fn memory(&self) -> MemoryUse {
         let mut used = MemoryUse {
             records: 0,
@@ -222,7 +232,7 @@ impl<F: Format> Table<F> {
         };
         for (_, section) in self.directory.allocated(0..usize::MAX) {
             used.records += section.record_bytes();
-            used.index += std::mem::size_of_val(&*section.groups);
+            used.index += section.mark_bytes();
         }
         used
     }

@@ -30,7 +30,8 @@
 //! # Properties
 //!
 //! Looking starts only with credit in hand; at most [`CadenceConfig::passes_max`]
-//! passes follow one another; the time is an argument.
+//! passes follow one another; a look of which no pass is ever complete ends when it
+//! owes as much as can be saved up; the time is an argument.
 
 use crate::units::Millis;
 
@@ -126,6 +127,12 @@ impl Cadence {
     /// What to do at `now`.
     pub fn observe(&mut self, now: Millis) -> Observe {
         self.add_credit(now);
+        // A pass that was begun is paid for; one that loses its reports does not end.
+        if self.looking && self.credit_us < -(self.config.burst_us as i64) {
+            self.looking = false;
+            self.look_ended = now;
+            self.look_due = Millis(now.0 + self.config.look_every_ms);
+        }
         if !self.looking && self.credit_us > 0 && now >= self.look_due {
             self.begin_look(false);
         }
@@ -192,10 +199,11 @@ impl Cadence {
 
     /// Something changed that only a look can judge: new processes, new
     /// mappings, or hotness that an earlier pass could not act on.
+    ///
+    /// The look begins as soon as there is credit for it: processes that come and
+    /// go all the time would otherwise cost whatever looking at them costs.
     pub fn look_due(&mut self) {
-        if !self.looking {
-            self.begin_look(false);
-        }
+        self.look_due = Millis(0);
     }
 
     /// The present look takes in only a part of the pages: the others should
@@ -352,6 +360,41 @@ mod tests {
         c.pass_done(Millis(3_300), news(10, 10, 0));
         c.glance_found(Millis(3_301), 1);
         assert_eq!(c.observe(Millis(3_301)), Observe::Look);
+    }
+
+    #[test]
+    fn a_look_that_is_called_for_waits_for_credit() {
+        let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
+        // 3 s are in hand, and the look takes 4: 1 s is owed, which 20 s earn.
+        c.spent(4_000_000);
+        c.pass_done(Millis(0), news(0, 0, 0));
+        for now in (0..20_000).step_by(1000) {
+            c.look_due();
+            assert_eq!(c.observe(Millis(now)), Observe::Glance, "{now}");
+        }
+        assert_eq!(c.observe(Millis(20_001)), Observe::Look);
+        // With credit in hand it begins at once.
+        c.pass_done(Millis(20_100), news(0, 0, 0));
+        assert_eq!(c.observe(Millis(20_100)), Observe::Glance);
+        c.look_due();
+        assert_eq!(c.observe(Millis(20_200)), Observe::Look);
+    }
+
+    #[test]
+    fn a_look_of_which_no_pass_is_complete_is_given_up() {
+        let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
+        let (mut now, mut spent_us) = (0, 0);
+        // A pass of 450 ms each 500 ms, of which reports are lost every time.
+        while now < 600_000 {
+            if c.observe(Millis(now)) == Observe::Look {
+                c.spent(450_000);
+                spent_us += 450_000;
+            }
+            now += 500;
+        }
+        // 50/1000 of 600 s, what was in hand, and as much again.
+        assert!(spent_us <= 30_000_000 + 6_000_000 + 450_000, "{spent_us}");
+        assert!(spent_us >= 28_000_000, "{spent_us}");
     }
 
     #[test]

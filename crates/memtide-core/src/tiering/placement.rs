@@ -1,11 +1,16 @@
-//! Where each page is, two bytes a page.
+//! Where each page is, by runs where that is enough.
 //!
 //! The decision needs to know of each page on which node it lies, whether it
 //! is part of a huge page, and whether it is *stuck*: one that the kernel would
 //! not move is not tried again in every round.
 //!
-//! Memory is dense in sections, like the hotness store's, and counts of
-//! resident pages by node are kept as pages come and go.
+//! Most memory lies where its neighbours do. So pages are kept in *groups* of
+//! 2 MiB, and a group whose pages are all alike is one word; only one whose
+//! pages differ has a word each. What is asked of a terabyte (which pages are on
+//! which tier) is then answered from half a million words instead of a quarter
+//! of a billion, and [`Placement::runs`] gives the answer as runs.
+//!
+//! Counts of resident pages by node are kept as pages come and go.
 
 use crate::dense::SECTION_PAGES;
 use crate::units::{NodeId, PageNumber};
@@ -20,6 +25,10 @@ const NODE: u16 = NodeId::LIMIT - 1;
 const HUGE: u16 = 1 << 10;
 const STUCK: u16 = 1 << 11;
 const PRESENT: u16 = 1 << 15;
+
+/// Pages of a group.
+const GROUP: usize = 512;
+const GROUPS: usize = SECTION_PAGES / GROUP;
 
 impl Place {
     /// The node on which the page lies.
@@ -37,12 +46,77 @@ impl Place {
     pub fn stuck(self) -> bool {
         self.bits & STUCK != 0
     }
+
+    fn of(bits: u16) -> Option<Place> {
+        (bits & PRESENT != 0).then_some(Place { bits })
+    }
+}
+
+/// The pages of 2 MiB.
+#[derive(Clone, Debug)]
+enum Group {
+    /// All alike.
+    Even(u16),
+    /// Each for itself.
+    Pages(Box<[u16; GROUP]>),
+}
+
+impl Group {
+    const EMPTY: Group = Group::Even(0);
+
+    fn get(&self, slot: usize) -> u16 {
+        match self {
+            Group::Even(bits) => *bits,
+            Group::Pages(pages) => pages[slot],
+        }
+    }
+
+    /// Replaces each word of `slots` by what `change` makes of it. `resident` is
+    /// told of what came and went.
+    fn change(
+        &mut self,
+        slots: std::ops::Range<usize>,
+        resident: &mut Vec<u64>,
+        change: impl Fn(u16) -> u16,
+    ) {
+        match self {
+            Group::Even(bits) => {
+                let (old, new) = (*bits, change(*bits));
+                if old == new {
+                    return;
+                }
+                count(resident, old, -(slots.len() as i64));
+                count(resident, new, slots.len() as i64);
+                if slots.len() == GROUP {
+                    *bits = new;
+                    return;
+                }
+                let mut pages = Box::new([old; GROUP]);
+                pages[slots].fill(new);
+                *self = Group::Pages(pages);
+            }
+            Group::Pages(pages) => {
+                for bits in &mut pages[slots] {
+                    let (old, new) = (*bits, change(*bits));
+                    if old & (PRESENT | NODE) != new & (PRESENT | NODE) {
+                        count(resident, old, -1);
+                        count(resident, new, 1);
+                    }
+                    *bits = new;
+                }
+                let first = pages[0];
+                if pages.iter().all(|bits| *bits == first) {
+                    *self = Group::Even(first);
+                }
+            }
+        }
+    }
 }
 
 /// The map. See the module's essay.
 #[derive(Debug, Default)]
 pub struct Placement {
-    sections: Vec<Option<Box<[u16]>>>,
+    sections: Vec<Option<Box<[Group]>>>,
     resident: Vec<u64>,
 }
 
@@ -55,59 +129,38 @@ impl Placement {
     /// What is known of `page`; `None` if it is not present.
     pub fn get(&self, page: PageNumber) -> Option<Place> {
         let (section, slot) = split(page);
-        let bits = *self.sections.get(section)?.as_ref()?.get(slot)?;
-        (bits & PRESENT != 0).then_some(Place { bits })
+        let group = &self.sections.get(section)?.as_ref()?[slot / GROUP];
+        Place::of(group.get(slot % GROUP))
     }
 
     /// The pages `first..first + pages`, which lie in one section, are on
     /// `node`. A stuck page found on another node than before is stuck no more.
     pub fn set_run(&mut self, first: PageNumber, pages: u64, node: NodeId, huge: bool) {
         let wanted = PRESENT | (node.0 & NODE) | if huge { HUGE } else { 0 };
-        let (section, slot) = split(first);
+        let (section, _) = split(first);
         self.section(section);
-        let Placement { sections, resident } = self;
-        let section = sections[section].as_mut().expect("made above");
-        for bits in &mut section[slot..slot + pages as usize] {
-            let old = *bits;
+        self.change(first, pages, |old| {
             let stayed = old & PRESENT != 0 && old & NODE == node.0;
-            *bits = wanted | if stayed { old & STUCK } else { 0 };
-            if !stayed {
-                count(resident, old, -1);
-                count(resident, wanted, 1);
-            }
-        }
+            wanted | if stayed { old & STUCK } else { 0 }
+        });
     }
 
     /// The pages `first..first + pages`, which lie in one section, are gone.
     pub fn clear_run(&mut self, first: PageNumber, pages: u64) {
-        let (section, slot) = split(first);
-        let Placement { sections, resident } = self;
-        let Some(Some(section)) = sections.get_mut(section) else {
-            return;
-        };
-        for bits in &mut section[slot..slot + pages as usize] {
-            count(resident, *bits, -1);
-            *bits = 0;
-        }
+        self.change(first, pages, |_| 0);
     }
 
     /// Forgets the pages of a section before it is surveyed anew, all but those
     /// that are stuck: they are still stuck if they are found where they were.
     pub fn clear_unstuck(&mut self, section: u32) {
-        let Placement { sections, resident } = self;
-        let Some(Some(section)) = sections.get_mut(section as usize) else {
-            return;
-        };
-        for bits in section.iter_mut().filter(|bits| **bits & STUCK == 0) {
-            count(resident, *bits, -1);
-            *bits = 0;
-        }
+        self.change(first_of(section), SECTION_PAGES as u64, |old| {
+            if old & STUCK == 0 { 0 } else { old }
+        });
     }
 
     /// Forgets a section whose owner is gone.
     pub fn clear_section(&mut self, section: u32) {
-        let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
-        self.clear_run(first, SECTION_PAGES as u64);
+        self.clear_run(first_of(section), SECTION_PAGES as u64);
         if let Some(slot) = self.sections.get_mut(section as usize) {
             *slot = None;
         }
@@ -115,20 +168,20 @@ impl Placement {
 
     /// The kernel would not move this page.
     pub fn set_stuck(&mut self, page: PageNumber) {
-        let (section, slot) = split(page);
-        if let Some(Some(section)) = self.sections.get_mut(section)
-            && section[slot] & PRESENT != 0
-        {
-            section[slot] |= STUCK;
-        }
+        self.change(
+            page,
+            1,
+            |old| {
+                if old & PRESENT == 0 { old } else { old | STUCK }
+            },
+        );
     }
 
     /// Pages that were stuck may be tried again.
     pub fn unstick(&mut self) {
-        for section in self.sections.iter_mut().flatten() {
-            for bits in section.iter_mut() {
-                *bits &= !STUCK;
-            }
+        for section in 0..self.sections.len() {
+            let first = first_of(section as u32);
+            self.change(first, SECTION_PAGES as u64, |old| old & !STUCK);
         }
     }
 
@@ -137,18 +190,99 @@ impl Placement {
         self.resident.get(node.index()).copied().unwrap_or(0)
     }
 
-    /// The pages `first..first + pages`, which lie in one section: each with
-    /// its place, absent ones as `None`.
-    pub fn run(&self, first: PageNumber, pages: u64) -> impl Iterator<Item = Option<Place>> + '_ {
-        (first.0..first.0 + pages).map(|page| self.get(PageNumber(page)))
+    /// Gives the present ones of the pages `first..first + pages`, which lie in
+    /// one section, to `visit` as runs of one place, ascending: the first, how
+    /// many, and where. Two runs that follow one another may be alike.
+    pub fn runs(
+        &self,
+        first: PageNumber,
+        pages: u64,
+        mut visit: impl FnMut(PageNumber, u64, Place),
+    ) {
+        let (section, slot) = split(first);
+        let Some(Some(groups)) = self.sections.get(section) else {
+            return;
+        };
+        // A run that goes on: its first slot, its end, its word.
+        let mut open = (slot, slot, 0_u16);
+        let mut add = |from: usize, to: usize, bits: u16| {
+            if bits == open.2 && from == open.1 {
+                open.1 = to;
+                return;
+            }
+            let (begin, end, word) = std::mem::replace(&mut open, (from, to, bits));
+            if let Some(place) = Place::of(word)
+                && begin < end
+            {
+                let page = PageNumber(first.0 + (begin - slot) as u64);
+                visit(page, (end - begin) as u64, place);
+            }
+        };
+        for (group, slots) in parts(slot, pages) {
+            let base = group * GROUP;
+            match &groups[group] {
+                Group::Even(bits) => add(base + slots.start, base + slots.end, *bits),
+                Group::Pages(words) => {
+                    for slot in slots {
+                        add(base + slot, base + slot + 1, words[slot]);
+                    }
+                }
+            }
+        }
+        // Nothing goes on behind the last.
+        add(usize::MAX, usize::MAX, 0);
     }
 
-    fn section(&mut self, section: usize) -> &mut [u16] {
+    /// Bytes held now.
+    pub fn memory_bytes(&self) -> usize {
+        let of_group = |group: &Group| match group {
+            Group::Even(_) => 0,
+            Group::Pages(pages) => size_of_val(&**pages),
+        };
+        let of_section =
+            |groups: &[Group]| size_of_val(groups) + groups.iter().map(of_group).sum::<usize>();
+        let slots = self.sections.capacity() * size_of::<Option<Box<[Group]>>>();
+        let sections = self.sections.iter().flatten();
+        slots + sections.map(|groups| of_section(groups)).sum::<usize>()
+    }
+
+    fn change(&mut self, first: PageNumber, pages: u64, change: impl Fn(u16) -> u16) {
+        let (section, slot) = split(first);
+        assert!(
+            slot as u64 + pages <= SECTION_PAGES as u64,
+            "in one section"
+        );
+        let Placement { sections, resident } = self;
+        let Some(Some(groups)) = sections.get_mut(section) else {
+            return;
+        };
+        for (group, slots) in parts(slot, pages) {
+            groups[group].change(slots, resident, &change);
+        }
+    }
+
+    fn section(&mut self, section: usize) {
         if self.sections.len() <= section {
             self.sections.resize_with(section + 1, || None);
         }
-        self.sections[section].get_or_insert_with(|| vec![0; SECTION_PAGES].into_boxed_slice())
+        self.sections[section].get_or_insert_with(|| vec![Group::EMPTY; GROUPS].into_boxed_slice());
     }
+}
+
+/// The groups that hold `pages` slots of a section from `slot` on, and which of
+/// their own slots those are.
+fn parts(slot: usize, pages: u64) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+    let end = slot + pages as usize;
+    let groups = slot / GROUP..end.div_ceil(GROUP);
+    groups.map(move |group| {
+        let base = group * GROUP;
+        let from = slot.max(base) - base;
+        (group, from..(end - base).min(GROUP))
+    })
+}
+
+fn first_of(section: u32) -> PageNumber {
+    PageNumber(u64::from(section) * SECTION_PAGES as u64)
 }
 
 fn split(page: PageNumber) -> (usize, usize) {
@@ -214,5 +348,101 @@ mod tests {
         placement.set_stuck(page);
         placement.unstick();
         assert!(!placement.get(page).unwrap().stuck());
+    }
+
+    /// A word a page: trivially right.
+    #[derive(Default)]
+    struct Model(std::collections::BTreeMap<u64, (u16, bool, bool)>);
+
+    impl Model {
+        fn set_run(&mut self, first: u64, pages: u64, node: u16, huge: bool) {
+            for page in first..first + pages {
+                let old = self.0.get(&page);
+                let stuck = old.is_some_and(|&(at, _, stuck)| at == node && stuck);
+                self.0.insert(page, (node, huge, stuck));
+            }
+        }
+    }
+
+    #[test]
+    fn groups_are_what_single_pages_would_be() {
+        const S: u64 = SECTION_PAGES as u64;
+        let mut random = 1_u64;
+        let mut below = |n: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % n
+        };
+        let (mut placement, mut model) = (Placement::new(), Model::default());
+        for round in 0..600 {
+            let section = below(2);
+            let slot = below(4 * GROUP as u64) / 100 * [1, 100][below(2) as usize];
+            let pages = [1, 40, GROUP as u64, 3 * GROUP as u64][below(4) as usize];
+            let (first, node, huge) = (section * S + slot, below(3) as u16, below(4) == 0);
+            match below(8) {
+                0 => {
+                    placement.clear_run(PageNumber(first), pages);
+                    model
+                        .0
+                        .retain(|page, _| !(first..first + pages).contains(page));
+                }
+                1 => {
+                    placement.set_stuck(PageNumber(first));
+                    model.0.entry(first).and_modify(|at| at.2 = true);
+                }
+                2 if round % 10 == 0 => {
+                    placement.unstick();
+                    model.0.values_mut().for_each(|at| at.2 = false);
+                }
+                3 if round % 10 == 0 => {
+                    placement.clear_unstuck(section as u32);
+                    let inside = section * S..(section + 1) * S;
+                    model.0.retain(|page, at| at.2 || !inside.contains(page));
+                }
+                _ => {
+                    placement.set_run(PageNumber(first), pages, NodeId(node), huge);
+                    model.set_run(first, pages, node, huge);
+                }
+            }
+            for node in 0..3 {
+                let there = model.0.values().filter(|at| at.0 == node).count() as u64;
+                assert_eq!(placement.resident(NodeId(node)), there, "round {round}");
+            }
+            let (from, length) = (section * S + below(600), below(2000));
+            let mut pages = Vec::new();
+            placement.runs(PageNumber(from), length, |first, n, place| {
+                let at = (place.node().0, place.huge(), place.stuck());
+                pages.extend((first.0..first.0 + n).map(|page| (page, at)));
+            });
+            let expected: Vec<_> = model
+                .0
+                .range(from..from + length)
+                .map(|(p, at)| (*p, *at))
+                .collect();
+            assert_eq!(pages, expected, "round {round}");
+            for page in (from..from + length).step_by(7) {
+                let at = placement.get(PageNumber(page));
+                let at = at.map(|place| (place.node().0, place.huge(), place.stuck()));
+                assert_eq!(at, model.0.get(&page).copied(), "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_follows_the_runs_and_not_the_pages() {
+        const S: u64 = SECTION_PAGES as u64;
+        let mut placement = Placement::new();
+        // 128 GiB of one node: 1024 sections of 64 groups of 16 bytes, and 16 a section.
+        for section in 0..1024 {
+            placement.set_run(PageNumber(section * S), S, CXL, false);
+        }
+        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16));
+        // One page that differs costs its group's words, until it does not any more.
+        let page = PageNumber(7 * S + 700);
+        placement.set_run(page, 1, DRAM, false);
+        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16) + 1024);
+        placement.set_run(page, 1, CXL, false);
+        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16));
     }
 }

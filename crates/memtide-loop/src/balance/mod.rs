@@ -124,6 +124,22 @@ impl Balancer {
     ) -> Result<bool, WorldError> {
         let mut watch = Stopwatch::start(world);
         let quiet = world.now().since(self.heard_at) >= QUIET_AFTER_MS;
+        let rest_ms = self.account(world);
+        if rest_ms > 0 {
+            // What is owed is more than one rest repays: until it is repaid nothing
+            // is done but to see whether there is anybody left.
+            self.refresh.run(
+                world,
+                self.source,
+                &mut self.shared,
+                &mut self.tasks,
+                true,
+                reporter,
+            )?;
+            watch.lap(world, &mut self.shared.spent.refresh_ns);
+            world.rest(rest_ms);
+            return Ok(!self.shared.ledger.processes.is_empty());
+        }
         self.refresh.run(
             world,
             self.source,
@@ -148,12 +164,17 @@ impl Balancer {
             self.acted = now;
             self.act(world, &mut watch, reporter)?;
         }
-        let (now, used_us) = (world.now(), world.own_cpu_ns() / 1000);
-        let rest_ms = self.credit.account(now, used_us);
+        let rest_ms = self.account(world);
         if rest_ms > 0 {
             world.rest(rest_ms);
         }
         Ok(!self.shared.ledger.processes.is_empty())
+    }
+
+    /// Charges what was used, and says how long to rest, in ms.
+    fn account(&mut self, world: &mut dyn World) -> u64 {
+        let (now, used_us) = (world.now(), world.own_cpu_ns() / 1000);
+        self.credit.account(now, used_us)
     }
 
     /// Waits for what tells of accesses.

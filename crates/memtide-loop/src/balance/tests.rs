@@ -141,3 +141,21 @@ fn what_was_lent_is_given_back() {
     assert_eq!(balancer.finish(&mut world).unwrap(), lent);
     assert!(world.lent.is_empty() && world.closed);
 }
+
+#[test]
+fn turns_that_cost_more_than_a_rest_repays_stay_within_the_limit() {
+    let mut world = world();
+    // 20 ms a turn at 1 % of a CPU: 2 s of rest each, in pieces of 250 ms.
+    world.wait_cpu_ns = 20_000_000;
+    let one_percent = BalanceOptions {
+        cpu_limit: "1".parse().unwrap(),
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &one_percent);
+    run(&mut balancer, &mut world, 600_000);
+    // 1 % of 600 s, what 20 s save up, and one turn.
+    let most_ns = 6_000_000_000 + 200_000_000 + 20_000_000;
+    let used_ns = world.cpu_ns;
+    assert!(used_ns <= most_ns + 10_000_000, "{used_ns}");
+    assert!(used_ns >= 5_500_000_000, "{used_ns}");
+}

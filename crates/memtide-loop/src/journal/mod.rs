@@ -125,6 +125,15 @@ pub enum Call {
         subjects: Vec<Subject>,
         interval_ms: u64,
     },
+    Cuts {
+        source: SourceId,
+    },
+    GlanceInPieces {
+        source: SourceId,
+        subjects: Vec<Subject>,
+        piece: u64,
+        interval_ms: u64,
+    },
     Sample {
         source: SourceId,
         processes: Vec<ProcessId>,
@@ -438,6 +447,29 @@ impl<J: Journal> World for Recording<'_, J> {
         self.tried(call, result, |()| Answer::Nothing)
     }
 
+    fn cuts(&mut self, source: SourceId) -> bool {
+        let cuts = self.world.cuts(source);
+        self.wrote(Call::Cuts { source }, Answer::Yes(cuts), cuts)
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let world = &mut self.world;
+        let result = world.glance_in_pieces(source, subjects, piece, interval_ms);
+        let call = Call::GlanceInPieces {
+            source,
+            subjects: subjects.to_vec(),
+            piece,
+            interval_ms,
+        };
+        self.tried(call, result, |()| Answer::Nothing)
+    }
+
     fn sample(&mut self, source: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
         let result = self.world.sample(source, processes);
         let processes = processes.to_vec();
@@ -703,6 +735,26 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         let call = Call::Glance {
             source,
             subjects: subjects.to_vec(),
+            interval_ms,
+        };
+        expect!(self, call, Answer::Nothing => ())
+    }
+
+    fn cuts(&mut self, source: SourceId) -> bool {
+        matches!(self.answer(Call::Cuts { source }), Ok(Answer::Yes(true)))
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
+        let call = Call::GlanceInPieces {
+            source,
+            subjects: subjects.to_vec(),
+            piece,
             interval_ms,
         };
         expect!(self, call, Answer::Nothing => ())

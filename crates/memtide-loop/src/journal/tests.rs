@@ -128,3 +128,23 @@ fn balancing_runs_again_too() {
     let mut again = Replaying::new(facts, entries(&written).into_iter()).unwrap();
     assert_eq!(run(&mut again), written);
 }
+
+#[test]
+fn a_source_that_cuts_is_told_to_cut_and_does_so_again() {
+    let source = SourceId(0);
+    let run = |world: &mut dyn World| {
+        let journal = RefCell::new(Text::default());
+        let mut world = Recording::new(world, &journal);
+        assert!(world.cuts(source));
+        world.glance_in_pieces(source, &[], 512, 250).unwrap();
+        journal.into_inner().0
+    };
+    let mut live = world();
+    live.cuts = true;
+    let facts = Facts::of(&live);
+    let written = run(&mut live);
+    assert_eq!(live.piece, Some(512));
+    let mut again = Replaying::new(facts, entries(&written).into_iter()).unwrap();
+    assert_eq!(run(&mut again), written);
+    assert_eq!(again.difference(), None);
+}

@@ -29,6 +29,14 @@ impl Rooms {
         known.map(|(_, space)| *space)
     }
 
+    /// `pages` came to `node` since its room was read. What left is not counted
+    /// as room: whoever knows how much that is reads it anew.
+    pub fn came(&mut self, node: NodeId, pages: u64) {
+        if let Some((_, space)) = self.rooms.iter_mut().find(|(id, _)| *id == node) {
+            *space = space.less(pages);
+        }
+    }
+
     /// Free pages of each node.
     pub fn free(&self) -> Vec<(NodeId, u64)> {
         let free = |(node, space): &(NodeId, NodeSpace)| (*node, space.free);
@@ -48,5 +56,27 @@ impl Rooms {
     pub fn takes(&self, node: NodeId) -> u64 {
         self.get(node)
             .map_or(0, |space| space.free.saturating_sub(space.high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+
+    #[test]
+    fn what_came_is_no_room_any_more() {
+        // 100 pages, of which 40 are used and 10 are to stay free: room for 50.
+        let mut world = FakeWorld::two_tiers(100, 100);
+        world.processes.push(FakeProcess::new(7, 0, 40, FAST));
+        let mut rooms = Rooms::default();
+        rooms.read(&mut world, 10).unwrap();
+        assert_eq!(rooms.takes(FAST), 50);
+        rooms.came(FAST, 30);
+        assert_eq!((rooms.takes(FAST), rooms.takes(SLOW)), (20, 90));
+        rooms.came(FAST, 100);
+        assert_eq!(rooms.takes(FAST), 0);
+        rooms.read(&mut world, 10).unwrap();
+        assert_eq!(rooms.takes(FAST), 50);
     }
 }

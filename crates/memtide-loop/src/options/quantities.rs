@@ -48,7 +48,7 @@ impl Window {
         self.0
     }
 
-    pub(super) const fn new(ms: u32) -> Window {
+    pub(crate) const fn new(ms: u32) -> Window {
         Window(ms)
     }
 }
@@ -59,7 +59,7 @@ impl Threshold {
         self.0
     }
 
-    pub(super) const fn new(accesses: u8) -> Threshold {
+    pub(crate) const fn new(accesses: u8) -> Threshold {
         Threshold(accesses)
     }
 }
@@ -70,7 +70,7 @@ impl Percent {
         u32::from(self.0) * 10
     }
 
-    pub(super) const fn new(percent: u8) -> Percent {
+    pub(crate) const fn new(percent: u8) -> Percent {
         Percent(percent)
     }
 }
@@ -81,7 +81,7 @@ impl CpuLimit {
         self.0
     }
 
-    pub(super) const fn new(permille: u32) -> CpuLimit {
+    pub(crate) const fn new(permille: u32) -> CpuLimit {
         CpuLimit(permille)
     }
 }

@@ -18,6 +18,7 @@ use crate::records::Records;
 use crate::world::{PageRun, Settled, World};
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::Pages as _;
+use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
 
@@ -172,42 +173,46 @@ impl Flusher {
     }
 }
 
-/// The first page of a process that can commute.
+/// The first page of a process that can commute: cold, on a lower tier, and free
+/// to go both ways.
 fn first_commuter(
     ledger: &Ledger,
     records: &Records,
     owner: OwnerId,
     now: Millis,
 ) -> Option<Commuter> {
-    let mut pages = ledger.space.sections_of(owner).flat_map(|section| {
-        let first = u64::from(section) * SECTION_PAGES as u64;
-        (first..first + SECTION_PAGES as u64).map(PageNumber)
-    });
-    pages.find_map(|page| commuter(ledger, records, owner, page, now))
-}
-
-/// `page`, if it can commute: cold, on a lower tier, and free to go both ways.
-fn commuter(
-    ledger: &Ledger,
-    records: &Records,
-    owner: OwnerId,
-    page: PageNumber,
-    now: Millis,
-) -> Option<Commuter> {
-    let place = ledger.placement.get(page)?;
-    let home = place.node();
-    if place.huge() || place.stuck() || ledger.topology.is_top_tier(home) {
-        return None;
+    let mut found = None;
+    for section in ledger.space.sections_of(owner) {
+        let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+        let visit = |first: PageNumber, pages, place: Place| {
+            let home = place.node();
+            if found.is_some() || place.huge() || place.stuck() {
+                return;
+            }
+            if ledger.topology.is_top_tier(home) {
+                return;
+            }
+            let Some(away) = ledger.topology.promotion_target(home) else {
+                return;
+            };
+            let mut all = (first.0..first.0 + pages).map(PageNumber);
+            let page = all.find(|page| {
+                let may = |node| ledger.may_move(*page, node).is_ok();
+                records.store.peek(*page, now).is_none() && may(away) && may(home)
+            });
+            found = page.map(|page| Commuter {
+                owner,
+                page,
+                home,
+                away,
+                out: false,
+                ticks: None,
+            });
+        };
+        ledger.placement.runs(first, SECTION_PAGES as u64, visit);
+        if found.is_some() {
+            break;
+        }
     }
-    let away = ledger.topology.promotion_target(home)?;
-    let fits = ledger.may_move(page, away).is_ok() && ledger.may_move(page, home).is_ok();
-    let cold = records.store.peek(page, now).is_none();
-    (fits && cold).then_some(Commuter {
-        owner,
-        page,
-        home,
-        away,
-        out: false,
-        ticks: None,
-    })
+    found
 }

@@ -17,7 +17,7 @@ use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::tiering::sample::Run;
 use memtide_core::tiering::space::OwnerId;
-use memtide_core::units::{Millis, PageNumber};
+use memtide_core::units::Millis;
 
 /// How often stretches are chosen anew, in ms.
 const STRETCHES_MS: u64 = 2_000;
@@ -103,18 +103,9 @@ impl Searching {
         let mut memory: Vec<Memory> = Vec::new();
         for area in &watched.memory.areas {
             let mut runs: Vec<Run> = Vec::new();
-            let owner = watched.owner;
-            ledger
-                .space
-                .for_runs(owner, area.first, area.pages, |first, dense, pages| {
-                    for n in 0..pages {
-                        let place = ledger.placement.get(PageNumber(dense.0 + n));
-                        let slow = |node| !ledger.topology.is_top_tier(node);
-                        if place.is_some_and(|place| slow(place.node()) && !place.stuck()) {
-                            subjects::grow(&mut runs, first.0 + n);
-                        }
-                    }
-                });
+            subjects::runs_of_area(ledger, watched.owner, area, &mut runs, |place| {
+                !ledger.topology.is_top_tier(place.node()) && !place.stuck()
+            });
             let object = |run: &Run| {
                 let backing = area.backing.as_ref()?;
                 Some((key(backing), backing.first + (run.first.0 - area.first.0)))

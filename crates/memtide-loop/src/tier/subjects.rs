@@ -2,9 +2,10 @@
 
 use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
-use crate::world::{Span, Subject};
+use crate::world::{Area, Span, Subject};
+use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::sample::{self, Run};
-use memtide_core::tiering::space::VirtualPage;
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::{NodeId, PageNumber};
 
 /// The pages of `watched` that `wanted` accepts, given where they are, as runs.
@@ -21,7 +22,7 @@ pub fn runs(
                 let page = PageNumber(dense.0 + n);
                 let place = ledger.placement.get(page);
                 if place.is_some_and(|place| wanted(page, place.node())) {
-                    grow(&mut runs, first.0 + n);
+                    grow(&mut runs, first.0 + n, 1);
                 }
             }
         };
@@ -30,20 +31,43 @@ pub fn runs(
     runs
 }
 
-/// The pages of `watched` on the top tier, or on all others, as runs.
+/// The pages of `watched` on the top tier, or on all others, as runs. It costs
+/// by the runs and not by the pages.
 pub fn runs_by_tier(ledger: &Ledger, watched: &Watched, top: bool) -> Vec<Run> {
-    runs(ledger, watched, |_, node| {
-        ledger.topology.is_top_tier(node) == top
-    })
+    let mut runs: Vec<Run> = Vec::new();
+    for area in &watched.memory.areas {
+        runs_of_area(ledger, watched.owner, area, &mut runs, |place| {
+            ledger.topology.is_top_tier(place.node()) == top
+        });
+    }
+    runs
 }
 
-/// Adds a page to ascending runs.
-pub fn grow(runs: &mut Vec<Run>, page: u64) {
+/// Adds the pages of `area` whose place `wanted` accepts to `runs`.
+pub fn runs_of_area(
+    ledger: &Ledger,
+    owner: OwnerId,
+    area: &Area,
+    runs: &mut Vec<Run>,
+    wanted: impl Fn(Place) -> bool,
+) {
+    let visit = |first: VirtualPage, dense: PageNumber, pages| {
+        ledger.placement.runs(dense, pages, |at, pages, place| {
+            if wanted(place) {
+                grow(runs, first.0 + (at.0 - dense.0), pages);
+            }
+        });
+    };
+    ledger.space.for_runs(owner, area.first, area.pages, visit);
+}
+
+/// Adds pages to ascending runs.
+pub fn grow(runs: &mut Vec<Run>, first: u64, pages: u64) {
     match runs.last_mut() {
-        Some(last) if last.first.0 + last.pages == page => last.pages += 1,
+        Some(last) if last.first.0 + last.pages == first => last.pages += pages,
         _ => runs.push(Run {
-            first: VirtualPage(page),
-            pages: 1,
+            first: VirtualPage(first),
+            pages,
         }),
     }
 }

@@ -249,6 +249,17 @@ impl Store {
         each!(self, t => t.expire(sections, now))
     }
 
+    /// As [`Store::expire`] of everything, and what is empty then costs later
+    /// walks next to nothing.
+    pub fn tidy(&mut self, now: Millis) -> u64 {
+        let expired = self.expire(0..usize::MAX, now);
+        match &mut self.table {
+            Layouts::Compact(t) => t.tidy(),
+            Layouts::Precise(t) => t.tidy(),
+        }
+        expired
+    }
+
     /// Drops a section's records, for memory that goes offline; false if it had
     /// none. It comes back empty at its next record.
     pub fn remove_section(&mut self, section: usize) -> bool {

@@ -284,6 +284,28 @@ fn a_record_costs_one_or_four_bytes_and_at_most_a_hundredth_more() {
 }
 
 #[test]
+fn walks_find_what_was_recorded_after_everything_was_empty() {
+    let mut store = store(Layout::Precise, 1 << 17);
+    let pages = [0, 511, 512, 40_000, 99_999].map(PageNumber);
+    for round in 0..3 {
+        let now = Millis(round * 20_000);
+        for page in pages {
+            store.record(page, None, now);
+        }
+        let found = |store: &Store, now| store.histogram(now).pages();
+        assert_eq!(found(&store, now), 5, "round {round}");
+        // What is old enough goes; what is young stays, and is found.
+        let later = Millis(now.0 + 4_000);
+        store.record(PageNumber(600), None, later);
+        store.tidy(later);
+        assert_eq!(store.top(10, later).len(), 6);
+        let old = Millis(now.0 + 10_000);
+        assert!(store.tidy(old) > 0);
+        assert_eq!(found(&store, old), 0);
+    }
+}
+
+#[test]
 fn an_untouched_tebibyte_costs_less_than_half_a_megabyte() {
     // 8192 sections of which only the directory exists.
     let store = store(Layout::Precise, 1 << 28);

@@ -1,0 +1,391 @@
+//! The swarm: a seed draws a machine, programs, options and faults, and the
+//! loop has to keep its promises.
+//!
+//! # Approach
+//!
+//! A run has two parts. In the first everything may go wrong, at times that the
+//! seed drew. In the second nothing does. All the time the world watches what the
+//! loop does: no page goes where its mempolicy or cpuset forbids it, none to a
+//! node without room, none of a process that is gone; rate and processor time stay
+//! within their limits over every stretch of time. At the end what was lent is
+//! back, and hot pages that fit have come home and stay.
+//!
+//! # Terms
+//!
+//! What a seed draws is a list of things. A failing seed is made *smaller* by
+//! leaving out things as long as it fails; [`Failure`] names those that it takes.
+//! A [`Mistake`] is deliberate, and some seed has to find it. [`Coverage`] says
+//! which kind of fault met which part of the loop.
+//!
+//! # Properties
+//!
+//! The same seed does the same. Nothing of this is in production code.
+
+mod coverage;
+mod machine;
+mod mistake;
+mod plan;
+mod watch;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use coverage::Coverage;
+pub use mistake::Mistake;
+
+use crate::balance::{BalanceConfig, Balancer};
+use crate::options::TierGate;
+use crate::report::{Direction, Event, Reporter};
+use crate::tier::{TierConfig, Tierer};
+use crate::world::{World, WorldError};
+use machine::Process;
+use memtide_core::tiering::space::VirtualPage;
+use memtide_core::units::{Millis, NodeId};
+use plan::Plan;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use watch::{Allowance, Violations};
+use world::SwarmWorld;
+
+/// How long hot pages have to come home after faults ended, in ms: stuck pages get
+/// another chance every minute, what was promoted stays for one, and any process
+/// is surveyed every two.
+const HOME_MS: u64 = 400_000;
+/// How often it is seen whether they are home, in ms.
+const STEP_MS: u64 = 5_000;
+/// How long they have to stay, in ms.
+const STAY_MS: u64 = 20_000;
+/// The same of balancing, which asks again where pages are every 10 s.
+const BALANCED_MS: u64 = 300_000;
+/// Turns after which a run has failed to let time pass.
+const TURNS: u64 = 100_000;
+
+/// A seed that broke a promise.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The things of its plan that it takes; all if `None`.
+    pub only: Option<BTreeSet<usize>>,
+    /// What these are, a line each.
+    pub things: Vec<String>,
+    /// What was wrong, a line each.
+    pub violations: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "cargo xtask swarm --first {} --seeds 1", self.seed)?;
+        if let Some(only) = &self.only {
+            let only: Vec<String> = only.iter().map(usize::to_string).collect();
+            write!(to, " --only {}", only.join(","))?;
+        }
+        for text in &self.violations {
+            write!(to, "\n    {text}")?;
+        }
+        for text in &self.things {
+            write!(to, "\n        {text}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `seed`, of whose plan only some things happen if `only` says which.
+///
+/// # Errors
+///
+/// What was wrong.
+pub fn run(
+    seed: u64,
+    only: Option<&BTreeSet<usize>>,
+    mistake: Option<Mistake>,
+) -> Result<Coverage, Failure> {
+    let failure = |violations| Failure {
+        seed,
+        only: only.cloned(),
+        things: plan(seed, only).things(),
+        violations,
+    };
+    let one = once(seed, only, mistake, 0);
+    if !one.violations.is_empty() {
+        return Err(failure(one.violations));
+    }
+    // Two runs of each would take twice the time; some are enough.
+    if seed.is_multiple_of(16) {
+        let salt = u64::from(mistake == Some(Mistake::OtherChoices));
+        if once(seed, only, mistake, salt).events != one.events {
+            return Err(failure(vec!["the same seed did something else".into()]));
+        }
+    }
+    Ok(one.coverage)
+}
+
+/// Leaves out things of a failing seed's plan as long as it fails.
+pub fn smaller(failure: Failure, mistake: Option<Mistake>) -> Failure {
+    let items = Plan::draw(failure.seed).items();
+    let mut least = failure;
+    let mut only: BTreeSet<usize> = least.only.clone().unwrap_or_else(|| (0..items).collect());
+    for item in 0..items {
+        if !only.remove(&item) {
+            continue;
+        }
+        match run(least.seed, Some(&only), mistake) {
+            Err(failure) => least = failure,
+            Ok(_) => {
+                only.insert(item);
+            }
+        }
+    }
+    least
+}
+
+/// What one run did.
+struct Ran {
+    events: Vec<(Millis, Event)>,
+    violations: Vec<String>,
+    coverage: Coverage,
+}
+
+/// One of the loops.
+enum Loop {
+    Tier(Box<Tierer>),
+    Balance(Box<Balancer>),
+}
+
+impl Loop {
+    fn new(plan: &Plan, world: &mut SwarmWorld, seed: u64) -> Loop {
+        let page = world.page();
+        if plan.balance {
+            let config = BalanceConfig::new(&plan.balancing, page, false).expect("good options");
+            let balancer = Balancer::new(world, config).expect("good options");
+            return Loop::Balance(Box::new(balancer));
+        }
+        let topology = world.topology().clone();
+        let mut config = TierConfig::new(&plan.tier, &topology, page, seed).expect("good options");
+        config.look_pages = plan.look_pages;
+        match world.mistake {
+            Some(Mistake::IgnoreHeadroom) => config.headroom = 0,
+            Some(Mistake::DryRunMoves) => config.dry_run = false,
+            Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
+            Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
+            _ => {}
+        }
+        Loop::Tier(Box::new(Tierer::new(world, config)))
+    }
+
+    fn step(
+        &mut self,
+        world: &mut SwarmWorld,
+        reporter: &mut dyn Reporter,
+    ) -> Result<bool, WorldError> {
+        match self {
+            Loop::Tier(tierer) => tierer.step(world, reporter),
+            Loop::Balance(balancer) => balancer.step(world, reporter),
+        }
+    }
+
+    fn finish(&mut self, world: &mut SwarmWorld) -> Result<(), WorldError> {
+        match self {
+            Loop::Tier(tierer) => tierer.finish(world),
+            Loop::Balance(balancer) => balancer.finish(world).map(|_| ()),
+        }
+    }
+}
+
+/// What `seed` draws, or only some of it.
+fn plan(seed: u64, only: Option<&BTreeSet<usize>>) -> Plan {
+    let mut plan = Plan::draw(seed);
+    if let Some(only) = only {
+        plan.only(only);
+    }
+    plan
+}
+
+fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, salt: u64) -> Ran {
+    let plan = plan(seed, only);
+    let mut world = SwarmWorld::new(&plan, mistake);
+    let mut looping = Loop::new(&plan, &mut world, seed ^ salt);
+    let mut events = Vec::new();
+    let mut ended = false;
+    let mut turns = 0;
+    let mut until = |world: &mut SwarmWorld, looping: &mut Loop, end_ms: u64| {
+        while world.now_ns < end_ms * 1_000_000 && turns < TURNS && !ended {
+            turns += 1;
+            if let Err(error) = looping.step(world, &mut events) {
+                world.violations.add(|| format!("it ended: {error}"));
+                ended = true;
+            }
+        }
+        if turns >= TURNS {
+            world.violations.add(|| "time does not pass".into());
+        }
+    };
+    until(&mut world, &mut looping, plan.faulty_ms);
+    world.end_faults();
+    let began_ms = world.now_ns / 1_000_000;
+    if !plan.many_mappings {
+        let fit = fits(&world, &plan);
+        let home_ms = if plan.balance { BALANCED_MS } else { HOME_MS };
+        let mut now_ms = began_ms;
+        while fit && promised(&plan) && now_ms < began_ms + home_ms {
+            now_ms += STEP_MS;
+            until(&mut world, &mut looping, now_ms);
+            if at_home(&world, &plan).1.is_empty() {
+                break;
+            }
+        }
+        let there = check_home(&mut world, &plan, fit);
+        until(&mut world, &mut looping, now_ms + STAY_MS);
+        if fit && promised(&plan) {
+            check_stay(&mut world, &plan, &there);
+        }
+    }
+    check_rate(&mut world.violations, &plan, &events);
+    if let Err(error) = looping.finish(&mut world) {
+        world.violations.add(|| format!("it does not end: {error}"));
+    }
+    world.check_given_back();
+    Ran {
+        events,
+        violations: world.violations.0,
+        coverage: world.coverage,
+    }
+}
+
+/// Where each hot page of `process` should be that may be there: with tiering on
+/// any node of the top tier, with balancing on the node of its thread.
+fn homes<'a>(
+    world: &'a SwarmWorld,
+    plan: &'a Plan,
+    process: &'a Process,
+) -> impl Iterator<Item = (VirtualPage, NodeId, Vec<NodeId>)> + 'a {
+    let top = world.machine.nodes.iter().filter(|node| node.top);
+    let top: Vec<NodeId> = top.map(|node| node.id).collect();
+    let threads = process.threads.len();
+    let part = process.hot.len().div_ceil(threads.max(1)).max(1);
+    let pages = process
+        .hot
+        .iter()
+        .enumerate()
+        .map(|(n, page)| (n, VirtualPage(*page)));
+    pages.filter_map(move |(n, page)| {
+        let at = process.node(page)?;
+        let wanted = match plan.balance {
+            true => vec![process.threads[n / part].node],
+            false => top.clone(),
+        };
+        let may = |node: &NodeId| process.memory.may_move(page, *node).is_ok();
+        wanted.iter().all(may).then_some((page, at, wanted))
+    })
+}
+
+/// Whether hot pages that are away fit where they should be, and nobody else's
+/// pages must leave for them.
+fn fits(world: &SwarmWorld, plan: &Plan) -> bool {
+    let mut away: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for process in &world.machine.processes {
+        for (_, at, wanted) in homes(world, plan, process) {
+            if !wanted.contains(&at) {
+                for node in wanted {
+                    *away.entry(node).or_default() += 1;
+                }
+            }
+        }
+    }
+    let headroom = match plan.balance {
+        true => plan.balancing.headroom.0 >> 12,
+        false => plan.tier.headroom.0 >> 12,
+    };
+    let commuting = 2 * world.machine.processes.len() as u64;
+    let fits = |(node, pages): (&NodeId, &u64)| {
+        world.machine.node(*node).room() > pages + headroom + commuting
+    };
+    !away.is_empty() && away.iter().all(fits)
+}
+
+/// Whether the options promise that hot pages come home at all.
+fn promised(plan: &Plan) -> bool {
+    match plan.balance {
+        // Where threads are moved, pages need not be.
+        true => !plan.balancing.dry_run && plan.balancing.tasks.is_none(),
+        // The other gate promises only what pays.
+        false => !plan.tier.dry_run && plan.tier.gate == TierGate::Pghot,
+    }
+}
+
+type Home = BTreeSet<(u32, VirtualPage)>;
+
+/// The hot pages that are home, and those that should be.
+fn at_home(world: &SwarmWorld, plan: &Plan) -> (Home, Home) {
+    let (mut there, mut away) = (Home::new(), Home::new());
+    for process in &world.machine.processes {
+        for (page, at, wanted) in homes(world, plan, process) {
+            let side = match wanted.contains(&at) {
+                true => &mut there,
+                false => &mut away,
+            };
+            side.insert((process.id.pid, page));
+        }
+    }
+    (there, away)
+}
+
+fn check_home(world: &mut SwarmWorld, plan: &Plan, fit: bool) -> Home {
+    let (there, away) = at_home(world, plan);
+    if fit && promised(plan) {
+        world.coverage.came_home += 1;
+        if let Some((pid, page)) = away.first() {
+            let (away, home) = (away.len(), there.len());
+            let text = || {
+                format!(
+                    "{away} hot pages that fit did not come home, {home} are; the first is page {} of {pid}",
+                    page.0
+                )
+            };
+            world.violations.add(text);
+        }
+    }
+    there
+}
+
+/// What is home and in use all the time stays.
+fn check_stay(world: &mut SwarmWorld, plan: &Plan, before: &Home) {
+    let (there, _) = at_home(world, plan);
+    let left = before.difference(&there).count();
+    if left > 0 {
+        world
+            .violations
+            .add(|| format!("{left} hot pages were home and left again"));
+    }
+}
+
+/// The gate's seconds begin when they like: two of them may touch one of ours.
+fn check_rate(violations: &mut Violations, plan: &Plan, events: &[(Millis, Event)]) {
+    if plan.balance {
+        return;
+    }
+    let limit = plan.tier.rate_limit.0 >> 12;
+    let mut rates: BTreeMap<NodeId, Allowance> = BTreeMap::new();
+    for (at, event) in events {
+        let (to, pages) = match event {
+            Event::MovedPages(moved) if moved.direction == Some(Direction::Promotion) => {
+                (moved.to, moved.pages)
+            }
+            Event::Moved {
+                direction: Some(Direction::Promotion),
+                dry_run: false,
+                range,
+                to,
+                ..
+            } => (*to, range.pages),
+            _ => continue,
+        };
+        let rate = rates
+            .entry(to)
+            .or_insert_with(|| Allowance::new(limit.div_ceil(1000), 2 * limit));
+        if let Some(over) = rate.used(at.0, pages, 0) {
+            violations.add(|| format!("at {} ms {over} pages too many went up", at.0));
+        }
+    }
+}
