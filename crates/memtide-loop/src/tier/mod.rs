@@ -123,7 +123,9 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
-        let patience_ms = self.observer.patience_ms(self.promoter.pages_wait());
+        let patience_ms = self
+            .observer
+            .patience_ms(self.promoter.pages_wait(), world.now());
         self.bring_up_to_date(world, reporter)?;
         if self.observer.searching.is_some() {
             self.search(world, reporter)?;
