@@ -2,6 +2,8 @@
 //! only these items happen. `cargo xtask swarm` runs it. `swarm mistakes` says which
 //! seed finds each deliberate mistake.
 
+#![expect(clippy::disallowed_macros, reason = "a program for people: it prints")]
+
 use memtide_loop::swarm::{self, Coverage, Mistake};
 use std::collections::BTreeSet;
 use std::process::ExitCode;

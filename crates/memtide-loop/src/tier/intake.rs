@@ -186,7 +186,7 @@ impl Digest<'_> {
             for n in 0..pages {
                 let peeked = records.store.peek(PageNumber(dense.0 + n), self.now);
                 if peeked.is_some_and(|hotness| !hotness.ready) {
-                    subjects::grow(&mut late, first.0 + n);
+                    subjects::grow(&mut late, first.0 + n, 1);
                 }
             }
         });
