@@ -51,13 +51,13 @@ use world::SwarmWorld;
 /// How long hot pages have to come home after faults ended, in ms: stuck pages get
 /// another chance every minute, what was promoted stays for one, and any process
 /// is surveyed every two.
-const HOME_MS: u64 = 400_000;
+const HOME_MS: u64 = 200_000;
 /// How often it is seen whether they are home, in ms.
 const STEP_MS: u64 = 5_000;
 /// How long they have to stay, in ms.
 const STAY_MS: u64 = 20_000;
 /// The same of balancing, which asks again where pages are every 10 s.
-const BALANCED_MS: u64 = 300_000;
+const BALANCED_MS: u64 = 90_000;
 /// Turns after which a run has failed to let time pass.
 const TURNS: u64 = 100_000;
 

@@ -581,14 +581,17 @@ impl SwarmWorld {
                 let node = self.lent.get(&thread.id).copied().unwrap_or(thread.node);
                 let part = process.hot.len().div_ceil(threads).max(1);
                 let own = process.hot.chunks(part).nth(n).unwrap_or(&[]);
-                let some = own.iter().filter(|_| self.random.below(2) == 0).take(64);
-                came.samples.extend(some.map(|page| Sample {
-                    source: SourceId(0),
-                    pid: thread.id.pid,
-                    tid: thread.id.tid,
-                    cpu: 2 * u32::from(node.0),
-                    address: page << 12,
-                }));
+                // Every page is as likely as the others.
+                for _ in 0..own.len().div_ceil(2).min(64) {
+                    let page = own[self.random.below(own.len() as u64) as usize];
+                    came.samples.push(Sample {
+                        source: SourceId(0),
+                        pid: thread.id.pid,
+                        tid: thread.id.tid,
+                        cpu: 2 * u32::from(node.0),
+                        address: page << 12,
+                    });
+                }
             }
         }
         let Some((one_in, _)) = self.lost else { return };
