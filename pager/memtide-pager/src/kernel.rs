@@ -3,6 +3,7 @@
 
 use crate::order::ReadOrder;
 pub(crate) use crate::range::Range;
+use crate::sys::known_file::KnownFile;
 use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
@@ -15,6 +16,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Pages that a read brings into the page cache leave it again with the read
 /// (Linux 6.14 and later, by file system). No crate names it yet.
@@ -86,6 +88,9 @@ pub(crate) trait Kernel: Send + Sync + Debug {
 pub(crate) struct Linux {
     oneself: OwnedFd,
     pagemap: Pagemap,
+    /// What the process has mapped. To open it for each question would take a low number
+    /// for a moment, in the middle of a program that reckons with it.
+    maps: Mutex<Option<KnownFile>>,
     /// Reads that leave nothing behind were refused: an older kernel, or a file
     /// system that has none.
     leaves_copies: AtomicBool,
@@ -111,13 +116,13 @@ impl Linux {
         Ok(Linux {
             oneself,
             pagemap,
+            maps: Mutex::default(),
             leaves_copies: AtomicBool::new(false),
         })
     }
 }
 
-/// Opened for each question: a number that is kept may be closed by the program. By
-/// the thread's own folder: that of a process whose first thread has ended is empty.
+/// By the thread's own folder: that of a process whose first thread has ended is empty.
 pub(crate) fn own_maps() -> Result<std::fs::File, Errno> {
     let file = std::fs::File::open("/proc/thread-self/maps");
     file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -176,7 +181,15 @@ impl Kernel for Linux {
     }
 
     fn query(&self, address: usize) -> Result<Vma, Errno> {
-        sys::vma::at(&own_maps()?, address)
+        let mut kept = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        // The program may have closed it, just now or long ago.
+        if let Some(maps) = kept.as_ref().filter(|maps| maps.is_ours()) {
+            match sys::vma::at(maps, address) {
+                Err(Errno::BADF) => {}
+                answer => return answer,
+            }
+        }
+        sys::vma::at(kept.insert(KnownFile::new(own_maps()?.into())), address)
     }
 
     fn vmas(&self) -> Result<Vec<Vma>, Errno> {

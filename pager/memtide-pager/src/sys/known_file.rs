@@ -30,6 +30,11 @@ impl KnownFile {
         }
     }
 
+    /// Whether the number still is this file's.
+    pub fn is_ours(&self) -> bool {
+        self.identity.is_some() && identity(self.fd.as_fd()) == self.identity
+    }
+
     /// Another descriptor of the same file.
     pub fn try_clone(&self) -> io::Result<KnownFile> {
         let fd = match high(self.fd.as_fd()) {
@@ -51,7 +56,7 @@ impl AsFd for KnownFile {
 
 impl Drop for KnownFile {
     fn drop(&mut self) {
-        if identity(self.fd.as_fd()) == self.identity && self.identity.is_some() {
+        if self.is_ours() {
             // SAFETY: dropped once, here; `self` is not used any more.
             unsafe { ManuallyDrop::drop(&mut self.fd) };
         }

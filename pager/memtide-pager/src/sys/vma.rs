@@ -3,8 +3,7 @@
 
 use super::{Errno, check};
 use memtide_linux::fs::proc::maps::Mapping;
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// `_IOWR('f', 17, struct procmap_query)` of `linux/fs.h`.
 const PROCMAP_QUERY: libc::Ioctl = 0xc068_6611u32 as libc::Ioctl;
@@ -77,16 +76,16 @@ pub(crate) fn among(vmas: &[Vma], address: usize) -> Result<Vma, Errno> {
 
 /// The mapping that covers `address`; `ENOENT` if none does, `ENOTTY` before
 /// Linux 6.11. `maps` is this process's `/proc/self/maps`.
-pub(crate) fn at(maps: &File, address: usize) -> Result<Vma, Errno> {
+pub(crate) fn at(maps: &impl AsFd, address: usize) -> Result<Vma, Errno> {
     ask(maps, address, 0)
 }
 
 /// The same, or the next one behind.
-pub(crate) fn at_or_behind(maps: &File, address: usize) -> Result<Vma, Errno> {
+pub(crate) fn at_or_behind(maps: &impl AsFd, address: usize) -> Result<Vma, Errno> {
     ask(maps, address, OR_NEXT)
 }
 
-fn ask(maps: &File, address: usize, query_flags: u64) -> Result<Vma, Errno> {
+fn ask(maps: &impl AsFd, address: usize, query_flags: u64) -> Result<Vma, Errno> {
     let mut query = Query {
         size: size_of::<Query>() as u64,
         query_flags,
@@ -94,7 +93,7 @@ fn ask(maps: &File, address: usize, query_flags: u64) -> Result<Vma, Errno> {
         ..Query::default()
     };
     // SAFETY: the kernel reads and writes the struct, whose size it is told.
-    let result = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
+    let result = unsafe { libc::ioctl(maps.as_fd().as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
     check(result.into())?;
     Ok(Vma {
         start: query.vma_start as usize,
@@ -111,6 +110,7 @@ fn ask(maps: &File, address: usize, query_flags: u64) -> Result<Vma, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn own_memory_is_found() {
