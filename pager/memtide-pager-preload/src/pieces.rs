@@ -119,6 +119,10 @@ impl<F: Clone> Pieces<F> {
     /// Takes out what lies within `range` and returns it.
     pub fn cut(&mut self, range: &Range<usize>) -> Vec<Piece<F>> {
         let mut out = Vec::new();
+        let hit = |piece: &Piece<F>| piece.range.start < range.end && range.start < piece.range.end;
+        if !self.0.iter().any(hit) {
+            return out;
+        }
         let mut left = Vec::with_capacity(self.0.len() + 1);
         for piece in self.0.drain(..) {
             let whole = piece.range.clone();

@@ -25,7 +25,7 @@ use crate::ranges::{MOST, Ranges};
 use crate::reasons::{self, Reason};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
-use memtide_pager::{Adopted, Pager, Shown, Unmapping};
+use memtide_pager::{Adopted, Pager, ReadOrder, Shown, Unmapping};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -449,6 +449,8 @@ impl Inner {
             match cares.next() {
                 Some(Ok(care)) => {
                     let order = crate::decide::order(piece.advice.order());
+                    // Every mapping is looked at to find it; an order is rarely given.
+                    let order = order.filter(|order| *order != ReadOrder::Normal);
                     if let (Some(pager), Some(order)) = (&self.pager, order) {
                         pager.advise(piece.range.start, piece.range.len(), order);
                     }
