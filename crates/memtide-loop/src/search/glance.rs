@@ -168,7 +168,7 @@ impl Search {
             let just_ended = std::mem::take(&mut glancing.pass_ended);
             // What has the attention now is looked at more closely.
             let sweeps = matches!(glancing.purpose, Purpose::Sweep(_));
-            let goes_on = glancing.passes_left > 0 && (!sweeps || glancing.attended.is_empty());
+            let goes_on = glancing.passes_left > 0 && !(sweeps && !glancing.attended.is_empty());
             let paid = credit >= self.costs.pass(glancing.pieces);
             if !just_ended || (paid && (goes_on || self.sees_the_same(now))) {
                 return Order::Keep;
