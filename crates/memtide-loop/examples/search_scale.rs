@@ -10,15 +10,7 @@
 mod toy;
 
 use memtide_loop::search::Config;
-use toy::{FAST, GIB, GUEST, MIB, Machine, Shape, TIB, Toy};
-
-/// As the loop has it for the kernel's DAMON, if it is a guest.
-fn config(name: &str) -> Config {
-    match name {
-        "guest" => toy::linux(),
-        _ => Config::default(),
-    }
-}
+use toy::{FAST, GIB, MIB, Machine, Shape, TIB, Toy};
 
 fn main() {
     let slow = Machine {
@@ -84,10 +76,6 @@ fn main() {
             slow,
             f64::NAN,
         ),
-        ("guest", Shape::Scattered, 2 * GIB, 1, GUEST, f64::NAN),
-        ("guest", Shape::Pieces(512), 2 * GIB, 1, GUEST, f64::NAN),
-        ("guest", range, 2 * GIB, 1, GUEST, f64::NAN),
-        ("guest", Shape::Scattered, GIB / 4, 1, GUEST, f64::NAN),
     ];
     println!(
         "{:<18} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}  promise",
@@ -101,7 +89,7 @@ fn main() {
             continue;
         }
         let host = std::time::Instant::now();
-        let mut toy = Toy::new(machine, shape, pages, owners, config(name));
+        let mut toy = Toy::new(machine, shape, pages, owners, Config::default());
         let each = pages / u64::from(owners);
         let hot = match shape {
             Shape::Ranges(_) | Shape::Pieces(_) => pages / 64,

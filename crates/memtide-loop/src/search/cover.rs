@@ -65,7 +65,7 @@ impl Cover {
     /// A glance saw something in use.
     pub fn glimpsed(&mut self, now: Millis) {
         let wait = match self.barren {
-            0 => WAIT_MS / 2,
+            0 => 0,
             n => WAIT_MS << (n - 1).min(8),
         };
         if now.since(self.ended) >= wait {
@@ -90,14 +90,12 @@ impl Cover {
         self.brief = now.since(self.began) < round_ms;
         if self.found * BARREN < pages {
             self.barren += 1;
+            let period_ms = round_ms << (self.barren - 1).min(LONGER);
+            let next = (self.began.0 + period_ms).max(now.0 + WAIT_MS / 2);
+            self.until = Some(Millis(next));
         } else {
             self.barren = 0;
         }
-        // What is found was seen by two passes of one look: a round that took less
-        // than its time has nothing to do again, until a glance sees something.
-        let period_ms = round_ms << self.barren.saturating_sub(1).min(LONGER);
-        let next = (self.began.0 + period_ms).max(now.0 + WAIT_MS / 2);
-        self.until = (self.barren > 0 || next > now.0 + WAIT_MS / 2).then_some(Millis(next));
         self.found = 0;
         self.began = now;
         self.ended = now;

@@ -2,7 +2,7 @@
 
 use super::blocks::{BLOCK, Flag};
 use super::evidence::{Tally, Verdict, judge};
-use super::look::{each_run, part, push};
+use super::look::{each_run, push};
 use super::{Order, Search, Span, View, Watch, spans_of};
 use memtide_core::units::Millis;
 
@@ -43,8 +43,6 @@ pub struct Glancing {
     /// Runs of blocks, ascending: the first and how many.
     runs: Vec<(u32, u32)>,
     pieces: u64,
-    /// What the source glances at beside that, for others.
-    beside: u64,
     hits: Vec<u32>,
     passes_left: u32,
     at_work: bool,
@@ -75,8 +73,6 @@ const ATTEND_PASSES: u32 = 3;
 /// ms, by this factor.
 const QUIET_MS: u64 = 10_000;
 const QUIET_STRETCH: u64 = 5;
-/// How many times longer passes over all blocks may be than others.
-const LONGER: u64 = 5;
 /// How far attention reaches at most, in blocks.
 const REACH: u8 = 16;
 /// A glance smaller than this many times the cost of beginning it is not worth
@@ -94,25 +90,12 @@ impl Glancing {
     /// What was asked for brings nothing.
     pub fn abandon(&mut self) {
         self.purpose = Purpose::Nothing;
-        self.pieces = 0;
         self.hits.clear();
-    }
-
-    /// What the pass under way should have cost by now, in microseconds.
-    pub fn under_way(&self, costs: &super::Costs, now: Millis) -> f64 {
-        let pieces = self.pieces + self.beside;
-        let ms = self.interval_ms + costs.late(View::Glance, pieces);
-        costs.pass(pieces) * part(self.began, ms, now)
     }
 
     /// Whether a pass is under way that began more than `ms` before `now`.
     pub fn began_before(&self, now: Millis, ms: u64) -> bool {
         self.purpose != Purpose::Nothing && now.since(self.began) > ms
-    }
-
-    /// Whether no block was found hot for a while.
-    pub fn found_nothing_since(&self, now: Millis) -> bool {
-        now.since(self.found_at) >= QUIET_MS
     }
 
     /// Whether block `n` is being glanced at.
@@ -133,48 +116,24 @@ impl Search {
         piece
     }
 
-    /// Whether every pass can glance at every block: passes may be some times as
-    /// long for it, since not having to tell the source is worth more.
+    /// Whether every pass can glance at every block.
     pub(super) fn sees_all(&self) -> bool {
+        let pass_us = self.purse.rate(View::Glance) as f64 * self.interval_ms as f64 / 1000.0;
         let fits = self.config.cuts || self.blocks.in_use() <= self.config.spans as u64;
-        fits && self.affordable_ms() <= LONGER * self.interval_ms
-    }
-
-    /// How long passes over every block must be so that they can be paid for.
-    fn affordable_ms(&self) -> u64 {
-        let ms = self.costs.pass(self.blocks.in_use()) * 1000.0;
-        ((ms / self.purse.rate(View::Glance).max(1) as f64).ceil() as u64).max(self.interval_ms)
-    }
-
-    /// With what the glance is told, or `alone`, the source is told of so many
-    /// spans for others, and glances at them as well, until it is told anew.
-    pub fn beside(&mut self, spans: u64, alone: bool) {
-        self.glancing.beside = spans;
-        let us = match alone {
-            true if spans == 0 => 0.0,
-            true => self.costs.tell(spans),
-            false => self.costs.span() * spans as f64,
-        };
-        self.charge_tell(View::Glance, us);
+        fits && self.costs.pass(self.blocks.in_use()) <= pass_us
     }
 
     /// What the glance should do now.
     pub(super) fn plan_glance(&mut self, now: Millis) -> Order {
-        let worth = (WORTH + 1.0) * self.costs.tell(0);
-        self.purse.hold_at_least(View::Glance, worth as u64);
         let credit = self.purse.credit(View::Glance) as f64;
         let glancing = &mut self.glancing;
         if glancing.purpose != Purpose::Nothing {
             let just_ended = std::mem::take(&mut glancing.pass_ended);
-            // What has the attention now is looked at more closely.
-            let sweeps = matches!(glancing.purpose, Purpose::Sweep(_));
-            let goes_on = glancing.passes_left > 0 && !(sweeps && !glancing.attended.is_empty());
-            let paid = credit >= self.costs.pass(glancing.pieces);
-            if !just_ended || (paid && (goes_on || self.sees_the_same(now))) {
+            let goes_on = glancing.passes_left > 0;
+            if !just_ended || (goes_on && credit >= self.costs.pass(glancing.pieces)) {
                 return Order::Keep;
             }
-            self.glancing.purpose = Purpose::Nothing;
-            self.glancing.pieces = 0;
+            glancing.purpose = Purpose::Nothing;
         }
         let order = self.begin_glance(now, credit);
         match order {
@@ -186,39 +145,9 @@ impl Search {
         }
     }
 
-    /// Whether a glance at every block would begin as it is now: the source need
-    /// not be told, and it goes on.
-    fn sees_the_same(&mut self, now: Millis) -> bool {
-        if self.glancing.purpose != Purpose::All || !self.sees_all() {
-            return false;
-        }
-        let same = self.sweep_runs(0, u64::MAX, 1, true) == self.glancing.runs
-            && self.interval_of(Purpose::All, now) == self.glancing.interval_ms;
-        if same {
-            self.glancing.passes_left = ALL_PASSES;
-        }
-        same
-    }
-
-    /// How long passes should be.
-    fn interval_of(&self, purpose: Purpose, now: Millis) -> u64 {
-        let (_, most) = self.config.interval_ms;
-        let ms = match purpose {
-            // Where nothing was found for a while, what all of it costs can be less.
-            Purpose::All if self.glancing.found_nothing_since(now) => {
-                self.affordable_ms().max(QUIET_STRETCH * self.interval_ms)
-            }
-            Purpose::All => self.affordable_ms(),
-            _ => self.interval_ms,
-        };
-        ms.min(most)
-    }
-
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
         let left = credit - self.costs.tell(0);
-        let all = self.costs.pass(self.blocks.in_use());
-        let worth = (WORTH * self.costs.tell(0)).min(all);
-        if left < worth || self.blocks.in_use() == 0 || !self.costs.known() {
+        if left < WORTH * self.costs.tell(0) || self.blocks.in_use() == 0 || !self.costs.known() {
             return Order::Keep;
         }
         if self.sees_all() {
@@ -367,8 +296,7 @@ impl Search {
         spans.sort_unstable_by_key(|span| (span.owner, span.first));
         let pieces = spans.iter().map(|span| span.pages.div_ceil(grain)).sum();
         let us = self.costs.tell(spans.len() as u64);
-        self.charge_tell(View::Glance, us);
-        let interval_ms = self.interval_of(purpose, now);
+        self.charge(View::Glance, us);
         let glancing = &mut self.glancing;
         glancing.purpose = purpose;
         glancing.runs = runs;
@@ -378,21 +306,25 @@ impl Search {
         glancing.at_work = true;
         glancing.pass_ended = false;
         glancing.began = now;
-        glancing.interval_ms = interval_ms;
+        // Where nothing was found for a while, what all of it costs can be less.
+        let quiet = purpose == Purpose::All && now.since(glancing.found_at) >= QUIET_MS;
+        let (_, most) = self.config.interval_ms;
+        let stretch = if quiet { QUIET_STRETCH } else { 1 };
+        glancing.interval_ms = (self.interval_ms * stretch).min(most);
         Order::Begin(Watch {
             spans,
             grain,
-            interval_ms,
+            interval_ms: glancing.interval_ms,
         })
     }
 
     /// A pass of the glance is complete.
     pub(super) fn glance_done(&mut self, now: Millis) {
-        let us = self.costs.pass(self.glancing.pieces + self.glancing.beside);
-        self.charge_pass(View::Glance, us);
         if self.glancing.purpose == Purpose::Nothing {
             return;
         }
+        let us = self.costs.pass(self.glancing.pieces);
+        self.charge(View::Glance, us);
         let glancing = &mut self.glancing;
         let took = now.since(glancing.began);
         self.costs
@@ -420,8 +352,7 @@ impl Search {
                 self.judge_all(now);
             }
         }
-        // What the present look has in hand, and has found, is no news.
-        if !hits.is_empty() && self.look.is_history(now) {
+        if !hits.is_empty() {
             self.cover.glimpsed(now);
         }
         hits.clear();

@@ -209,10 +209,6 @@ pub struct Search {
     halved: Millis,
     /// What was charged since it was last told what things cost, in microseconds.
     charged: f64,
-    /// What of that passes used that were under way then.
-    ahead: f64,
-    /// The time of the last plan or pass.
-    now: Millis,
     findings: Vec<Finding>,
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
@@ -255,8 +251,6 @@ impl Search {
             yields: [Yield::default(); 2],
             halved: now,
             charged: 0.0,
-            ahead: 0.0,
-            now,
             findings: Vec::new(),
             turns: [0; 2],
             looks_wait: false,
@@ -303,7 +297,6 @@ impl Search {
     /// What both views should do from `now` on. To be asked after each pass, and
     /// now and then.
     pub fn plan(&mut self, now: Millis) -> Plan {
-        self.now = now;
         self.purse.earn(now);
         let patience_ms = self.patience_ms();
         if self.look.began_before(now, patience_ms) {
@@ -339,27 +332,18 @@ impl Search {
     /// A pass of `view` is complete at `now`: what it did not report was not in
     /// use.
     pub fn pass_done(&mut self, view: View, now: Millis) {
-        self.now = now;
         match view {
             View::Look => self.look_done(now),
             View::Glance => self.glance_done(now),
         }
     }
 
-    /// Observing used so many microseconds of processor time since the last call:
-    /// passes `pass_us`, telling the source what to observe `tell_us`. To be told
-    /// in each turn, after the passes that were complete and before the next plan,
-    /// even if it is nothing: until then passes are charged as they should have
-    /// cost.
-    pub fn spent(&mut self, pass_us: u64, tell_us: u64) {
-        // Passes under way have used a part of what they will be charged for when
-        // they are over. With nothing expected of them yet, all would seem to cost
-        // as much more.
-        let under_way = self.look.under_way(&self.costs, self.now)
-            + self.glancing.under_way(&self.costs, self.now);
-        self.costs.used(pass_us, tell_us, under_way);
-        self.charged += under_way - std::mem::replace(&mut self.ahead, under_way);
-        let us = pass_us + tell_us;
+    /// Observing used `us` microseconds of processor time since the last call,
+    /// the kernel's side and ours. To be told in each turn, after the passes that
+    /// were complete and before the next plan, even if it is nothing: until then
+    /// passes are charged as they should have cost.
+    pub fn spent(&mut self, us: u64) {
+        self.costs.used(us);
         // Each view has paid what its work should have cost; what that was wrong
         // by is paid by both.
         let wrong = us as i64 - std::mem::take(&mut self.charged) as i64;
@@ -368,19 +352,9 @@ impl Search {
         self.purse.spend(View::Look, wrong - glance);
     }
 
-    /// `view` made passes that should have cost `us`.
-    fn charge_pass(&mut self, view: View, us: f64) {
-        self.costs.expect_pass(us);
-        self.charge(view, us);
-    }
-
-    /// `view` was told something, which should have cost `us`.
-    fn charge_tell(&mut self, view: View, us: f64) {
-        self.costs.expect_tell(us);
-        self.charge(view, us);
-    }
-
+    /// `view` did work that should have cost `us`.
     fn charge(&mut self, view: View, us: f64) {
+        self.costs.expect(us);
         self.yields[view as usize].us += us;
         self.charged += us;
         self.purse.spend(view, us as i64);
@@ -440,11 +414,6 @@ impl Search {
     pub fn window_ms(&self) -> u64 {
         let (least, most) = self.config.window_ms;
         (3 * self.costs.longest_pass_ms()).clamp(least, most)
-    }
-
-    /// Whether nothing was found for a while and no look is under way.
-    pub fn is_quiet(&self, now: Millis) -> bool {
-        self.look.rests() && self.glancing.found_nothing_since(now)
     }
 
     /// Whether it has been measured what things cost.

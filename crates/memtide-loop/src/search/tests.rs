@@ -38,9 +38,8 @@ fn findings(search: &mut Search) -> Vec<Finding> {
 /// Costs are known: nothing is held back.
 fn search() -> Search {
     let mut search = Search::new(Config::default(), Millis(0));
-    search.costs.expect_pass(100_000.0);
-    search.costs.expect_tell(100_000.0);
-    search.costs.used(100_000, 100_000, 0.0);
+    search.costs.expect(100_000.0);
+    search.costs.used(100_000);
     search
 }
 

@@ -3,7 +3,6 @@
 use super::explain;
 use super::observer::Observer;
 use super::shared::Shared;
-use super::subjects;
 use crate::report::Reporter;
 use crate::search;
 use crate::world::{Report, View};
@@ -11,7 +10,6 @@ use memtide_core::access::{self, Access, SourceSet};
 use memtide_core::hotness::{Intake, Intook};
 use memtide_core::pages::Pages as _;
 use memtide_core::tiering::cadence::PassNews;
-use memtide_core::tiering::sample::Run;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::{Millis, NodeId, PageNumber};
 
@@ -153,50 +151,13 @@ impl Digest<'_> {
         searching.search.pass_done(view, self.now);
         let mut found = Vec::new();
         searching.search.findings(|finding| found.push(finding));
+        let threshold = self.shared.config.hotness.threshold();
         let mut news = false;
         for search::Finding { span, exact } in found {
-            news |= match exact {
-                true => self.confirm(span),
-                false => self.count(span, 0),
-            };
-        }
-        news
-    }
-
-    /// Records as many accesses to each page of `span` as make it hot, less `seen`.
-    fn count(&mut self, span: search::Span, seen: u8) -> bool {
-        let mut news = false;
-        for _ in seen..self.shared.config.hotness.threshold() {
-            news |= self.touched(View::Glance, span.owner, span.first, span.pages);
-        }
-        news
-    }
-
-    /// Two passes in succession saw each page of `span` in use, and recorded it.
-    /// On a slow machine the second came so late that the window of the records
-    /// was over, and the first is forgotten; here it counts all the same.
-    fn confirm(&mut self, span: search::Span) -> bool {
-        let mut news = self.count(span, SEEN);
-        let mut late: Vec<Run> = Vec::new();
-        let Shared {
-            ledger, records, ..
-        } = &*self.shared;
-        let space = &ledger.space;
-        space.for_runs(span.owner, span.first, span.pages, |first, dense, pages| {
-            for n in 0..pages {
-                let peeked = records.store.peek(PageNumber(dense.0 + n), self.now);
-                if peeked.is_some_and(|hotness| !hotness.ready) {
-                    subjects::grow(&mut late, first.0 + n, 1);
-                }
+            let seen = if exact { SEEN } else { 0 };
+            for _ in seen..threshold {
+                news |= self.touched(View::Glance, span.owner, span.first, span.pages);
             }
-        });
-        for run in late {
-            let span = search::Span {
-                owner: span.owner,
-                first: run.first,
-                pages: run.pages,
-            };
-            news |= self.count(span, 1);
         }
         news
     }
@@ -206,8 +167,6 @@ impl Digest<'_> {
         observer.passes += 1;
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));
         observer.pass_ended = now;
-        let least_ms = self.shared.config.hotness.window_ms();
-        self.shared.records.follow(observer.pass_ms, least_ms);
         let news = std::mem::take(&mut observer.look_news);
         if self.shared.config.explain {
             explain::stays(self.shared, now, self.reporter);

@@ -123,9 +123,7 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
-        let patience_ms = self
-            .observer
-            .patience_ms(self.promoter.pages_wait(), world.now());
+        let patience_ms = self.observer.patience_ms(self.promoter.pages_wait());
         self.bring_up_to_date(world, reporter)?;
         if self.observer.searching.is_some() {
             self.search(world, reporter)?;

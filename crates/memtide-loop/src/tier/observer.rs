@@ -25,8 +25,6 @@ const LOOK_PATIENCE_MS: u64 = 30;
 const PATIENCE_MS: u64 = 100;
 /// The longest wait of a turn while nothing is, in ms.
 const IDLE_PATIENCE_MS: u64 = 1000;
-/// And while a search finds nothing, in ms.
-const QUIET_PATIENCE_MS: u64 = 500;
 /// How long a source without glances rests between looks, in ms.
 const REST_MS: u64 = 1000;
 /// How long a look waits for room at most, in ms.
@@ -35,9 +33,6 @@ const CRAMPED_MS: u64 = 3000;
 const LOOK_RUNS: usize = 256;
 /// How long a page that was demoted needs no look, in ms: it was idle.
 const KNOWN_IDLE_MS: u64 = 10_000;
-/// Pages that may be found hot before it is known which ones may leave for them:
-/// 1 GiB.
-const SOON_PAGES: u64 = 262_144;
 /// The least length of a stretch, in pages.
 const STRETCH_PAGES: u64 = 64;
 /// How often the cost of glances is charged, in ms: they are cheap, asking is not.
@@ -141,13 +136,10 @@ impl Observer {
 
     /// How long the next turn may wait. While a look runs its end is near;
     /// glances say little, and that can wait, unless pages do.
-    pub fn patience_ms(&self, pages_wait: bool, now: Millis) -> u64 {
+    pub fn patience_ms(&self, pages_wait: bool) -> u64 {
         let waiting = pages_wait || !self.stretches.is_empty();
-        let quiet = self.searching.as_ref().map(|of| of.search.is_quiet(now));
         match self.told {
-            Some(Observe::Look) if quiet == Some(true) => PATIENCE_MS,
-            _ if quiet == Some(true) && !waiting => QUIET_PATIENCE_MS,
-            _ if quiet.is_some() && !self.is_looking() => PATIENCE_MS,
+            _ if self.searching.is_some() && !self.is_looking() => PATIENCE_MS,
             Some(Observe::Look) => LOOK_PATIENCE_MS,
             Some(Observe::Glance) if !waiting && self.abilities.glances => IDLE_PATIENCE_MS,
             _ => PATIENCE_MS,
@@ -384,10 +376,9 @@ fn abilities(world: &dyn World, source: SourceId) -> Abilities {
     info.map(|info| info.abilities).unwrap_or_default()
 }
 
-/// Whether pages of the lower tiers that may be found hot soon would not all fit
-/// into the top tier.
+/// Whether not all pages of the lower tiers would fit into the top tier.
 pub(super) fn room_is_scarce(ledger: &Ledger) -> bool {
-    let lower = ledger.lower_pages().min(SOON_PAGES);
+    let lower = ledger.lower_pages();
     lower > 0 && ledger.top_room() < lower
 }
 

@@ -23,13 +23,6 @@ use memtide_core::units::Millis;
 const STRETCHES_MS: u64 = 2_000;
 /// How long a source that cost nothing of late is not asked what it cost, in ms.
 const ACCOUNT_MS: u64 = 1_000;
-/// What the kernel's DAMON costs on a fast bare machine: clearing and reading a
-/// region's bit, naming a region, turning a kdamond on.
-const UNITS: UnitCosts = UnitCosts {
-    piece: 1.0,
-    span: 20.0,
-    begin: 2_000.0,
-};
 /// Spans that a source is told at once, at most.
 const SPANS: usize = 4_096;
 
@@ -78,7 +71,10 @@ impl Searching {
                 spans: SPANS,
                 cuts,
                 round_ms: config.cadence.look_every_ms,
-                costs: UNITS,
+                costs: UnitCosts {
+                    span: 25.0,
+                    ..UnitCosts::default()
+                },
                 ..Config::default()
             },
             now,
@@ -214,9 +210,6 @@ impl Searching {
             }
         }
         let subjects = self.with_stretches(observer);
-        let spans = |of: &[Subject]| of.iter().map(|of| of.spans.len() as u64).sum::<u64>();
-        let beside = spans(&subjects) - spans(&self.glance);
-        self.search.beside(beside, self.glance.is_empty());
         if self.cuts && !self.glance.is_empty() {
             world.glance_in_pieces(observer.source, &subjects, self.piece, self.interval_ms)
         } else {
@@ -286,8 +279,8 @@ impl Searching {
         let spent = world.source_status(observer.source).kernel_cpu_ns;
         let since = spent.saturating_sub(observer.kernel_cpu_ns);
         observer.kernel_cpu_ns = observer.kernel_cpu_ns.max(spent);
-        let own = std::mem::take(&mut self.own_ns);
-        self.search.spent(since / 1000, own / 1000);
+        let us = (since + std::mem::take(&mut self.own_ns)) / 1000;
+        self.search.spent(us);
     }
 
     /// What the budget buys, once that is known and if it is worth telling:

@@ -10,7 +10,7 @@
 use memtide_core::tiering::sample::Run;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::Millis;
-use memtide_loop::search::{Config, Memory, Order, Search, Span, UnitCosts, View, Watch};
+use memtide_loop::search::{Config, Memory, Order, Search, Span, View, Watch};
 use std::collections::BTreeMap;
 
 pub const MIB: u64 = 256;
@@ -127,37 +127,12 @@ pub const FAST: Machine = Machine {
     busy: 1.0,
 };
 
-/// The emulated guest of the tests: passes cost six times as much as on a fast
-/// machine, telling the source seventy times as much.
-pub const GUEST: Machine = Machine {
-    page_us: 6.4,
-    span_us: 150.0,
-    begin_us: 15_000.0,
-    busy: 1.3,
-};
-
-/// What the loop asks of a search over the kernel's DAMON.
-pub fn linux() -> Config {
-    Config {
-        interval_ms: (50, 1_000),
-        spans: 4_096,
-        costs: UnitCosts {
-            piece: 1.0,
-            span: 20.0,
-            begin: 2_000.0,
-        },
-        ..Config::default()
-    }
-}
-
 #[derive(Debug)]
 struct Running {
     watch: Watch,
     pass_began: f64,
     pass_ends: f64,
     pass_us: f64,
-    /// What of it was spent.
-    spent_us: f64,
 }
 
 /// The machine at work.
@@ -172,8 +147,7 @@ pub struct Toy {
     gone: BTreeMap<(OwnerId, u64), u64>,
     pub found_hot: u64,
     pub found_cold: u64,
-    /// Of passes, and of telling.
-    untold_us: [f64; 2],
+    untold_us: f64,
     /// When and how much.
     pub ledger: Vec<(f64, f64)>,
     pub pages: u64,
@@ -203,7 +177,7 @@ impl Toy {
             gone: BTreeMap::new(),
             found_hot: 0,
             found_cold: 0,
-            untold_us: [0.0; 2],
+            untold_us: 0.0,
             ledger: Vec::new(),
             pages: 0,
             owners: 0,
@@ -240,9 +214,9 @@ impl Toy {
         ((self.draw() >> 11) as f64) < chance * (1u64 << 53) as f64
     }
 
-    fn spend(&mut self, telling: bool, us: f64) {
+    fn spend(&mut self, us: f64) {
         self.ledger.push((self.now_ms, us));
-        self.untold_us[usize::from(telling)] += us;
+        self.untold_us += us;
     }
 
     /// Runs until `until_ms` or until `enough` says so; when it ended, in s.
@@ -258,15 +232,13 @@ impl Toy {
                 .map(|running| running.pass_ends);
             self.now_ms = ends.fold(self.now_ms + 50.0, f64::min);
             for view in [View::Look, View::Glance] {
-                self.work_on(view);
                 let due = self.running[view as usize].as_ref();
                 if due.is_some_and(|running| running.pass_ends <= self.now_ms) {
                     self.pass(view);
                 }
             }
-            let [pass, tell] = self.untold_us.map(|us| us as u64);
-            self.search.spent(pass, tell);
-            self.untold_us = self.untold_us.map(f64::fract);
+            self.search.spent(self.untold_us as u64);
+            self.untold_us = self.untold_us.fract();
             if enough(self) {
                 return Some(self.now_ms / 1000.0);
             }
@@ -293,36 +265,22 @@ impl Toy {
                     .map(|span| span.pages.div_ceil(watch.grain))
                     .sum();
                 let pass_us = self.machine.page_us * pieces as f64;
-                self.spend(true, tell);
+                self.spend(tell);
                 let wall = (pass_us + tell) * self.machine.busy / 1000.0;
                 self.running[view as usize] = Some(Running {
                     pass_began: self.now_ms,
                     pass_ends: self.now_ms + watch.interval_ms as f64 + wall,
                     pass_us,
-                    spent_us: 0.0,
                     watch,
                 });
             }
         }
     }
 
-    /// A kernel thread's time grows while it works, not when it is done.
-    fn work_on(&mut self, view: View) {
-        let Some(mut running) = self.running[view as usize].take() else {
-            return;
-        };
-        let wall = running.pass_ends - running.pass_began;
-        let part = ((self.now_ms - running.pass_began) / wall).min(1.0);
-        let due = running.pass_us * part;
-        self.spend(false, due - running.spent_us);
-        running.spent_us = due;
-        self.running[view as usize] = Some(running);
-    }
-
     fn pass(&mut self, view: View) {
         let mut running = self.running[view as usize].take().expect("it runs");
         let seconds = (running.pass_ends - running.pass_began) / 1000.0;
-        running.spent_us = 0.0;
+        self.spend(running.pass_us);
         let grain = running.watch.grain;
         for span in &running.watch.spans {
             let mut at = 0;
