@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 // Not the crate: linked in, it would take over this program's own calls.
-#[path = "../../crates/memtide-pager-preload/src/settings.rs"]
+#[path = "../../pager/memtide-pager-preload/src/settings.rs"]
 #[allow(dead_code)]
 mod settings;
 

@@ -78,7 +78,7 @@ impl Built {
             .with_context(|| format!("cannot make {}", folder.display()))?;
         let sources = workspace
             .root
-            .join("crates/memtide-pager-preload/tests/programs/random");
+            .join("pager/memtide-pager-preload/tests/programs/random");
         let compile = |name: &str, from: &str, options: &[&str]| -> Result<PathBuf> {
             let output = folder.join(name);
             let status = Command::new("cc")
