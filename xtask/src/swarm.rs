@@ -1,8 +1,8 @@
 //! `cargo xtask swarm`: many seeds of the loop's swarm.
 
 use anyhow::Context;
-use std::path::Path;
 use std::process::Command;
+use testbed::lab::{Workspace, cargo};
 
 /// Run the loop over machines, programs, options and faults that seeds draw.
 #[derive(Debug, clap::Args)]
@@ -27,12 +27,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let numbers = [arguments.first, arguments.seeds, jobs as u64];
-    let status = Command::new(env!("CARGO"))
+    let status = Command::new(cargo())
         .args(["run", "--release", "--quiet", "-p", "memtide-loop"])
         .args(["--features", "testing", "--example", "swarm", "--"])
         .args(numbers.map(|number| number.to_string()))
         .args(&arguments.only)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .current_dir(Workspace::find()?.root)
         .status()
         .context("cargo run --example swarm")?;
     Ok(status.code().unwrap_or(1))

@@ -27,7 +27,6 @@
 
 use super::{FileMode, Inner, View};
 use crate::order::ReadOrder;
-use memtide_core::eviction::Granule;
 
 /// Part of the budget that the kernel may read around one fault.
 const PART_OF_BUDGET: u64 = 64;
@@ -180,11 +179,12 @@ impl FileMode {
         }
     }
 
-    /// Notes of what leaves whether it was of use: whether somebody had it mapped.
-    pub(super) fn note_leaving(&self, inner: &mut Inner, leaving: &[Granule]) {
+    /// Notes of some of what is pending whether it was of use: whether somebody had it
+    /// mapped.
+    pub(super) fn note_leaving(&self, inner: &mut Inner) {
         let mut changed = false;
-        let step = leaving.len().div_ceil(SAMPLES).max(1);
-        for granule in leaving.iter().step_by(step) {
+        let step = inner.pending.len().div_ceil(SAMPLES).max(1);
+        for (granule, _) in inner.pending.iter().step_by(step) {
             let number = granule.region as usize;
             let by_need = inner.regions[number]
                 .as_ref()
@@ -202,7 +202,7 @@ impl FileMode {
         }
     }
 
-    /// Above the budget nobody reads around a fault; a batch below it they do again.
+    /// Above the budget nobody reads around a fault; half a batch below it they do again.
     pub(super) fn hold_back(&self, inner: &mut Inner) {
         let (budget, batch) = (self.budget_pages(), self.batch_pages());
         let held_back = match inner.held_back {

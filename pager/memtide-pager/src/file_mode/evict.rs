@@ -150,8 +150,7 @@ impl FileMode {
             if inner.pending.is_empty() {
                 return Step::Stuck;
             }
-            let leaving: Vec<Granule> = inner.pending.iter().map(|(granule, _)| *granule).collect();
-            self.note_leaving(inner, &leaving);
+            self.note_leaving(inner);
             self.unmap_pending(inner);
             if inner.resident_pages <= budget && self.wanted.short_pages() == 0 && !eager {
                 return Step::Idle;
