@@ -22,7 +22,7 @@ impl Layout<'_> {
         Layout { kernel, read: None }
     }
 
-    fn at(&mut self, address: usize) -> Result<Vma, Errno> {
+    pub fn at(&mut self, address: usize) -> Result<Vma, Errno> {
         if self.read.is_none() {
             match self.kernel.query(address) {
                 Err(Errno::NOTTY) => self.read = Some(self.kernel.vmas()?),

@@ -3,20 +3,20 @@
 
 use crate::order::ReadOrder;
 pub(crate) use crate::range::Range;
-use crate::sys::known_file::KnownFile;
+use crate::sys::kept::Kept;
 use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
-use memtide_linux::sys::pagemap::{Pagemap, PagemapEntry};
+use memtide_linux::sys::pagemap::{self, PagemapEntry};
 use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 use std::fmt::Debug;
+use std::fs::File;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 /// Pages that a read brings into the page cache leave it again with the read
 /// (Linux 6.14 and later, by file system). No crate names it yet.
@@ -84,13 +84,14 @@ pub(crate) trait Kernel: Send + Sync + Debug {
 }
 
 /// The running kernel.
+///
+/// What it holds open has high numbers: to open it for each question would take a low
+/// one for a moment, in the middle of a program that reckons with it.
 #[derive(Debug)]
 pub(crate) struct Linux {
-    oneself: OwnedFd,
-    pagemap: Pagemap,
-    /// What the process has mapped. To open it for each question would take a low number
-    /// for a moment, in the middle of a program that reckons with it.
-    maps: Mutex<Option<KnownFile>>,
+    oneself: Kept,
+    pagemap: Kept,
+    maps: Kept,
     /// Reads that leave nothing behind were refused: an older kernel, or a file
     /// system that has none.
     leaves_copies: AtomicBool,
@@ -98,33 +99,38 @@ pub(crate) struct Linux {
 
 impl Linux {
     pub fn new() -> Result<Linux, crate::Error> {
-        let oneself = sys::zap::oneself().map_err(|errno| crate::Error::Limit {
-            what: "a descriptor of the process itself (pidfd_open)",
-            errno,
-            advice: "raise RLIMIT_NOFILE, or use Linux 5.3 or later",
-        })?;
-        let pagemap = Pagemap::open(Path::new("/proc"), std::process::id()).map_err(|error| {
-            crate::Error::File {
-                path: "/proc/self/pagemap".into(),
-                what: "open",
-                errno: match error {
-                    memtide_linux::sys::pagemap::OpenError::Open { errno, .. } => errno,
-                    memtide_linux::sys::pagemap::OpenError::NoAddressSpace { .. } => Errno::SRCH,
-                },
-            }
-        })?;
-        Ok(Linux {
-            oneself,
-            pagemap,
-            maps: Mutex::default(),
+        let linux = Linux {
+            oneself: Kept::new(sys::zap::oneself),
+            pagemap: Kept::new(|| Ok(own("pagemap")?.into())),
+            maps: Kept::new(|| Ok(own_maps()?.into())),
             leaves_copies: AtomicBool::new(false),
-        })
+        };
+        linux
+            .oneself
+            .with(|_| Ok(()))
+            .map_err(|errno| crate::Error::Limit {
+                what: "a descriptor of the process itself (pidfd_open)",
+                errno,
+                advice: "raise RLIMIT_NOFILE, or use Linux 5.3 or later",
+            })?;
+        linux
+            .mapped(0, &mut [PagemapEntry::default()])
+            .map_err(|errno| crate::Error::File {
+                path: "/proc/self/pagemap".into(),
+                what: "read",
+                errno,
+            })?;
+        Ok(linux)
     }
 }
 
+pub(crate) fn own_maps() -> Result<File, Errno> {
+    own("maps")
+}
+
 /// By the thread's own folder: that of a process whose first thread has ended is empty.
-pub(crate) fn own_maps() -> Result<std::fs::File, Errno> {
-    let file = std::fs::File::open("/proc/thread-self/maps");
+fn own(name: &str) -> Result<File, Errno> {
+    let file = File::open(Path::new("/proc/thread-self").join(name));
     file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
@@ -151,7 +157,7 @@ pub(crate) fn own_vmas() -> Result<Vec<Vma>, Errno> {
 
 impl Kernel for Linux {
     fn zap(&self, ranges: &[Range]) -> Result<usize, Errno> {
-        sys::zap::many(self.oneself.as_fd(), ranges)
+        self.oneself.with(|oneself| sys::zap::many(oneself, ranges))
     }
 
     fn zap_one(&self, range: Range) -> Result<(), Errno> {
@@ -173,7 +179,7 @@ impl Kernel for Linux {
 
     fn mapped(&self, address: usize, out: &mut [PagemapEntry]) -> Result<(), Errno> {
         let first = (address / rustix::param::page_size()) as u64;
-        let read = self.pagemap.read(first, out)?;
+        let read = self.pagemap.with(|file| pagemap::read(file, first, out))?;
         match read == out.len() {
             true => Ok(()),
             false => Err(Errno::NOMEM),
@@ -181,15 +187,7 @@ impl Kernel for Linux {
     }
 
     fn query(&self, address: usize) -> Result<Vma, Errno> {
-        let mut kept = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
-        // The program may have closed it, just now or long ago.
-        if let Some(maps) = kept.as_ref().filter(|maps| maps.is_ours()) {
-            match sys::vma::at(maps, address) {
-                Err(Errno::BADF) => {}
-                answer => return answer,
-            }
-        }
-        sys::vma::at(kept.insert(KnownFile::new(own_maps()?.into())), address)
+        self.maps.with(|maps| sys::vma::at(&maps, address))
     }
 
     fn vmas(&self) -> Result<Vec<Vma>, Errno> {

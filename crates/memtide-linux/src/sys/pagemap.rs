@@ -108,29 +108,34 @@ impl Pagemap {
     /// Fills `entries` from virtual page number `vpn` on. Returns how many were
     /// read: fewer at the end of the address space, none once it is gone.
     pub fn read(&self, vpn: u64, entries: &mut [PagemapEntry]) -> Result<usize, Errno> {
-        let Some(offset) = vpn.checked_mul(8) else {
-            return Ok(0);
-        };
-        // SAFETY: `PagemapEntry` is a transparent u64, which has no padding and
-        // no invalid values, and `u8` has no alignment: the same bytes, borrowed
-        // for as long as `entries` is.
-        let bytes = unsafe {
-            std::slice::from_raw_parts_mut(
-                entries.as_mut_ptr().cast::<u8>(),
-                std::mem::size_of_val(entries),
-            )
-        };
-        let mut done = 0;
-        while done < bytes.len() {
-            match pread(&self.file, &mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(done / 8)
+        read(&self.file, vpn, entries)
     }
+}
+
+/// [`Pagemap::read`] of a page map that the caller opened.
+pub fn read(file: impl AsFd, vpn: u64, entries: &mut [PagemapEntry]) -> Result<usize, Errno> {
+    let Some(offset) = vpn.checked_mul(8) else {
+        return Ok(0);
+    };
+    // SAFETY: `PagemapEntry` is a transparent u64, which has no padding and
+    // no invalid values, and `u8` has no alignment: the same bytes, borrowed
+    // for as long as `entries` is.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(
+            entries.as_mut_ptr().cast::<u8>(),
+            std::mem::size_of_val(entries),
+        )
+    };
+    let mut done = 0;
+    while done < bytes.len() {
+        match pread(&file, &mut bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done / 8)
 }
 
 impl AsFd for Pagemap {

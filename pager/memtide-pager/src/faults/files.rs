@@ -294,6 +294,32 @@ fn the_fallback_leaves_pages_of_others_in_its_blocks_alone() {
     assert!(pager.statistics().dropped_pages > 0);
 }
 
+/// Part of a block goes by a call that nobody saw, before anything of it was seen: the
+/// kernel answers no question about mapped pages that has a hole in it.
+#[test]
+fn what_lies_beside_an_unseen_hole_leaves_too() {
+    const HOLE: std::ops::Range<usize> = 101..199;
+    let file = numbered(PAGES);
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let mapping =
+        crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, PAGES * PAGE).unwrap();
+    let _adopted = pager
+        .adopt(mapping.address(), PAGES * PAGE, file.as_file(), 0)
+        .unwrap();
+    mapping.cut_out(HOLE.start * PAGE, HOLE.len() * PAGE);
+    for _ in 0..3 {
+        for page in (0..PAGES).filter(|page| !HOLE.contains(page)) {
+            let bytes = &mapping.as_slice(PAGES * PAGE)[page * PAGE..][..PAGE];
+            assert_eq!(number_of(bytes), Some(value(page)));
+        }
+        assert!(pager.settle(), "{:?}", pager.statistics());
+    }
+    // Nothing but the hole was given up.
+    let state = pager.state();
+    let cared_for: u64 = state.regions.iter().map(|region| region.bytes).sum();
+    assert_eq!(cared_for, ((PAGES - HOLE.len()) * PAGE) as u64);
+}
+
 /// A thread waits in a fault while another forks: the child must not wait for it.
 #[test]
 fn a_child_closes_a_region_in_which_a_thread_of_the_parent_faults() {

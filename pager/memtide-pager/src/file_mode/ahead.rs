@@ -322,7 +322,7 @@ impl FileMode {
     /// Asks for what lies at addresses that are in the pager's care. No more is asked
     /// for than half the budget.
     pub fn read_ahead_at(&self, range: Range<usize>) {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let mut left = self.settings.budget_bytes / 2;
         for region in inner.regions.iter().flatten() {
             for view in &region.views {
@@ -351,7 +351,7 @@ impl FileMode {
 
     /// Asks for part of a region.
     pub fn read_ahead(&self, number: u32, offset: u64, bytes: u64) {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let Some(care) = inner.cares[number as usize] else {
             return;
         };

@@ -218,7 +218,7 @@ impl FileMode {
 
     /// The program said to the kernel in which order it reads what lies in a range.
     pub fn advise(&self, range: crate::kernel::Range, order: ReadOrder) {
-        let inner = &mut *crate::unmap::lock(&self.inner);
+        let inner = &mut *self.inner();
         for region in inner.regions.iter_mut().flatten() {
             let mut parts = Vec::with_capacity(region.views.len() + 2);
             for view in std::mem::take(&mut region.views) {

@@ -10,13 +10,21 @@ use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
 use crate::builder::Unmapping;
 use crate::kernel::Range;
 use crate::round::Round;
+use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use memtide_core::lazy_flush::{Due, Stamp};
 use std::os::fd::AsFd;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// Batches that one round takes, at most.
 const STEPS_A_ROUND: usize = 64;
+/// After so many in a row of which nothing left memory, as all was touched again, the
+/// next would do no better.
+const IN_VAIN: usize = 4;
+/// Turns that the evictor gives to threads that wait for the books.
+const TURNS: usize = 20;
+const TURN: Duration = Duration::from_micros(50);
 /// Rounds between two looks at whether files changed.
 const CHECK_FILES: u64 = 64;
 /// Of so many victims, one member of main is probed.
@@ -35,7 +43,7 @@ const STUCK: Duration = Duration::from_millis(5);
 
 impl FileMode {
     pub fn round(&self, last_wait: Duration) -> Round {
-        let mut guard = crate::unmap::lock(&self.inner);
+        let mut guard = self.inner_behind_all();
         let inner = &mut *guard;
         inner.rounds += 1;
         if inner.rounds.is_multiple_of(CHECK_FILES) {
@@ -68,17 +76,20 @@ impl FileMode {
             self.say_overrun(inner.resident_pages);
         }
         self.hold_back(inner);
-        let mut stuck = false;
+        let (mut stuck, mut in_vain) = (false, 0);
         for _ in 0..STEPS_A_ROUND {
+            let left = inner.resident_pages;
             match self.step(inner) {
                 Step::Idle => break,
-                Step::Stuck => {
-                    stuck = true;
-                    break;
-                }
-                Step::Moved => {}
+                Step::Stuck => stuck = true,
+                Step::Moved if inner.resident_pages < left => in_vain = 0,
+                Step::Moved => in_vain += 1,
+            }
+            if stuck || in_vain == IN_VAIN || self.is_waited_for() {
+                break;
             }
         }
+        stuck |= in_vain == IN_VAIN;
         let pending: u64 = inner
             .pending
             .iter()
@@ -114,6 +125,18 @@ impl FileMode {
             within,
             idle: filled == 0 && wait >= longest,
         }
+    }
+
+    /// The books, after those who waited for them: a lock that is taken again at once
+    /// would be had by nobody else.
+    fn inner_behind_all(&self) -> MutexGuard<'_, Inner> {
+        for _ in 0..TURNS {
+            if !self.is_waited_for() {
+                break;
+            }
+            std::thread::sleep(TURN);
+        }
+        lock(&self.inner)
     }
 
     pub(super) fn budget_pages(&self) -> u64 {

@@ -6,8 +6,12 @@
 //! kernel is asked what lies there: once for each of its mappings, a microsecond.
 //! What is not the region's file any more is left alone. Between the question and
 //! the unmapping lie some microseconds that stay uncovered.
+//!
+//! The same question is asked where a look at mapped pages fails: it fails as a whole
+//! for a hole of one page, and pages that nobody looks at never leave.
 
 use super::{FileMode, FileRegion, View};
+use crate::adopt::Layout;
 use crate::kernel::Range;
 use crate::sys::Errno;
 use crate::sys::vma::Vma;
@@ -41,10 +45,32 @@ impl FileMode {
                 refused.push(*range);
             }
             if owner == Owner::Another {
-                gone.push(*range);
+                gone.append(&mut self.strangers_in(regions, *range));
             }
             owner == Owner::Us
         });
+    }
+
+    /// Where a range does not show its region's file any more, page by page.
+    pub(super) fn strangers_in(&self, regions: &[Option<FileRegion>], range: Range) -> Vec<Range> {
+        let mut layout = Layout::of(&*self.kernel);
+        let mut known: Option<Vma> = None;
+        let mut vma_at = |at: usize| match known.filter(|vma| vma.covers(at)) {
+            Some(vma) => Ok(vma),
+            None => layout.at(at).inspect(|vma| known = Some(*vma)),
+        };
+        let mut strangers: Vec<Range> = Vec::new();
+        for start in (range.start..range.end()).step_by(self.page_bytes) {
+            let bytes = self.page_bytes;
+            if self.owner_by(regions, Range { start, bytes }, &mut vma_at) != Owner::Another {
+                continue;
+            }
+            match strangers.last_mut().filter(|last| last.end() == start) {
+                Some(last) => last.bytes += bytes,
+                None => strangers.push(Range { start, bytes }),
+            }
+        }
+        strangers
     }
 
     /// What may be unmapped together with `range`: the 2 MiB around it, as far as
@@ -74,21 +100,32 @@ impl FileMode {
         range: Range,
         known: &mut Option<Vma>,
     ) -> Owner {
+        self.owner_by(regions, range, |at| {
+            match known.filter(|vma| vma.covers(at)) {
+                Some(vma) => Ok(vma),
+                None => self.kernel.vma(at).inspect(|vma| *known = Some(*vma)),
+            }
+        })
+    }
+
+    fn owner_by(
+        &self,
+        regions: &[Option<FileRegion>],
+        range: Range,
+        mut vma_at: impl FnMut(usize) -> Result<Vma, Errno>,
+    ) -> Owner {
         let Some((region, view)) = view_around(regions, range) else {
             return Owner::Unknown;
         };
         let mut at = range.start;
         while at < range.end() {
-            let vma = match known.filter(|vma| (vma.start..vma.end).contains(&at)) {
-                Some(vma) => vma,
-                None => match self.kernel.vma(at) {
-                    Ok(vma) => *known.insert(vma),
-                    Err(Errno::NOENT) => return Owner::Another,
-                    Err(_) => {
-                        self.counters.failed_calls.add(1);
-                        return Owner::Unknown;
-                    }
-                },
+            let vma = match vma_at(at) {
+                Ok(vma) => vma,
+                Err(Errno::NOENT) => return Owner::Another,
+                Err(_) => {
+                    self.counters.failed_calls.add(1);
+                    return Owner::Unknown;
+                }
             };
             let shown = vma.offset + (at - vma.start) as u64;
             let wanted = view.offset + (at - view.range.start) as u64;

@@ -7,7 +7,7 @@
 //! *warm*: all of them are counted in every round, as far as its limit goes, and
 //! some of the others in turn.
 
-use super::{FileMode, FileRegion, Inner, Sight};
+use super::{FileMode, FileRegion, Gone, Inner, Sight};
 use crate::kernel::Range;
 use crate::state::Means;
 use memtide_core::eviction::Granule;
@@ -147,9 +147,44 @@ impl FileMode {
 
     /// Looks at a block that was counted just now.
     fn look_at(&self, inner: &mut Inner, number: usize, block: usize) {
+        let pages = self.see(inner, number, block).or_else(|| {
+            // A call that failed, or a part was unmapped by one that nobody saw.
+            self.counters.failed_calls.add(1);
+            match self.cut_strangers(inner, number, block) {
+                true => self.see(inner, number, block),
+                false => None,
+            }
+        });
+        // Or else known figures stay.
+        if let Some(pages) = pages {
+            self.note(inner, number, block, &pages);
+        }
+    }
+
+    /// Takes out of a block's views what shows the file no more; whether anything did.
+    fn cut_strangers(&self, inner: &mut Inner, number: usize, block: usize) -> bool {
         let Some(region) = &inner.regions[number] else {
-            return;
+            return false;
         };
+        let offset = (block * self.block_bytes()) as u64;
+        let bytes = self.bytes_of(region, block) as u64;
+        let parts = region
+            .views
+            .iter()
+            .filter_map(|view| view.part(offset, bytes));
+        let gone: Vec<Range> = parts
+            .flat_map(|part| self.strangers_in(&inner.regions, part))
+            .collect();
+        for range in &gone {
+            self.cut_in(inner, *range, None, Gone::Unmapped);
+        }
+        !gone.is_empty()
+    }
+
+    /// What of a block is in memory, a byte for each page, or where nobody may know
+    /// that, what is mapped. `None` if the kernel does not say.
+    fn see(&self, inner: &Inner, number: usize, block: usize) -> Option<Vec<u8>> {
+        let region = inner.regions[number].as_ref()?;
         let bytes = self.bytes_of(region, block);
         let mut pages = vec![0u8; bytes / self.page_bytes];
         let counted =
@@ -164,12 +199,7 @@ impl FileMode {
             }
             _ => self.see_cached(region, block, &mut pages),
         };
-        if !seen {
-            // Unmapped behind our back, or a call that failed: known figures stay.
-            self.counters.failed_calls.add(1);
-            return;
-        }
-        self.note(inner, number, block, &pages);
+        seen.then_some(pages)
     }
 
     /// What of a block is in the page cache: by its mapping if there is one of all of

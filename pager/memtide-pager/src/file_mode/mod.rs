@@ -51,7 +51,8 @@ use memtide_core::lazy_flush::{LazyFlush, Pending, Stamp};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How a look at the page cache is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,8 @@ pub(crate) struct FileMode {
     settings: Settings,
     page_bytes: usize,
     inner: Mutex<Inner>,
+    /// Threads of the program that want `inner`.
+    waiting: AtomicU32,
     pub(crate) wanted: ahead::Wanted,
 }
 
@@ -221,9 +224,22 @@ impl FileMode {
                 overrun: overrun::Overrun::default(),
                 held_back: false,
             }),
+            waiting: AtomicU32::new(0),
             wanted: ahead::Wanted::default(),
             settings,
         }
+    }
+
+    /// For everybody but the evictor, who ends its round for it and lets it go first.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.waiting.fetch_add(1, Relaxed);
+        let inner = lock(&self.inner);
+        self.waiting.fetch_sub(1, Relaxed);
+        inner
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
     }
 
     /// Takes care of a mapping. Returns its number.
@@ -253,7 +269,7 @@ impl FileMode {
         let same = |region: &FileRegion| {
             (region.facts.device, region.facts.inode) == (facts.device, facts.inode)
         };
-        let mut guard = lock(&self.inner);
+        let mut guard = self.inner();
         let inner = &mut *guard;
         // What lay there before is there no more.
         self.cut_in(inner, range, None, Gone::Unmapped);
@@ -331,7 +347,7 @@ impl FileMode {
 
     /// Whether the file still is what was opened.
     pub fn check(&self, number: u32) -> Result<(), Error> {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let care = inner.cares[number as usize];
         let Some(region) = care.and_then(|care| inner.regions[care.region].as_ref()) else {
             return Ok(());
@@ -360,7 +376,7 @@ impl FileMode {
 
     /// How every region stands.
     pub fn regions(&self) -> Vec<RegionState> {
-        let inner = lock(&self.inner);
+        let inner = self.inner();
         let of = |region: &FileRegion| RegionState {
             name: region.name.display().to_string(),
             address: region.views.first().map_or(0, |view| view.range.start),
@@ -391,7 +407,7 @@ impl FileMode {
 
     /// How the budget was kept, if it was overrun for too long.
     pub fn budget_means(&self) -> Option<Means> {
-        let (longest, pages) = lock(&self.inner).overrun.worst()?;
+        let (longest, pages) = self.inner().overrun.worst()?;
         let bytes = pages * self.page_bytes as u64;
         let reason = format!(
             "overrun by more than a tenth for {:.1} s at worst, {} MiB then",
@@ -407,7 +423,7 @@ impl FileMode {
 
     /// How the page cache is seen; the worst of all regions.
     pub fn sight_means(&self) -> Means {
-        let known = lock(&self.inner).sight.clone();
+        let known = self.inner().sight.clone();
         known.unwrap_or_else(|| Means::best("cachestat and mincore"))
     }
 

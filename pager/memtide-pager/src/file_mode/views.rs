@@ -10,7 +10,6 @@
 use super::{FileMode, FileRegion, Inner};
 use crate::kernel::Range;
 use crate::order::ReadOrder;
-use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use std::os::fd::AsFd;
 
@@ -95,7 +94,7 @@ impl FileMode {
             bytes: usize::MAX,
         };
         self.cut(everywhere, Some(number), gone);
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner();
         inner.cares[number as usize] = None;
         drop(inner);
         self.wanted.forget(number);
@@ -104,7 +103,7 @@ impl FileMode {
     /// Takes what lies in a range out of the pager's care; true if anything did.
     /// `only` restricts it to what was given that number.
     pub fn cut(&self, range: Range, only: Option<u32>, gone: Gone) -> bool {
-        self.cut_in(&mut lock(&self.inner), range, only, gone)
+        self.cut_in(&mut self.inner(), range, only, gone)
     }
 
     pub(super) fn cut_in(

@@ -70,6 +70,13 @@ impl Mapping {
         self.address
     }
 
+    /// Unmaps a part of it, which nobody may read any more.
+    #[cfg(test)]
+    pub(crate) fn cut_out(&self, from: usize, bytes: usize) {
+        // SAFETY: inside our own mapping.
+        unsafe { rustix::mm::munmap((self.address + from) as *mut _, bytes) }.unwrap();
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -13,6 +13,7 @@ pub(crate) mod fork;
 #[cfg(test)]
 pub(crate) mod frames;
 pub(crate) mod incore;
+pub(crate) mod kept;
 pub(crate) mod known_file;
 pub(crate) mod mapping;
 pub(crate) mod sigbus;

@@ -52,6 +52,12 @@ pub(crate) struct Vma {
     pub inode: u64,
 }
 
+impl Vma {
+    pub fn covers(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 impl From<&Mapping> for Vma {
     fn from(mapping: &Mapping) -> Vma {
         Vma {

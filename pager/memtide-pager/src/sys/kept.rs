@@ -1,0 +1,84 @@
+//! A descriptor that is opened anew when the program closed it.
+//!
+//! Programs close what they did not open. Without this a pager in such a program
+//! would be blind from then on, or ask a file of the program's that got the number.
+
+use super::Errno;
+use super::known_file::KnownFile;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// What one opening gives, at a high number, for as long as nobody closes it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    open: fn() -> Result<OwnedFd, Errno>,
+    file: Mutex<Option<KnownFile>>,
+}
+
+impl Kept {
+    /// Opened when it is first used.
+    pub fn new(open: fn() -> Result<OwnedFd, Errno>) -> Kept {
+        Kept {
+            open,
+            file: Mutex::default(),
+        }
+    }
+
+    /// Has `call` use it; a second time, with a new one, if it was closed meanwhile.
+    pub fn with<T>(
+        &self,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        use std::os::fd::AsFd;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = file.as_ref().filter(|file| file.is_ours()) {
+            match call(file.as_fd()) {
+                Err(Errno::BADF) => {}
+                answer => return answer,
+            }
+        }
+        // Before the next one is opened: that may get the same number, and is the same file.
+        *file = None;
+        call(file.insert(KnownFile::new((self.open)()?)).as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    /// In a child, where no other test gets the numbers that this one closes.
+    #[test]
+    fn what_was_closed_or_replaced_is_opened_again() {
+        let mut other = tempfile::tempfile().unwrap();
+        other.write_all(b"xy").unwrap();
+        let passed = crate::sys::child::run(|| {
+            let kept = Kept::new(|| {
+                let maps = std::fs::File::open("/proc/thread-self/maps");
+                Ok(maps.unwrap().into())
+            });
+            let number = || kept.with(|file| Ok(file.as_raw_fd())).unwrap();
+            let readable = || kept.with(|file| rustix::io::pread(file, &mut [0u8; 8], 0));
+            let before = number();
+            assert_eq!((number(), readable()), (before, Ok(8)));
+            // SAFETY: it is open, and closed as a program does that closes all.
+            drop(unsafe { OwnedFd::from_raw_fd(before) });
+            assert_eq!(readable(), Ok(8));
+            // Another file has the number now.
+            // SAFETY: both are open.
+            assert!(unsafe { libc::dup2(other.as_raw_fd(), number()) } >= 0);
+            assert_eq!(readable(), Ok(8));
+            0
+        });
+        assert_eq!(passed, Ok(0));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_an_error_each_time() {
+        let kept = Kept::new(|| Err(Errno::MFILE));
+        assert_eq!(kept.with(|_| Ok(())), Err(Errno::MFILE));
+        assert_eq!(kept.with(|_| Ok(())), Err(Errno::MFILE));
+    }
+}
