@@ -135,10 +135,10 @@ static int libraries(const char *own, const char *data, int count) {
     return 0;
 }
 
-/* The best of five. */
+/* The best of many: others use the processor, too. */
 static double forking(void) {
     double best = 1e9;
-    for (int n = 0; n < 5; n++) {
+    for (int n = 0; n < 20; n++) {
         double began = now();
         pid_t child = fork();
         if (child == 0)

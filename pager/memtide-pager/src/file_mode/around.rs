@@ -225,12 +225,14 @@ impl FileMode {
                 match view.within(&range) {
                     None => parts.push(view),
                     Some(part) => {
+                        let [before, behind] = view.without(&range);
+                        parts.extend(before);
                         parts.push(View {
                             order,
                             told: order,
                             ..part
                         });
-                        parts.extend(view.without(&range).into_iter().flatten());
+                        parts.extend(behind);
                     }
                 }
             }

@@ -140,10 +140,6 @@ impl FileMode {
 
 /// The view that shows all of a range, and its file.
 fn view_around(regions: &[Option<FileRegion>], range: Range) -> Option<(&FileRegion, &View)> {
-    regions.iter().flatten().find_map(|region| {
-        let mut views = region.views.iter();
-        let around =
-            |view: &&View| view.range.start <= range.start && range.end() <= view.range.end();
-        views.find(around).map(|view| (region, view))
-    })
+    let mut regions = regions.iter().flatten();
+    regions.find_map(|region| Some((region, region.view_around(&range)?)))
 }

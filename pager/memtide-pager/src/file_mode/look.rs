@@ -10,9 +10,10 @@
 use super::{FileMode, FileRegion, Gone, Inner, Sight};
 use crate::kernel::Range;
 use crate::state::Means;
+use crate::sys::known_file::KnownFile;
 use memtide_core::eviction::Granule;
 use memtide_linux::sys::pagemap::PagemapEntry;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 /// Blocks that one round looks at.
 const BLOCKS_A_ROUND: usize = 1024;
@@ -25,7 +26,7 @@ const COLD_IN_TURN: usize = 8;
 
 impl FileMode {
     /// How a file's pages can be seen.
-    pub(super) fn sight_of(&self, file: &OwnedFd, range: Range, offset: u64) -> (Sight, Means) {
+    pub(super) fn sight_of(&self, file: &KnownFile, range: Range, offset: u64) -> (Sight, Means) {
         if !self.kernel.may_see(file.as_fd()) {
             let reason = "the kernel hides the page cache of a file that this user may not write \
                           to: only mapped pages are counted";

@@ -49,7 +49,7 @@ use crate::unmap::{Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Pending, Stamp};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -140,6 +140,7 @@ struct FileRegion {
     file: KnownFile,
     facts: FileFacts,
     sight: Sight,
+    /// By their addresses, which are each in one of them at most.
     views: Vec<View>,
     /// From the file's first byte on.
     blocks: Vec<Block>,
@@ -185,10 +186,17 @@ impl FileRegion {
 /// What is opened.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    pub name: PathBuf,
-    pub file: OwnedFd,
+    /// What the file is called, if not as its descriptor says.
+    pub name: Option<PathBuf>,
+    pub file: KnownFile,
     pub range: Range,
     pub offset: u64,
+}
+
+/// As the kernel calls what a descriptor is open for.
+pub(crate) fn name_of(file: BorrowedFd<'_>) -> PathBuf {
+    let link = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
+    std::fs::read_link(&link).unwrap_or_else(|_| link.into())
 }
 
 impl FileMode {
@@ -244,15 +252,39 @@ impl FileMode {
 
     /// Takes care of a mapping. Returns its number.
     pub fn add(&self, opening: Opening) -> Result<u32, Error> {
+        let mut inner = self.inner();
+        let number = self.add_in(&mut inner, opening);
+        self.tell_orders(&mut inner);
+        number
+    }
+
+    /// The same for many, in the time that they take together.
+    pub fn add_many(
+        &self,
+        openings: impl IntoIterator<Item = Result<Opening, Error>>,
+    ) -> Vec<Result<u32, Error>> {
+        let mut inner = self.inner();
+        let add = |opening: Result<_, _>| self.add_in(&mut inner, opening?);
+        let numbers = openings.into_iter().map(add).collect();
+        self.tell_orders(&mut inner);
+        numbers
+    }
+
+    fn add_in(&self, inner: &mut Inner, opening: Opening) -> Result<u32, Error> {
         let Opening {
             name,
             file,
             range,
             offset,
         } = opening;
+        let called = || name.clone().unwrap_or_else(|| name_of(file.as_fd()));
         let wrong = |what| {
-            let path = name.clone();
-            move |errno| Error::File { path, what, errno }
+            let called = &called;
+            move |errno| Error::File {
+                path: called(),
+                what,
+                errno,
+            }
         };
         let facts = self
             .kernel
@@ -269,8 +301,6 @@ impl FileMode {
         let same = |region: &FileRegion| {
             (region.facts.device, region.facts.inode) == (facts.device, facts.inode)
         };
-        let mut guard = self.inner();
-        let inner = &mut *guard;
         // What lay there before is there no more.
         self.cut_in(inner, range, None, Gone::Unmapped);
         let known = |region: &Option<FileRegion>| region.as_ref().is_some_and(same);
@@ -289,8 +319,8 @@ impl FileMode {
                     inner.regions.resize_with(at + 1, || None);
                 }
                 inner.regions[at] = Some(FileRegion {
-                    name,
-                    file: KnownFile::new(file),
+                    name: called(),
+                    file,
                     facts,
                     sight,
                     views: Vec::new(),
@@ -316,22 +346,22 @@ impl FileMode {
             None => inner.cares.push(Some(care)),
         }
         if let Some(of) = inner.regions[region].as_mut() {
-            of.views.push(View {
+            let view = View {
                 care: number as u32,
                 range,
                 offset,
                 order: ReadOrder::Normal,
                 told: ReadOrder::Normal,
-            });
-            self.reach(of, facts.bytes);
+            };
+            of.views.insert(of.views_before(range.start), view);
+            self.reach(of, &view, facts.bytes);
         }
-        self.tell_orders(inner);
         Ok(number as u32)
     }
 
     /// A file that was written or read before may be in memory as a whole: what
     /// goes beyond the budget leaves at once. The beginning stays.
-    fn trim(&self, file: &OwnedFd, range: Range, offset: u64) {
+    fn trim(&self, file: &KnownFile, range: Range, offset: u64) {
         let keep = self.settings.budget_bytes / 2;
         let bytes = range.bytes as u64;
         let limit = self.settings.budget_bytes / self.page_bytes as u64;

@@ -86,6 +86,28 @@ pub(crate) enum Gone {
     Unmapped,
 }
 
+impl FileRegion {
+    /// How many of its views end before an address.
+    pub(super) fn views_before(&self, address: usize) -> usize {
+        self.views
+            .partition_point(|view| view.range.end() <= address)
+    }
+
+    /// Those of its views that show something of a range.
+    fn views_at(&self, range: &Range) -> &[View] {
+        let from = self.views_before(range.start);
+        let behind = self.views[from..].partition_point(|view| view.range.start < range.end());
+        &self.views[from..from + behind]
+    }
+
+    /// The view that shows all of a range.
+    pub(super) fn view_around(&self, range: &Range) -> Option<&View> {
+        let around =
+            |view: &&View| view.range.start <= range.start && range.end() <= view.range.end();
+        self.views_at(range).iter().find(around)
+    }
+}
+
 impl FileMode {
     /// Ends the care for a mapping: nothing of it is unmapped any more.
     pub fn remove(&self, number: u32, gone: Gone) {
@@ -127,7 +149,7 @@ impl FileMode {
             let hit = |view: &View| {
                 overlap(&view.range, &range) && only.is_none_or(|only| only == view.care)
             };
-            if !region.views.iter().any(hit) {
+            if !region.views_at(&range).iter().any(hit) {
                 continue;
             }
             if gone == Gone::HandedOver {
@@ -272,26 +294,23 @@ impl FileMode {
             .covered(|granules| granules.0.retain(|granule| granule.region != of));
     }
 
-    /// Has the blocks reach as far as the file does, which is `bytes` long now, and
-    /// notes which of them somebody maps.
-    pub(super) fn reach(&self, region: &mut FileRegion, bytes: u64) {
+    /// Has the blocks reach as far as one of its views shows the file, which is `bytes`
+    /// long now, and notes that somebody maps them.
+    pub(super) fn reach(&self, region: &mut FileRegion, view: &View, bytes: u64) {
         let block_bytes = self.block_bytes() as u64;
-        let shown = region.views.iter().map(View::end_offset).max();
-        let shown = shown.unwrap_or(0).min(bytes);
+        let shown = view.end_offset().min(bytes);
         region.seen_bytes = region.seen_bytes.max(shown);
         let blocks = region.seen_bytes.div_ceil(block_bytes) as usize;
         region
             .blocks
             .resize(blocks.max(region.blocks.len()), super::Block::default());
-        for view in &region.views {
-            let to = view.end_offset().min(bytes).div_ceil(block_bytes) as usize;
-            let from = ((view.offset / block_bytes) as usize).min(to);
-            // The kernel reads around what is touched: what comes in beside a view came
-            // through us, even if the next window shows something else.
-            let (from, to) = (from.saturating_sub(1), (to + 1).min(region.blocks.len()));
-            for block in &mut region.blocks[from..to] {
-                block.ours = true;
-            }
+        let to = shown.div_ceil(block_bytes) as usize;
+        let from = ((view.offset / block_bytes) as usize).min(to);
+        // The kernel reads around what is touched: what comes in beside a view came
+        // through us, even if the next window shows something else.
+        let (from, to) = (from.saturating_sub(1), (to + 1).min(region.blocks.len()));
+        for block in &mut region.blocks[from..to] {
+            block.ours = true;
         }
     }
 
@@ -305,7 +324,9 @@ impl FileMode {
             if let Ok(facts) = self.kernel.facts(region.file.as_fd())
                 && facts.bytes > region.seen_bytes
             {
-                self.reach(region, facts.bytes);
+                for view in region.views.clone() {
+                    self.reach(region, &view, facts.bytes);
+                }
             }
         }
     }

@@ -30,6 +30,18 @@ impl KnownFile {
         }
     }
 
+    /// The file of a descriptor that stays the caller's.
+    pub fn of(fd: BorrowedFd<'_>) -> io::Result<KnownFile> {
+        let copy = match high(fd) {
+            Some(copy) => copy,
+            None => fd.try_clone_to_owned()?,
+        };
+        Ok(KnownFile {
+            identity: identity(copy.as_fd()),
+            fd: ManuallyDrop::new(copy),
+        })
+    }
+
     /// Whether the number still is this file's.
     pub fn is_ours(&self) -> bool {
         self.identity.is_some() && identity(self.fd.as_fd()) == self.identity
@@ -37,14 +49,7 @@ impl KnownFile {
 
     /// Another descriptor of the same file.
     pub fn try_clone(&self) -> io::Result<KnownFile> {
-        let fd = match high(self.fd.as_fd()) {
-            Some(fd) => fd,
-            None => self.fd.try_clone()?,
-        };
-        Ok(KnownFile {
-            fd: ManuallyDrop::new(fd),
-            identity: self.identity,
-        })
+        KnownFile::of(self.as_fd())
     }
 }
 
