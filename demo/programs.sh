@@ -10,19 +10,27 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 what=$1 name=$2 folder=${3:-} mib=${4:-64}
 python=${PYTHON:-python3}
+module=
+case $name in
+numpy | lmdb) module=$name ;;
+safetensors) module=safetensors.numpy ;;
+esac
+# Where python3 is not the system's, that one may have what it lacks.
+if [ "$module" ] && ! "$python" -c "import $module" 2>/dev/null && /usr/bin/python3 -c "import $module" 2>/dev/null; then
+  python=/usr/bin/python3
+fi
 reads=${SMALL:+400}
 reads=${reads:-20000}
 
-module() { "$python" -c "import $1" 2>/dev/null || { echo "no $1 for $python"; exit 1; }; }
 program() { command -v "$1" >/dev/null || { echo "no program $1"; exit 1; }; }
 
 case "$what $name" in
 "needs sqlite3") program sqlite3 ;;
 "needs ripgrep") program rg ;;
 "needs git") program git ;;
-"needs numpy") module numpy ;;
-"needs lmdb") module lmdb ;;
-"needs safetensors") module safetensors.numpy ;;
+"needs numpy" | "needs lmdb" | "needs safetensors")
+  "$python" -c "import $module" 2>/dev/null || { echo "no $module for $python"; exit 1; }
+  ;;
 
 # Rows of 2,000 bytes, looked up one by one in an order that repeats after all of them.
 "make sqlite3")
