@@ -9,6 +9,12 @@ use memtide_core::units::Millis;
 /// Moves that are remembered, so that pages do not go to and fro.
 const RECENT_MOVES: usize = 1 << 17;
 
+/// Passes that fit into a window that follows them.
+const PASSES: u64 = 3;
+/// The longest window that follows passes, in ms: records tell 16,383, and are
+/// emptied every three seconds of what is beyond the window.
+const LONGEST_MS: u32 = 13_000;
+
 /// The records of all pages of a ledger.
 #[derive(Debug)]
 pub struct Records {
@@ -30,6 +36,20 @@ impl Records {
         }
     }
 
+    /// Counts accesses by a window in which three passes of `pass_ms` fit, but not
+    /// by a shorter one than `least_ms`: where passes become longer, the second
+    /// touch of a page still follows the first within the window, and a slow or
+    /// busy machine is slower and not blind. No window is longer than records tell.
+    pub fn follow(&mut self, pass_ms: u64, least_ms: u32) {
+        let wanted = PASSES * pass_ms;
+        let window_ms = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let window_ms = window_ms.min(LONGEST_MS).max(least_ms);
+        if window_ms != self.store.config().window_ms() {
+            // Both ends were windows of this layout, so this one is.
+            let _ = self.store.set_window_ms(window_ms);
+        }
+    }
+
     /// Forgets a section whose owner is gone.
     pub fn remove_section(&mut self, section: u32) {
         self.store.remove_section(section as usize);
@@ -39,5 +59,36 @@ impl Records {
     /// Empties records that are so old that their time would begin anew.
     pub fn expire(&mut self, now: Millis) {
         self.store.tidy(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::hotness::{Config, Layout, Recorded};
+    use memtide_core::units::PageNumber;
+
+    #[test]
+    fn two_touches_count_however_long_passes_take() {
+        let mut records = Records::new(Config::new(Layout::Precise), 1 << 16);
+        let touch = |records: &Records, page, s: u64| {
+            records
+                .store
+                .record(PageNumber(page), None, Millis(s * 1000))
+        };
+        // 6 s apart is too late for a window of 5 s.
+        touch(&records, 1, 10);
+        assert_eq!(touch(&records, 1, 16), Recorded::Counted);
+        // Passes take 3 s: 9 s.
+        records.follow(3_000, 5_000);
+        assert_eq!(records.store.config().window_ms(), 9_000);
+        assert_eq!(touch(&records, 1, 24), Recorded::BecameReady);
+        // As long as records can tell, and no shorter than was asked for.
+        records.follow(60_000, 5_000);
+        assert_eq!(records.store.config().window_ms(), LONGEST_MS);
+        records.follow(10, 5_000);
+        assert_eq!(records.store.config().window_ms(), 5_000);
+        touch(&records, 2, 30);
+        assert_eq!(touch(&records, 2, 36), Recorded::Counted);
     }
 }

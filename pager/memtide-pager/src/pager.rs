@@ -14,7 +14,6 @@ use crate::state::{Means, State};
 use crate::statistics::{Counters, Statistics};
 use crate::strict::StrictMode;
 use crate::sys;
-use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
 use crate::unmap::lock;
 use rustix::fs::{Mode as Permissions, OFlags};
@@ -169,8 +168,8 @@ impl Pager {
         })?;
         let number = core.file.add(Opening {
             name: Some(path.to_owned()),
-            file: KnownFile::of(file.as_fd())
-                .map_err(|_| wrong("duplicate its descriptor")(sys::Errno::MFILE))?,
+            file: file.as_fd(),
+            facts,
             range: Range {
                 start: mapping.address(),
                 bytes: bytes.next_multiple_of(rustix::param::page_size()),
@@ -259,6 +258,11 @@ impl Pager {
                 opening
             })
             .collect();
+        // In a forked child nobody may wait for a lock of the parent's.
+        if openings.iter().all(Result::is_err) {
+            let errors = openings.into_iter().filter_map(Result::err);
+            return errors.map(Err).collect();
+        }
         let numbers = core.file.add_many(openings);
         core.bell.ring();
         let adopted = |(number, range): (Result<u32, Error>, Range)| {
@@ -267,14 +271,14 @@ impl Pager {
         numbers.into_iter().zip(ranges).map(adopted).collect()
     }
 
-    fn adoptable(
+    fn adoptable<'a>(
         &self,
         layout: &mut Layout<'_>,
         address: usize,
         bytes: usize,
-        file: BorrowedFd<'_>,
+        file: BorrowedFd<'a>,
         offset: u64,
-    ) -> Result<Opening, Error> {
+    ) -> Result<Opening<'a>, Error> {
         let core = &self.shared.core;
         core.usable()?;
         if core.settings.mode != Mode::File {
@@ -294,11 +298,10 @@ impl Pager {
         let facts = core.kernel.facts(file).map_err(wrong("look at it"))?;
         let range = crate::adopt::pages(address, bytes, offset)?;
         crate::adopt::judge(layout, range, offset, &facts)?;
-        let file = KnownFile::of(file)
-            .map_err(|_| wrong("duplicate its descriptor")(sys::Errno::MFILE))?;
         Ok(Opening {
             name: None,
             file,
+            facts,
             range,
             offset,
         })

@@ -33,6 +33,11 @@ impl<F: Format> Table<F> {
         }
     }
 
+    /// Works by the rules of `config` from now on, which has this layout.
+    pub(super) fn set_rules(&mut self, config: &Config) {
+        self.rules = Rules::of::<F>(config);
+    }
+
     pub(super) fn pages(&self) -> u64 {
         self.directory.pages()
     }

@@ -30,8 +30,8 @@
 //! # Properties
 //!
 //! Looking starts only with credit in hand; at most [`CadenceConfig::passes_max`]
-//! passes follow one another; a look of which no pass is ever complete ends when it
-//! owes as much as can be saved up; the time is an argument.
+//! passes follow one another, and a second one is taken on credit, for the first decides
+//! nothing; a look that owes as much as can be saved up ends; the time is an argument.
 
 use crate::units::Millis;
 
@@ -166,8 +166,10 @@ impl Cadence {
             self.passes >= 2 && straggling
         };
         let one_touch_only = self.passes >= 3 && news.became_ready == 0;
-        if settled || one_touch_only || self.passes >= self.config.passes_max || self.credit_us <= 0
-        {
+        // One pass says what was touched and not what is hot. Where passes are dear, a
+        // look that ends with the first would find nothing, however often it is taken.
+        let overdrawn = self.credit_us <= 0 && self.passes >= 2;
+        if settled || one_touch_only || self.passes >= self.config.passes_max || overdrawn {
             self.looking = false;
             self.look_ended = now;
             let cut_short = !settled && !one_touch_only && news.became_ready > 0;

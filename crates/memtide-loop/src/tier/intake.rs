@@ -167,6 +167,8 @@ impl Digest<'_> {
         observer.passes += 1;
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));
         observer.pass_ended = now;
+        let least_ms = self.shared.config.hotness.window_ms();
+        self.shared.records.follow(observer.pass_ms, least_ms);
         let news = std::mem::take(&mut observer.look_news);
         if self.shared.config.explain {
             explain::stays(self.shared, now, self.reporter);

@@ -248,6 +248,28 @@ fn observing_stays_within_its_share() {
     assert!(spent_ms <= 6000 + 3000 + 400, "{spent_ms} ms");
 }
 
+/// A pass costs more than all that is in hand, as on a machine that others use.
+#[test]
+fn where_passes_are_dear_hot_pages_come_home_all_the_same() {
+    let mut world = world();
+    // Of 2.5 s, over 4,000 pages.
+    world.page_ns = 625_000;
+    let mut tierer = tierer(&mut world, &options());
+    // What is in hand at first goes: other pages are hot for a while.
+    for second in 0..60 {
+        let pages = (1000..5000).skip(second % 40).step_by(40);
+        world.process(7).hot = pages.map(VirtualPage).collect();
+        run(&mut tierer, &mut world, 1000);
+    }
+    world.process(7).hot = (1017..5000).step_by(40).map(VirtualPage).collect();
+    let before_ms = world.source_status(SourceId(0)).kernel_cpu_ns / 1_000_000;
+    // Two passes are 5 s, which 100 s earn.
+    run(&mut tierer, &mut world, 200_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    let spent_ms = world.source_status(SourceId(0)).kernel_cpu_ns / 1_000_000 - before_ms;
+    assert!(spent_ms <= 10_000 + 5000, "{spent_ms} ms");
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     let one = || {

@@ -167,6 +167,13 @@ fn a_forked_child_reads_the_right_data() {
             _ => 1,
         });
         assert_eq!(status, Ok(0), "{mode:?}");
+        let address = region.as_slice().as_ptr() as usize;
+        let adopt = || pager.adopt(address, PAGES * PAGE, file.as_file(), 0);
+        let status = child::run(|| match adopt() {
+            Err(Error::Forked) => 0,
+            _ => 1,
+        });
+        assert_eq!(status, Ok(0), "{mode:?}");
         assert!(sum(&region));
     }
 }
@@ -300,24 +307,69 @@ fn the_fallback_leaves_pages_of_others_in_its_blocks_alone() {
 fn what_lies_beside_an_unseen_hole_leaves_too() {
     const HOLE: std::ops::Range<usize> = 101..199;
     let file = numbered(PAGES);
-    let pager = start(builder(PAGES, 4), Faulty::sound());
-    let mapping =
-        crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, PAGES * PAGE).unwrap();
-    let _adopted = pager
-        .adopt(mapping.address(), PAGES * PAGE, file.as_file(), 0)
-        .unwrap();
-    mapping.cut_out(HOLE.start * PAGE, HOLE.len() * PAGE);
-    for _ in 0..3 {
-        for page in (0..PAGES).filter(|page| !HOLE.contains(page)) {
-            let bytes = &mapping.as_slice(PAGES * PAGE)[page * PAGE..][..PAGE];
-            assert_eq!(number_of(bytes), Some(value(page)));
+    // In a child, where nobody else maps anything into the hole.
+    let status = child::run(|| {
+        let pager = start(builder(PAGES, 4), Faulty::sound());
+        let bytes = PAGES * PAGE;
+        let mapping =
+            crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, bytes).unwrap();
+        let _adopted = pager
+            .adopt(mapping.address(), bytes, file.as_file(), 0)
+            .unwrap();
+        mapping.cut_out(HOLE.start * PAGE, HOLE.len() * PAGE);
+        for _ in 0..3 {
+            for page in (0..PAGES).filter(|page| !HOLE.contains(page)) {
+                let bytes = &mapping.as_slice(bytes)[page * PAGE..][..PAGE];
+                assert_eq!(number_of(bytes), Some(value(page)));
+            }
+            assert!(pager.settle(), "{:?}", pager.statistics());
         }
-        assert!(pager.settle(), "{:?}", pager.statistics());
+        // Nothing but the hole was given up.
+        let regions = pager.state().regions;
+        let cared_for: u64 = regions.iter().map(|region| region.bytes).sum();
+        assert_eq!(cared_for, ((PAGES - HOLE.len()) * PAGE) as u64);
+        0
+    });
+    assert_eq!(status, Ok(0));
+}
+
+/// A view of the part by which a file grew does not hide that older ones grew with it.
+#[test]
+fn what_a_file_grows_by_is_seen_in_older_mappings_too() {
+    let file = numbered(PAGES / 2);
+    let pager = start(builder(PAGES, 4), Faulty::sound());
+    let map = |from: usize, pages: usize| {
+        let file = file.as_file().as_fd();
+        let offset = (from * PAGE) as u64;
+        crate::sys::mapping::Mapping::of_file(file, offset, pages * PAGE).unwrap()
+    };
+    let all = map(0, PAGES);
+    let tail = map(PAGES - 16, 16);
+    let adopt = |mapping: &crate::sys::mapping::Mapping, from: usize| {
+        let offset = (from * PAGE) as u64;
+        pager
+            .adopt(mapping.address(), mapping.bytes(), file.as_file(), offset)
+            .unwrap()
+    };
+    let _all = adopt(&all, 0);
+    file.as_file().set_len((PAGES * PAGE) as u64).unwrap();
+    let _tail = adopt(&tail, PAGES - 16);
+    let mut sum = 0;
+    for page in all.as_slice(PAGES * PAGE).chunks(PAGE) {
+        sum += u64::from(page[0]);
     }
-    // Nothing but the hole was given up.
-    let state = pager.state();
-    let cared_for: u64 = state.regions.iter().map(|region| region.bytes).sum();
-    assert_eq!(cared_for, ((PAGES - HOLE.len()) * PAGE) as u64);
+    assert!(sum > 0 && pager.settle(), "{:?}", pager.statistics());
+    let bytes = (PAGES * PAGE) as u64;
+    let kernel = crate::kernel::Linux::new().unwrap();
+    let cached = kernel.count_cached(file.as_file().as_fd(), 0, bytes);
+    if cached == Ok(PAGES as u64) && pager.statistics().dropped_pages == 0 {
+        println!("skipped: files here stay in memory");
+        return;
+    }
+    assert!(
+        cached.is_ok_and(|pages| pages <= PAGES as u64 / 4),
+        "{cached:?}"
+    );
 }
 
 /// A thread waits in a fault while another forks: the child must not wait for it.

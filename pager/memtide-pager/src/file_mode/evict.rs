@@ -78,18 +78,17 @@ impl FileMode {
         self.hold_back(inner);
         let (mut stuck, mut in_vain) = (false, 0);
         for _ in 0..STEPS_A_ROUND {
-            let left = inner.resident_pages;
             match self.step(inner) {
                 Step::Idle => break,
                 Step::Stuck => stuck = true,
-                Step::Moved if inner.resident_pages < left => in_vain = 0,
-                Step::Moved => in_vain += 1,
+                Step::InVain => in_vain += 1,
+                Step::Moved => in_vain = 0,
             }
-            if stuck || in_vain == IN_VAIN || self.is_waited_for() {
+            stuck |= in_vain == IN_VAIN;
+            if stuck || self.is_waited_for() {
                 break;
             }
         }
-        stuck |= in_vain == IN_VAIN;
         let pending: u64 = inner
             .pending
             .iter()
@@ -183,10 +182,7 @@ impl FileMode {
         if !over(inner, batch) {
             return Step::Idle;
         }
-        match self.drop_unmapped(inner) {
-            0 => Step::Stuck,
-            _ => Step::Moved,
-        }
+        self.drop_unmapped(inner)
     }
 
     /// Chooses a batch; it stays mapped.
@@ -303,9 +299,8 @@ impl FileMode {
         refused
     }
 
-    /// Drops what was unmapped and not touched again. Returns how many pages it
-    /// dropped or found rescued.
-    fn drop_unmapped(&self, inner: &mut Inner) -> u64 {
+    /// Drops what was unmapped and not touched again.
+    fn drop_unmapped(&self, inner: &mut Inner) -> Step {
         let (mut leaving, mut rescued) = (Vec::new(), 0);
         while let Some((granule, stamp)) = inner.unmapped.pop_front() {
             let pages = u64::from(inner.eviction.pages(granule));
@@ -338,6 +333,10 @@ impl FileMode {
         }
         self.look_again(inner, &unclear);
         for granule in &leaving {
+            // The look may have found that nobody maps the file any more.
+            if inner.regions[granule.region as usize].is_none() {
+                continue;
+            }
             let block = self.block_of(granule.index);
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
             if let Some(region) = inner.regions[granule.region as usize].as_mut() {
@@ -351,7 +350,11 @@ impl FileMode {
         }
         let dropped = before.saturating_sub(inner.resident_pages);
         self.counters.dropped_pages.add(dropped);
-        dropped + rescued
+        match (dropped, rescued) {
+            (0, 0) => Step::Stuck,
+            (0, _) => Step::InVain,
+            _ => Step::Moved,
+        }
     }
 
     /// Has the page cache drop neighbours. True if they are known to be gone.
@@ -413,6 +416,8 @@ enum Step {
     /// Nothing is to be done.
     Idle,
     Moved,
+    /// All of it was touched again.
+    InVain,
     /// Nothing of what is to be done can be done now.
     Stuck,
 }

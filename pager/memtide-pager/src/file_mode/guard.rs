@@ -39,36 +39,49 @@ impl FileMode {
     ) {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut known: Option<Vma> = None;
+        let mut layout = Layout::of(&*self.kernel);
         ranges.retain(|range| {
             let owner = self.owner(regions, *range, &mut known);
             if owner != Owner::Us {
                 refused.push(*range);
             }
             if owner == Owner::Another {
-                gone.append(&mut self.strangers_in(regions, *range));
+                gone.append(&mut self.strangers_in(&mut layout, regions, *range));
             }
             owner == Owner::Us
         });
     }
 
-    /// Where a range does not show its region's file any more, page by page.
-    pub(super) fn strangers_in(&self, regions: &[Option<FileRegion>], range: Range) -> Vec<Range> {
-        let mut layout = Layout::of(&*self.kernel);
-        let mut known: Option<Vma> = None;
-        let mut vma_at = |at: usize| match known.filter(|vma| vma.covers(at)) {
-            Some(vma) => Ok(vma),
-            None => layout.at(at).inspect(|vma| known = Some(*vma)),
-        };
+    /// Where a range does not show its region's file any more, to the page. Nothing
+    /// where the kernel does not say.
+    pub(super) fn strangers_in(
+        &self,
+        layout: &mut Layout<'_>,
+        regions: &[Option<FileRegion>],
+        range: Range,
+    ) -> Vec<Range> {
         let mut strangers: Vec<Range> = Vec::new();
-        for start in (range.start..range.end()).step_by(self.page_bytes) {
-            let bytes = self.page_bytes;
-            if self.owner_by(regions, Range { start, bytes }, &mut vma_at) != Owner::Another {
-                continue;
+        let Some((region, view)) = view_around(regions, range) else {
+            return strangers;
+        };
+        let mut at = range.start;
+        while at < range.end() {
+            let (shows, end) = match layout.at(at) {
+                Ok(vma) => (shows(region, view, &vma, at), vma.end),
+                Err(Errno::NOENT) => (false, at + self.page_bytes),
+                Err(_) => {
+                    self.counters.failed_calls.add(1);
+                    return strangers;
+                }
+            };
+            let bytes = end.min(range.end()) - at;
+            if !shows {
+                match strangers.last_mut().filter(|last| last.end() == at) {
+                    Some(last) => last.bytes += bytes,
+                    None => strangers.push(Range { start: at, bytes }),
+                }
             }
-            match strangers.last_mut().filter(|last| last.end() == start) {
-                Some(last) => last.bytes += bytes,
-                None => strangers.push(Range { start, bytes }),
-            }
+            at = end;
         }
         strangers
     }
@@ -100,42 +113,37 @@ impl FileMode {
         range: Range,
         known: &mut Option<Vma>,
     ) -> Owner {
-        self.owner_by(regions, range, |at| {
-            match known.filter(|vma| vma.covers(at)) {
-                Some(vma) => Ok(vma),
-                None => self.kernel.vma(at).inspect(|vma| *known = Some(*vma)),
-            }
-        })
-    }
-
-    fn owner_by(
-        &self,
-        regions: &[Option<FileRegion>],
-        range: Range,
-        mut vma_at: impl FnMut(usize) -> Result<Vma, Errno>,
-    ) -> Owner {
         let Some((region, view)) = view_around(regions, range) else {
             return Owner::Unknown;
         };
         let mut at = range.start;
         while at < range.end() {
-            let vma = match vma_at(at) {
-                Ok(vma) => vma,
-                Err(Errno::NOENT) => return Owner::Another,
-                Err(_) => {
-                    self.counters.failed_calls.add(1);
-                    return Owner::Unknown;
-                }
+            let vma = match known.filter(|vma| vma.covers(at)) {
+                Some(vma) => vma,
+                None => match self.kernel.vma(at) {
+                    Ok(vma) => *known.insert(vma),
+                    Err(Errno::NOENT) => return Owner::Another,
+                    Err(_) => {
+                        self.counters.failed_calls.add(1);
+                        return Owner::Unknown;
+                    }
+                },
             };
-            let shown = vma.offset + (at - vma.start) as u64;
-            let wanted = view.offset + (at - view.range.start) as u64;
-            if vma.writable || vma.inode != region.facts.inode || shown != wanted {
+            if !shows(region, view, &vma, at) {
                 return Owner::Another;
             }
             at = vma.end;
         }
         Owner::Us
     }
+}
+
+/// Whether a mapping shows at an address what the view does, and nothing can have been
+/// written to it.
+fn shows(region: &FileRegion, view: &View, vma: &Vma, at: usize) -> bool {
+    let shown = vma.offset + (at - vma.start) as u64;
+    let wanted = view.offset + (at - view.range.start) as u64;
+    !vma.writable && vma.inode == region.facts.inode && shown == wanted
 }
 
 /// The view that shows all of a range, and its file.

@@ -8,6 +8,7 @@
 //! some of the others in turn.
 
 use super::{FileMode, FileRegion, Gone, Inner, Sight};
+use crate::adopt::Layout;
 use crate::kernel::Range;
 use crate::state::Means;
 use crate::sys::known_file::KnownFile;
@@ -173,8 +174,9 @@ impl FileMode {
             .views
             .iter()
             .filter_map(|view| view.part(offset, bytes));
+        let layout = &mut Layout::of(&*self.kernel);
         let gone: Vec<Range> = parts
-            .flat_map(|part| self.strangers_in(&inner.regions, part))
+            .flat_map(|part| self.strangers_in(layout, &inner.regions, part))
             .collect();
         for range in &gone {
             self.cut_in(inner, *range, None, Gone::Unmapped);

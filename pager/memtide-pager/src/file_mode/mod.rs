@@ -44,6 +44,7 @@ use crate::kernel::{FileFacts, Kernel, Range};
 use crate::order::ReadOrder;
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
+use crate::sys::Errno;
 use crate::sys::known_file::KnownFile;
 use crate::unmap::{Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
@@ -185,10 +186,11 @@ impl FileRegion {
 
 /// What is opened.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct Opening<'a> {
     /// What the file is called, if not as its descriptor says.
     pub name: Option<PathBuf>,
-    pub file: KnownFile,
+    pub file: BorrowedFd<'a>,
+    pub facts: FileFacts,
     pub range: Range,
     pub offset: u64,
 }
@@ -251,7 +253,7 @@ impl FileMode {
     }
 
     /// Takes care of a mapping. Returns its number.
-    pub fn add(&self, opening: Opening) -> Result<u32, Error> {
+    pub fn add(&self, opening: Opening<'_>) -> Result<u32, Error> {
         let mut inner = self.inner();
         let number = self.add_in(&mut inner, opening);
         self.tell_orders(&mut inner);
@@ -259,9 +261,9 @@ impl FileMode {
     }
 
     /// The same for many, in the time that they take together.
-    pub fn add_many(
+    pub fn add_many<'a>(
         &self,
-        openings: impl IntoIterator<Item = Result<Opening, Error>>,
+        openings: impl IntoIterator<Item = Result<Opening<'a>, Error>>,
     ) -> Vec<Result<u32, Error>> {
         let mut inner = self.inner();
         let add = |opening: Result<_, _>| self.add_in(&mut inner, opening?);
@@ -270,32 +272,28 @@ impl FileMode {
         numbers
     }
 
-    fn add_in(&self, inner: &mut Inner, opening: Opening) -> Result<u32, Error> {
+    fn add_in(&self, inner: &mut Inner, opening: Opening<'_>) -> Result<u32, Error> {
         let Opening {
             name,
             file,
+            facts,
             range,
             offset,
         } = opening;
-        let called = || name.clone().unwrap_or_else(|| name_of(file.as_fd()));
         let wrong = |what| {
-            let called = &called;
+            let name = name.clone();
             move |errno| Error::File {
-                path: called(),
+                path: name.unwrap_or_else(|| name_of(file)),
                 what,
                 errno,
             }
         };
-        let facts = self
-            .kernel
-            .facts(file.as_fd())
-            .map_err(wrong("look at it"))?;
         // Granules of a file are counted with 32 bits.
         let last =
             (offset + range.bytes as u64).min(facts.bytes) / self.settings.granule_bytes as u64;
         if u32::try_from(last).is_err() {
             return Err(wrong("keep so much of it; give a larger granule")(
-                crate::sys::Errno::FBIG,
+                Errno::FBIG,
             ));
         }
         let same = |region: &FileRegion| {
@@ -308,6 +306,9 @@ impl FileMode {
         let region = match known {
             Some(at) => at,
             None => {
+                // Held from here on; mappings of a known file need no descriptor more.
+                let file = KnownFile::of(file)
+                    .map_err(|_| wrong("duplicate its descriptor")(Errno::MFILE))?;
                 let (sight, means) = self.sight_of(&file, range, offset);
                 self.trim(&file, range, offset);
                 let around = self.kernel.read_around(facts.device);
@@ -319,7 +320,7 @@ impl FileMode {
                     inner.regions.resize_with(at + 1, || None);
                 }
                 inner.regions[at] = Some(FileRegion {
-                    name: called(),
+                    name: name.unwrap_or_else(|| name_of(file.as_fd())),
                     file,
                     facts,
                     sight,
@@ -353,7 +354,9 @@ impl FileMode {
                 order: ReadOrder::Normal,
                 told: ReadOrder::Normal,
             };
-            of.views.insert(of.views_before(range.start), view);
+            // Older views may show what the file has grown by.
+            self.follow_to(of, facts.bytes);
+            of.insert(view);
             self.reach(of, &view, facts.bytes);
         }
         Ok(number as u32)

@@ -93,11 +93,28 @@ impl FileRegion {
             .partition_point(|view| view.range.end() <= address)
     }
 
+    /// One view more, at addresses that no other has.
+    pub(super) fn insert(&mut self, view: View) {
+        let at = self.views_before(view.range.start);
+        let behind = self.views.get(at);
+        assert!(
+            behind.is_none_or(|behind| view.range.end() <= behind.range.start),
+            "{view:?} lies in {behind:?}"
+        );
+        self.views.insert(at, view);
+    }
+
     /// Those of its views that show something of a range.
     fn views_at(&self, range: &Range) -> &[View] {
         let from = self.views_before(range.start);
         let behind = self.views[from..].partition_point(|view| view.range.start < range.end());
         &self.views[from..from + behind]
+    }
+
+    /// Whether a view is longer than what was seen of the file.
+    fn shows_beyond(&self) -> bool {
+        let mut views = self.views.iter();
+        views.any(|view| view.end_offset() > self.seen_bytes)
     }
 
     /// The view that shows all of a range.
@@ -317,16 +334,19 @@ impl FileMode {
     /// Files grow below mappings that are longer than they are.
     pub(super) fn follow_growth(&self, inner: &mut Inner) {
         for region in inner.regions.iter_mut().flatten() {
-            let beyond = |view: &View| view.end_offset() > region.seen_bytes;
-            if !region.views.iter().any(beyond) {
-                continue;
-            }
-            if let Ok(facts) = self.kernel.facts(region.file.as_fd())
-                && facts.bytes > region.seen_bytes
+            if region.shows_beyond()
+                && let Ok(facts) = self.kernel.facts(region.file.as_fd())
             {
-                for view in region.views.clone() {
-                    self.reach(region, &view, facts.bytes);
-                }
+                self.follow_to(region, facts.bytes);
+            }
+        }
+    }
+
+    /// The file is `bytes` long now.
+    pub(super) fn follow_to(&self, region: &mut FileRegion, bytes: u64) {
+        if bytes > region.seen_bytes && region.shows_beyond() {
+            for view in region.views.clone() {
+                self.reach(region, &view, bytes);
             }
         }
     }

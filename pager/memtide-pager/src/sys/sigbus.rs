@@ -7,8 +7,9 @@
 //! The handler runs in the middle of a load, on the thread that made it, on that
 //! thread's ordinary stack (alternative stacks are made for small handlers).
 //! Until it returns, the thread takes no other signal: a handler of the
-//! program's that touched the same data would wait for itself. It allocates
-//! nothing and takes no lock; regions are found in a fixed table of slots.
+//! program's that touched the same data would wait for itself. Regions are found in
+//! a fixed table of slots. The fault is one of the program's own, at an address of a
+//! region, which nobody touches with a lock of the pager's or an allocator's in hand.
 
 use super::Errno;
 use std::mem::MaybeUninit;

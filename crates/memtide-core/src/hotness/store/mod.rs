@@ -4,7 +4,7 @@
 //! threads. Time is an argument of each; it may go backwards between threads by
 //! as much as [`Config::with_reorder_ms`] allows.
 
-use super::config::{Config, Layout};
+use super::config::{Config, ConfigError, Layout};
 use super::histogram::Histogram;
 use super::record::{Compact, Hotness, Precise, encoded};
 use super::table::Table;
@@ -118,6 +118,21 @@ impl Store {
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Counts accesses by a window of `window_ms` from now on. Records stay as they
+    /// are: what was counted by another window counts by this one.
+    ///
+    /// # Errors
+    ///
+    /// A window that the records cannot tell; the store is as it was.
+    pub fn set_window_ms(&mut self, window_ms: u32) -> Result<(), ConfigError> {
+        self.config = self.config.with_window_ms(window_ms)?;
+        match &mut self.table {
+            Layouts::Compact(table) => table.set_rules(&self.config),
+            Layouts::Precise(table) => table.set_rules(&self.config),
+        }
+        Ok(())
     }
 
     /// Pages in the space.

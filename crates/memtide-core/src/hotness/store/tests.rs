@@ -312,3 +312,19 @@ fn an_untouched_tebibyte_costs_less_than_half_a_megabyte() {
     let used = store.memory();
     assert!(used.records == 0 && used.index < 512 << 10, "{used:?}");
 }
+
+#[test]
+fn a_window_may_change_and_what_was_counted_stays() {
+    let mut store = store(Layout::Precise, 100);
+    let touch = |store: &Store, page, now| store.record(PageNumber(page), None, Millis(now));
+    touch(&store, 1, 0);
+    assert!(store.set_window_ms(16_384).is_err());
+    assert_eq!(store.config().window_ms(), 5_000);
+    store.set_window_ms(12_000).unwrap();
+    assert_eq!(touch(&store, 1, 11_000), Recorded::BecameReady);
+    // Ready still, if it is within the window of now.
+    store.set_window_ms(5_000).unwrap();
+    assert_eq!(drained(&store, 17_000), Vec::<u64>::new());
+    touch(&store, 2, 20_000);
+    assert_eq!(touch(&store, 2, 26_000), Recorded::Counted);
+}
