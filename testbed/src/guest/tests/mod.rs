@@ -8,6 +8,7 @@
 
 mod agreement;
 mod balance;
+mod journal;
 mod large;
 mod manners;
 mod pager;
@@ -155,6 +156,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(weights::tests());
     tests.extend(pager::tests());
     tests.extend(balance::tests());
+    tests.extend(journal::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());
     tests.extend(large::tests());
