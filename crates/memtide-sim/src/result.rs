@@ -1,5 +1,6 @@
 //! What a run leaves: times, counters, costs by cause, and series over time.
 
+use memtide_core::balancing::sampled::Cause;
 use memtide_core::vmstat::Counters;
 use serde::{Deserialize, Serialize};
 
@@ -98,11 +99,14 @@ pub struct RunResult {
     pub checked: Option<Checked>,
     /// Costs by cause.
     pub overhead: Overhead,
-    /// What NUMA balancing cost, and what it moved.
+    /// What NUMA balancing cost, and what it moved, the kernel's or `memtide balance`'s.
     pub balancing: Balancing,
     /// What `memtide tier` did, in a row where it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiering: Option<Tiering>,
+    /// What `memtide balance` met, in a row where it ran; what it cost is in `balancing`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memtide_balance: Option<MemtideBalance>,
     /// Accesses that were simulated (not times S).
     pub accesses: u64,
     /// Share of memory accesses (cache misses) that top-tier nodes served.
@@ -138,7 +142,7 @@ pub struct Balancing {
 #[derive(Clone, Debug, Serialize)]
 pub struct BalancingCause {
     /// Which.
-    pub cause: memtide_core::balancing::sampled::Cause,
+    pub cause: Cause,
     /// How often.
     pub events: u64,
     /// How long in all.
@@ -158,6 +162,52 @@ pub struct Tiering {
     pub lost: u64,
     /// Pages that the kernel did not move, times S.
     pub failed_pages: u64,
+}
+
+/// What `memtide balance` met, beside the pages that it moved. Samples and pages are times S.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemtideBalance {
+    /// Processor time of its own process, in nanoseconds.
+    pub own_cpu_ns: u64,
+    /// How long it rested to keep to its limit, in milliseconds.
+    pub rested_ms: u64,
+    /// Samples that counted.
+    pub samples: u64,
+    /// Of those, to pages on the node of the CPU.
+    pub local_samples: u64,
+    /// Samples that were lost.
+    pub lost: u64,
+    /// Operations between samples, at the end.
+    pub period: u64,
+    /// Pages that the kernel did not move.
+    pub failed_pages: u64,
+    /// Pages that their mempolicy kept.
+    pub forbidden_pages: u64,
+    /// Pages that found no room.
+    pub no_room_pages: u64,
+    /// Threads that had an affinity from it at the end, or would have.
+    pub placed_tasks: u64,
+    /// Threads that got back the CPUs that they had.
+    pub freed_tasks: u64,
+}
+
+impl Balancing {
+    /// Books what somebody beside the kernel did: time by cause, and pages.
+    pub(crate) fn book(&mut self, spent: &[(Cause, u64, u64)], pages: (u64, u64), seconds: f64) {
+        for &(cause, events, ns) in spent {
+            let entry = self.causes.iter_mut().find(|entry| entry.cause == cause);
+            if let Some(entry) = entry {
+                entry.events += events;
+                entry.ns += ns;
+            }
+        }
+        let (moved, failed) = pages;
+        self.pages_moved += moved;
+        self.pages_failed += failed;
+        let ns: u64 = self.causes.iter().map(|entry| entry.ns).sum();
+        self.ns_a_page = ns.checked_div(self.pages_moved);
+        self.pages_a_second = (self.pages_moved as f64 / seconds.max(1e-9)) as u64;
+    }
 }
 
 impl RunResult {

@@ -450,6 +450,7 @@ fn the_format_of_scenarios_is_documented() {
         "[[configuration]]\n[configuration.interleave]",
         "[[configuration]]\n[configuration.samples]",
         "[[configuration]]\n[configuration.tier]",
+        "[[configuration]]\n[configuration.balance]",
         "[[published]]",
         "[[published]]\n[published.balancing]",
         "[[published]]\n[published.tlb]",
@@ -517,6 +518,8 @@ fn the_schemas_are_documented() {
     let tiny = tiny();
     let tier = ["run", "zipf-drift", "--only", "memtide tier"];
     let tier = [&tier[..], &["--scale", "1/4096", "--json", "-"]].concat();
+    let balance = ["run", "sockets", "--only", "memtide balance"];
+    let balance = [&balance[..], &["--scale", "1/16384", "--json", "-"]].concat();
     for (section, runs) in [
         (
             "sim run",
@@ -524,6 +527,7 @@ fn the_schemas_are_documented() {
                 &["run", &tiny, "--check", "--json", "-"][..],
                 &["run", &tiny, "--seeds", "2", "--json", "-"],
                 &tier,
+                &balance,
             ][..],
         ),
         ("sim list", &[&["list", "--json"]]),

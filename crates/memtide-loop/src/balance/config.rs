@@ -13,6 +13,9 @@ use memtide_core::units::{NodeId, PageSize};
 const PAGES_PER_SECOND: u64 = 1 << 20;
 /// Pages that one turn may move, so that signals are heard.
 const TURN_PAGES: u64 = 16_384;
+/// Pages between two sampled ones that are asked about along with them: a range
+/// more costs about as much.
+const GAP_PAGES: u64 = 32;
 
 /// What happens to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,10 @@ pub struct BalanceConfig {
     pub headroom: u64,
     /// Most pages a second, in the long run.
     pub pages_per_s: u64,
+    /// Most pages of a turn.
+    pub turn_pages: u64,
+    /// Sampled pages with so many between them, or fewer, are one range to ask about.
+    pub gap_pages: u64,
     /// Share of one CPU that the loop may take in the long run, in thousandths.
     pub cpu_permille: u32,
     /// Decide and report, but move nothing.
@@ -65,6 +72,8 @@ impl BalanceConfig {
             hotness: hotness::Config::new(Layout::Precise).with_threshold(threshold)?,
             headroom: page.pages(options.headroom.0),
             pages_per_s: PAGES_PER_SECOND,
+            turn_pages: TURN_PAGES,
+            gap_pages: GAP_PAGES,
             cpu_permille: options.cpu_limit.permille(),
             dry_run: options.dry_run,
             explain: options.explain,
@@ -75,12 +84,19 @@ impl BalanceConfig {
         let pages = u64::from(crate::ledger::SECTIONS) * SECTION_PAGES as u64;
         SampledConfig {
             hotness: self.hotness,
-            batch_pages: TURN_PAGES,
+            batch_pages: self.turn_pages,
             pages_per_s: self.pages_per_s,
             tasks: self.tasks != Tasks::Leave,
             ..SampledConfig::new(balancer_config(topology), pages)
         }
     }
+}
+
+/// Whether `topology` has nodes to choose from: two with both CPUs and memory.
+pub fn has_choice(topology: &Topology) -> bool {
+    let nodes = topology.nodes().iter();
+    let choice = nodes.filter(|node| node.has_cpus() && node.has_memory());
+    choice.count() >= 2
 }
 
 /// What `options` want of threads: a run that changes nothing only proposes.

@@ -28,7 +28,7 @@ mod unknown;
 #[cfg(test)]
 mod tests;
 
-pub use config::{BalanceConfig, Tasks, tasks};
+pub use config::{BalanceConfig, Tasks, has_choice, tasks};
 
 use crate::report::{BalanceStatus, Event, Reporter, Spent, Status};
 use crate::world::{Came, Invalid, Notice, Sample, SourceId, World, WorldError};
@@ -269,6 +269,7 @@ impl Balancer {
 
     /// Finds out where pages are that nothing is known of.
     fn locate(&mut self, world: &mut dyn World) -> Result<(), WorldError> {
+        let gap = self.shared.config.gap_pages;
         let ledger = &mut self.shared.ledger;
         for sample in &self.came.samples {
             let Some(owner) = self.refresh.owner(sample.pid) else {
@@ -280,7 +281,7 @@ impl Balancer {
                 self.unknown.add(owner, page);
             }
         }
-        self.unknown.ask(world, ledger)
+        self.unknown.ask(world, ledger, gap)
     }
 
     /// Who used which page; `None` for what is not ours to move.

@@ -13,10 +13,6 @@ use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::PageNumber;
 
-/// Pages between two sampled ones that are asked about along with them: a range
-/// more costs about as much.
-const GAP: u64 = 32;
-
 /// Pages to ask about, collected without allocating once the list has grown.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
@@ -30,8 +26,14 @@ impl Unknown {
         self.pages.push((owner, page));
     }
 
-    /// Asks about all, and begins anew. A process that ended has no pages.
-    pub fn ask(&mut self, world: &mut dyn World, ledger: &mut Ledger) -> Result<(), WorldError> {
+    /// Asks about all, those with at most `gap` pages between them together, and
+    /// begins anew. A process that ended has no pages.
+    pub fn ask(
+        &mut self,
+        world: &mut dyn World,
+        ledger: &mut Ledger,
+        gap: u64,
+    ) -> Result<(), WorldError> {
         self.pages.sort_unstable();
         self.pages.dedup();
         let mut rest = &self.pages[..];
@@ -39,7 +41,7 @@ impl Unknown {
         while let Some(&(owner, _)) = rest.first() {
             let (own, others) = rest.split_at(rest.partition_point(|(of, _)| *of == owner));
             rest = others;
-            ranges(&mut self.spans, own);
+            ranges(&mut self.spans, own, gap);
             asked = asked.and(ledger.survey_spans(world, owner, &self.spans, whole));
         }
         self.pages.clear();
@@ -58,11 +60,11 @@ fn whole(found: &Found) -> (VirtualPage, u64) {
 }
 
 /// Ranges that hold the pages, whole huge pages' worth where pages are near.
-fn ranges(ranges: &mut Vec<Span>, pages: &[(OwnerId, VirtualPage)]) {
+fn ranges(ranges: &mut Vec<Span>, pages: &[(OwnerId, VirtualPage)], gap: u64) {
     ranges.clear();
     for (_, page) in pages {
         match ranges.last_mut() {
-            Some(Span { first, pages }) if page.0 <= first.0 + *pages + GAP => {
+            Some(Span { first, pages }) if page.0 <= first.0 + *pages + gap => {
                 *pages = (*pages).max(page.0 + 1 - first.0);
             }
             _ => ranges.push(Span {
@@ -92,7 +94,7 @@ mod tests {
     fn near_pages_are_one_range() {
         let pages = [10, 11, 40, 100, 132].map(|page| (OwnerId(0), VirtualPage(page)));
         let mut spans = Vec::new();
-        ranges(&mut spans, &pages);
+        ranges(&mut spans, &pages, 32);
         let found: Vec<_> = spans
             .iter()
             .map(|span| (span.first.0, span.pages))

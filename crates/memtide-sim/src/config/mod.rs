@@ -8,7 +8,7 @@ pub(crate) use read::ConfigurationText;
 use memtide_core::access::SourceSet;
 use memtide_core::balancing::SampleSettings;
 use memtide_core::hotness::Layout;
-use memtide_loop::options::TierOptions;
+use memtide_loop::options::{BalanceOptions, TierOptions};
 
 /// A configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Configuration {
     pub luf: Option<Luf>,
     /// `memtide tier` beside the workload, if it runs.
     pub tier: Option<TierOptions>,
+    /// `memtide balance` beside the workload, if it runs.
+    pub balance: Option<BalanceOptions>,
     /// Whether every access is checked for the content that it finds.
     pub check: bool,
 }
@@ -171,6 +173,7 @@ impl Configuration {
             samples: None,
             luf: None,
             tier: None,
+            balance: None,
             check: false,
         }
     }

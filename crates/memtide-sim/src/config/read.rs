@@ -8,8 +8,10 @@ use memtide_core::access::{Source as AccessSource, SourceSet};
 use memtide_core::balancing::{Counting, SampleSettings};
 use memtide_core::hotness::{Config as HotnessConfig, Layout};
 use memtide_core::nodemask::NodeMask;
+use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
-use memtide_loop::options::{TierOptions, TierSource};
+use memtide_loop::balance::has_choice;
+use memtide_loop::options::{BalanceOptions, BalanceSource, TierOptions, TierSource};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -33,6 +35,7 @@ pub(crate) struct ConfigurationText {
     bind_balancing: Option<bool>,
     samples: Option<Spanned<SamplesText>>,
     tier: Option<Spanned<TierOptions>>,
+    balance: Option<Spanned<BalanceOptions>>,
     luf: Option<bool>,
     luf_zones: Option<Spanned<bool>>,
 }
@@ -107,8 +110,12 @@ struct InterleaveText {
 const PAGE_TABLE_SCAN_MS: u32 = 4000;
 
 impl ConfigurationText {
-    /// Checks it; `memory` are the nodes that have any.
-    pub fn check(self, source: Source<'_>, memory: &NodeMask) -> Result<Configuration, TextError> {
+    /// Checks it, on a machine with these nodes.
+    pub fn check(
+        self,
+        source: Source<'_>,
+        topology: &Topology,
+    ) -> Result<Configuration, TextError> {
         let mut made = Configuration::off(self.name.get_ref());
         if let Some(mode) = &self.numa_balancing {
             if *mode.get_ref() > 3 {
@@ -198,7 +205,8 @@ impl ConfigurationText {
         }
         if let Some(text) = &self.interleave {
             let error = |what: String| source.error(text.span(), &format!("interleave: {what}"));
-            made.interleave = Some(interleave(text.get_ref(), memory).map_err(error)?);
+            made.interleave =
+                Some(interleave(text.get_ref(), &topology.memory_nodes()).map_err(error)?);
         }
         if let Some(text) = self.tier {
             if text.get_ref().source == TierSource::HintFaults {
@@ -206,6 +214,11 @@ impl ConfigurationText {
                 return Err(source.error(text.span(), what));
             }
             made.tier = Some(text.into_inner());
+        }
+        if let Some(text) = self.balance {
+            balance(text.get_ref(), &made, topology)
+                .map_err(|what| source.error(text.span(), &format!("balance: {what}")))?;
+            made.balance = Some(text.into_inner());
         }
         made.about = self.about.unwrap_or_else(|| in_words(&made));
         Ok(made)
@@ -306,6 +319,35 @@ fn samples(text: &SamplesText) -> Result<BySamples, String> {
         },
         misses_only: text.misses_only.unwrap_or(true),
     })
+}
+
+/// Whether `memtide balance` can run beside the rest of a configuration.
+fn balance(
+    options: &BalanceOptions,
+    made: &Configuration,
+    topology: &Topology,
+) -> Result<(), &'static str> {
+    let sampled = |pghot: &Pghot| pghot.sources.contains(AccessSource::Hardware);
+    if matches!(
+        options.source,
+        BalanceSource::Faults | BalanceSource::Writes
+    ) {
+        return Err(
+            "hint faults and write faults are no source of it here; give source = \"auto\", \"ibs\" or \"pebs\"",
+        );
+    }
+    if made.tier.is_some() {
+        return Err("one loop runs beside the workload; give tier or balance");
+    }
+    if made.samples.is_some() || made.pghot.as_ref().is_some_and(sampled) {
+        return Err("the hardware samples for one only; leave out balance or the kernel's samples");
+    }
+    if !has_choice(topology) {
+        return Err(
+            "fewer than two nodes of this machine have both CPUs and memory, so every page is where it should be; leave it out",
+        );
+    }
+    Ok(())
 }
 
 fn interleave(text: &InterleaveText, memory: &NodeMask) -> Result<Interleave, String> {

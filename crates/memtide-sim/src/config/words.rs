@@ -3,7 +3,7 @@
 use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
-use memtide_loop::options::{TierGate, TierOptions, TierSource};
+use memtide_loop::options::{BalanceOptions, BalanceTasks, TierGate, TierOptions, TierSource};
 
 /// One to four sentences.
 pub(crate) fn in_words(configuration: &Configuration) -> String {
@@ -33,6 +33,9 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
     }
     if let Some(options) = &configuration.tier {
         sentences.push(tiered(options));
+    }
+    if let Some(options) = &configuration.balance {
+        sentences.push(balanced(options));
     }
     if configuration.bind_balancing {
         sentences.push(
@@ -75,6 +78,25 @@ fn tiered(options: &TierOptions) -> String {
     };
     format!(
         "memtide tier runs beside the programs: {source} hot pages of the slow tier, and {gate}.{dry}"
+    )
+}
+
+/// `memtide balance` with the options that differ from the usual.
+fn balanced(options: &BalanceOptions) -> String {
+    let tasks = match options.tasks {
+        None => "",
+        Some(BalanceTasks::Set) => ", and threads to the node of their memory",
+        Some(BalanceTasks::Propose) => ", and says where threads should run",
+    };
+    let dry = if options.dry_run {
+        " It only says what it would do."
+    } else {
+        ""
+    };
+    format!(
+        "memtide balance runs beside the programs: hardware samples of cache misses tell who uses a \
+         page, and it brings pages to the node that uses them{tasks}, within {} % of a CPU.{dry}",
+        options.cpu_limit
     )
 }
 
@@ -232,6 +254,18 @@ mod tests {
         assert!(in_words(&plain).ends_with(
             "Pages of the memory that is read and written most go to the nodes in turn, by weight \
              (0=9, 2=1)."
+        ));
+        let balanced = Configuration {
+            balance: Some(BalanceOptions {
+                tasks: Some(BalanceTasks::Set),
+                ..BalanceOptions::DEFAULT
+            }),
+            ..Configuration::off("z")
+        };
+        assert!(in_words(&balanced).ends_with(
+            "memtide balance runs beside the programs: hardware samples of cache misses tell who uses \
+             a page, and it brings pages to the node that uses them, and threads to the node of their \
+             memory, within 5 % of a CPU."
         ));
         let tracked = Configuration {
             pghot: Some(Pghot {

@@ -36,6 +36,15 @@ impl<W: Source> Run<W> {
         own.map(|thread| thread.clock_ps / PS).sum()
     }
 
+    /// The space of a thread that is not done, and the processor time that it used; `None` if it is,
+    /// or never was.
+    #[must_use]
+    pub fn thread_runs(&self, thread: u32) -> Option<(u16, u64)> {
+        let thread = self.threads.get(thread as usize)?;
+        let runs = thread.state != State::Done;
+        runs.then_some((thread.plan.space, thread.clock_ps / PS))
+    }
+
     /// The hardware samples of the last quantum.
     #[must_use]
     pub fn last_samples(&self) -> &[Sample] {

@@ -253,7 +253,12 @@ impl<W: Source> Run<W> {
         for cpu in &mut self.hw.cpus {
             let before = self.samples.len();
             cpu.sampler.drain(&mut self.samples);
-            let work = (self.samples.len() - before) as f64 * self.hw.costs.sample_work_ns;
+            // What a program reads through perf the kernel does not look at.
+            let looked_at = match self.configuration.balance {
+                Some(_) => 0,
+                None => self.samples.len() - before,
+            };
+            let work = looked_at as f64 * self.hw.costs.sample_work_ns;
             cpu.stolen_ns += work as u64;
             self.kernel.overhead.sample_work_ns += work as u64;
         }

@@ -112,6 +112,7 @@ impl<W: Source> Run<W> {
             overhead: self.overhead(),
             balancing: self.balancing(seconds),
             tiering: None,
+            memtide_balance: None,
             accesses: self.tally.accesses,
             fast_share: match totals.served {
                 0 => 1.0,
@@ -149,7 +150,7 @@ impl<W: Source> Run<W> {
     fn balancing(&self, seconds: f64) -> Balancing {
         let s = self.scale;
         let mut account = self.kernel.balance.account().times(s);
-        if self.configuration.samples.is_some() {
+        if self.configuration.samples.is_some() || self.configuration.balance.is_some() {
             let interrupt_ns = self.hw.costs.sample_interrupt_ns as u64;
             let taken = self.tally.samples * s;
             account.add(Cause::Interrupt, taken, taken * interrupt_ns);

@@ -15,6 +15,8 @@ pub struct ThreadPlace {
     /// Its CPU.
     pub cpu: u32,
     nodes: Vec<u16>,
+    /// The one of them to which it is held for a while.
+    lent: Option<NodeId>,
     done: bool,
 }
 
@@ -74,6 +76,7 @@ impl Hardware {
         self.threads.places.push(ThreadPlace {
             cpu,
             nodes: plan.nodes.clone(),
+            lent: None,
             done: false,
         });
         self.enter_space(plan.space, cpu);
@@ -102,17 +105,58 @@ impl Hardware {
     /// Whether a thread may run on a node.
     #[must_use]
     pub fn may_run_on(&self, thread: u32, node: NodeId) -> bool {
-        self.threads.places[thread as usize].nodes.contains(&node.0)
+        let place = &self.threads.places[thread as usize];
+        place.nodes.contains(&node.0) && place.lent.is_none_or(|lent| lent == node)
+    }
+
+    /// Whether a thread may run on every node that has CPUs, but for what it is lent.
+    #[must_use]
+    pub fn is_free(&self, thread: u32) -> bool {
+        let nodes = &self.threads.places[thread as usize].nodes;
+        let all = self.has_cpus.iter().zip(0..);
+        all.filter(|(has, _)| **has)
+            .all(|(_, node)| nodes.contains(&node))
+    }
+
+    /// Holds a thread to the CPUs of `node`, as an affinity does: it runs there from now on, beside
+    /// others if none is idle.
+    pub fn lend_node(&mut self, thread: u32, node: NodeId) {
+        let range = self.cpus_of_node(node);
+        let there = self.node_of_cpu(self.cpu_of_thread(thread)) == node;
+        if let Some(cpu) = self.threads.least(&self.cpus, range).filter(|_| !there) {
+            self.put_on(thread, cpu);
+        }
+        self.threads.places[thread as usize].lent = Some(node);
+    }
+
+    /// Threads that are held to a node.
+    #[must_use]
+    pub fn lent(&self) -> usize {
+        let places = self.threads.places.iter();
+        places.filter(|place| place.lent.is_some()).count()
+    }
+
+    /// Frees all that are held to a node; they stay where they are. How many of them still run.
+    pub fn free_lent(&mut self) -> usize {
+        let places = self.threads.places.iter_mut();
+        places
+            .filter_map(|place| place.lent.take().filter(|_| !place.done))
+            .count()
+    }
+
+    fn put_on(&mut self, thread: u32, cpu: u32) {
+        let from = self.cpu_of_thread(thread);
+        self.threads.add_load(&self.cpus, from, -1);
+        self.threads.add_load(&self.cpus, cpu, 1);
+        self.threads.places[thread as usize].cpu = cpu;
     }
 
     /// Moves a thread to an idle CPU of `node`, if there is one and the thread may run there.
     pub fn move_thread(&mut self, thread: u32, node: NodeId) -> bool {
-        let place = &self.threads.places[thread as usize];
-        if place.done || !place.nodes.contains(&node.0) {
+        if self.threads.places[thread as usize].done || !self.may_run_on(thread, node) {
             return false;
         }
-        let from = place.cpu;
-        if self.node_of_cpu(from) == node {
+        if self.node_of_cpu(self.cpu_of_thread(thread)) == node {
             return true;
         }
         let range = self.cpus_of_node(node);
@@ -122,9 +166,7 @@ impl Hardware {
         if self.threads.load[cpu as usize] > 0 {
             return false;
         }
-        self.threads.add_load(&self.cpus, from, -1);
-        self.threads.add_load(&self.cpus, cpu, 1);
-        self.threads.places[thread as usize].cpu = cpu;
+        self.put_on(thread, cpu);
         true
     }
 

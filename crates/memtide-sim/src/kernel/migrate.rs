@@ -138,7 +138,8 @@ impl Kernel {
             let before = hw.counters;
             let sent_ns = self.flush_parcels(hw, &mut parcels, by.cpu, charged);
             report.ns += sent_ns;
-            if why == MoveReason::Balancing {
+            let by_memtide = why == MoveReason::Syscall && self.configuration.balance.is_some();
+            if why == MoveReason::Balancing || by_memtide {
                 self.book_shootdown(hw, before, sent_ns);
             }
             self.deliver(hw, &parcels, target, by, &mut report);
@@ -366,7 +367,7 @@ impl Kernel {
             None => self.settle(self.head(slot)),
         }
         self.overhead.migration_wait_ns += ns;
-        if self.balance.batches.is_some() {
+        if self.balance.batches.is_some() || self.configuration.balance.is_some() {
             self.balance.account.add(Cause::Wait, 1, ns);
         }
         ns

@@ -69,11 +69,10 @@ impl Scenario {
             };
             return Err(source.error(text.scale.span(), what));
         }
-        let memory = machine.topology.memory_nodes();
         let mut configurations: Vec<crate::config::Configuration> = Vec::new();
         for text in text.configurations {
             let span = text.span();
-            let configuration = text.into_inner().check(source, &memory)?;
+            let configuration = text.into_inner().check(source, &machine.topology)?;
             let name = &configuration.name;
             if configurations.iter().any(|other| other.name == *name)
                 || matches!(name.as_str(), "static" | "oracle")

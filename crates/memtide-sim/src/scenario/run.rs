@@ -6,7 +6,6 @@
 
 use super::{Case, Figure, Mark, Published, PublishedBalancing, Scenario};
 use crate::config::Configuration;
-use crate::engine;
 use crate::result::TlbCounts;
 use crate::result::{RunResult, Score};
 use crate::text::did_you_mean;
@@ -278,24 +277,8 @@ pub fn run(
                     let workload = scenario.workload(case, configuration, scale);
                     let (machine, seed) = (&scenario.machine, options.seed);
                     let progress = |done| progress.at(n, done);
-                    let result = match &configuration.tier {
-                        Some(tier) => world::row::run(
-                            machine,
-                            workload,
-                            configuration,
-                            tier,
-                            (seed, scale),
-                            &progress,
-                        ),
-                        None => engine::run_configuration(
-                            machine,
-                            workload,
-                            configuration,
-                            seed,
-                            scale,
-                            &progress,
-                        ),
-                    };
+                    let result =
+                        world::row::run(machine, workload, configuration, (seed, scale), &progress);
                     let result = result.map_err(|error| error.to_string());
                     *results[n]
                         .lock()

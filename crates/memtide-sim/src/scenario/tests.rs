@@ -112,6 +112,36 @@ fn what_is_wrong_comes_with_file_line_and_key() {
             "scenarios/x.toml:4: scale: 3 is no power of two",
         ),
         (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "balance = { tusks = \"set\" }",
+            "scenarios/x.toml:21: unknown key or word `tusks`; did you mean `tasks`?",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "balance = { cpu_limit = \"200\" }",
+            "scenarios/x.toml:21: cpu_limit: not a percentage from 0.1 to 100",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "balance = { source = \"writes\" }",
+            "scenarios/x.toml:21: balance: hint faults and write faults are no source of it here",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "tier = {}\nbalance = {}",
+            "scenarios/x.toml:22: balance: one loop runs beside the workload; give tier or balance",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "numa_balancing = 1\nsamples = { act = \"each\" }\nbalance = {}",
+            "scenarios/x.toml:23: balance: the hardware samples for one only",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "balance = {}",
+            "scenarios/x.toml:21: balance: fewer than two nodes of this machine have both CPUs and memory",
+        ),
+        (
             "[2, 1]",
             "[256, 1]",
             "scenarios/x.toml:21: interleave: weight 256: weights are 1 to 255",

@@ -15,6 +15,8 @@ pub struct WorldCosts {
     pub damon_start_ns: u64,
     /// Trying out once how this kernel cuts regions.
     pub damon_probe_ns: u64,
+    /// A thread that is looked up by its number, or gets an affinity.
+    pub thread_ns: u64,
     /// A page of a page-table scan: clearing its bit and reading it.
     pub scan_page_ns: u64,
     /// A process in the list of all.
@@ -38,6 +40,7 @@ impl WorldCosts {
         damon_region_ns: 1_000,
         damon_start_ns: 2_000_000,
         damon_probe_ns: 20_000_000,
+        thread_ns: 15_000,
         scan_page_ns: 20,
         process_ns: 15_000,
         area_ns: 2_000,
@@ -53,6 +56,7 @@ impl WorldCosts {
         damon_region_ns: 6_400,
         damon_start_ns: 15_000_000,
         damon_probe_ns: 60_000_000,
+        thread_ns: 150_000,
         // 1.8 ms to clear and 0.7 ms to read 16,384 pages.
         scan_page_ns: 150,
         process_ns: 150_000,

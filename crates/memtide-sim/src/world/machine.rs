@@ -12,8 +12,8 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
 use memtide_loop::world::{
-    AddressSpace, Found, MoveHow, PageRun, Presence, ProcessId, ProcessSeen, Sample, Settled, Span,
-    WorldError,
+    AddressSpace, Affinity, Found, Kept, Lend, MoveHow, PageRun, Presence, ProcessId, ProcessSeen,
+    Sample, Settled, Span, ThreadId, ThreadSeen, WorldError,
 };
 
 /// A machine that runs programs, in steps.
@@ -86,8 +86,32 @@ pub trait Machine {
         let _ = period;
     }
 
-    /// Hands over the samples of the last step: who, on which CPU, and what.
-    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) {
+    /// Hands over the samples of the last step: who, on which CPU, and what. How many more there were
+    /// that found no room.
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> u64 {
         let _ = sampled;
+        0
+    }
+
+    /// The thread that has number `tid` in process `pid`; `None` if it has ended.
+    fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {
+        let _ = (pid, tid);
+        None
+    }
+
+    /// Has `thread` run on the CPUs of `node`, or says what it would get.
+    fn lend_affinity(&mut self, thread: ThreadId, node: NodeId, how: Lend) -> Affinity {
+        let _ = (thread, node, how);
+        Affinity::Kept(Kept::Unsupported)
+    }
+
+    /// Threads that have an affinity that was lent.
+    fn lent(&self) -> usize {
+        0
+    }
+
+    /// Gives every thread back the CPUs that it had. How many were freed.
+    fn put_back(&mut self) -> usize {
+        0
     }
 }

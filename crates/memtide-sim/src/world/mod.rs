@@ -49,8 +49,9 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::topology::Topology;
 use memtide_core::units::{NodeId, PageSize};
 use memtide_loop::world::{
-    AddressSpace, Came, Found, HUGE_PAGES, MoveHow, PageRun, Presence, ProcessId, ProcessSeen,
-    Report, Settled, SourceId, SourceInfo, SourceStatus, Span, Subject, View, World, WorldError,
+    AddressSpace, Affinity, Came, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence, ProcessId,
+    ProcessSeen, Report, Settled, SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId,
+    ThreadSeen, View, World, WorldError,
 };
 use sampler::Sampler;
 
@@ -68,8 +69,13 @@ pub enum SourceChoice {
     Damon,
     /// memtide's own scans of the page tables.
     PageTables,
-    /// Hardware samples, by the name of their unit.
-    Hardware(&'static str),
+    /// Hardware samples.
+    Hardware {
+        /// Their unit's name.
+        name: &'static str,
+        /// How many of them are wanted a second of each CPU.
+        per_cpu_second: u32,
+    },
 }
 
 /// One at work.
@@ -101,7 +107,10 @@ impl<M: Machine> SimWorld<M> {
             match *choice {
                 SourceChoice::Damon => bits(Kind::Damon),
                 SourceChoice::PageTables => bits(Kind::PageTables),
-                SourceChoice::Hardware(name) => Observer::Samples(Sampler::new(id, name)),
+                SourceChoice::Hardware {
+                    name,
+                    per_cpu_second,
+                } => Observer::Samples(Sampler::new(id, name, per_cpu_second)),
             }
         };
         let observers: Vec<Observer> = (0..).zip(sources).map(observer).collect();
@@ -141,7 +150,7 @@ impl<M: Machine> SimWorld<M> {
     }
 
     /// Runs machine and sources on to `to_ns`, or until a look has something if
-    /// `wakes`.
+    /// `wakes`. Samples wake nobody: their rings are read when it is time.
     fn run_to(&mut self, to_ns: u64, reading: bool, wakes: bool) -> Result<(), WorldError> {
         while self.machine.now_ns() < to_ns {
             let now_ns = self.machine.now_ns();
@@ -164,8 +173,7 @@ impl<M: Machine> SimWorld<M> {
                     } | Report::Untouched { .. }
                 )
             };
-            let told = self.pending.reports.iter().any(look) || !self.pending.samples.is_empty();
-            if wakes && told {
+            if wakes && self.pending.reports.iter().any(look) {
                 break;
             }
         }
@@ -184,7 +192,7 @@ impl<M: Machine> SimWorld<M> {
                     self.own_cpu_ns += bits.own_cpu_ns() - own_ns;
                 }
                 Observer::Samples(sampler) => {
-                    sampler.take(&mut self.machine, &mut self.pending.samples);
+                    sampler.take(&mut self.machine, &mut self.pending);
                 }
             }
         }
@@ -464,7 +472,7 @@ impl<M: Machine> World for SimWorld<M> {
         self.broken(SourceId(0))?;
         self.work(self.costs.turn_ns);
         let until_ns = self.clock_ns + at_most_ms * MS;
-        if self.pending.reports.is_empty() && self.pending.samples.is_empty() {
+        if self.pending.reports.is_empty() {
             self.run_to(until_ns, true, true)?;
             // An engine goes in quanta: it may be a little ahead of us.
             self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);
@@ -486,6 +494,7 @@ impl<M: Machine> World for SimWorld<M> {
         let news = reports + self.pending.samples.len() as u64;
         came.reports.append(&mut self.pending.reports);
         came.samples.append(&mut self.pending.samples);
+        came.invalid.append(&mut self.pending.invalid);
         self.work(news * self.machine.scale() * self.costs.report_ns);
         Ok(())
     }
@@ -499,5 +508,24 @@ impl<M: Machine> World for SimWorld<M> {
             }
         }
         Ok(())
+    }
+    fn thread(&mut self, pid: u32, tid: u32) -> Result<Option<ThreadSeen>, WorldError> {
+        self.work(self.costs.thread_ns);
+        Ok(self.machine.thread(pid, tid))
+    }
+
+    fn lend_affinity(&mut self, thread: ThreadId, node: NodeId, how: Lend) -> Affinity {
+        self.work(self.costs.thread_ns);
+        self.machine.lend_affinity(thread, node, how)
+    }
+
+    fn lent(&self) -> usize {
+        self.machine.lent()
+    }
+
+    fn put_back(&mut self) -> Result<usize, WorldError> {
+        let freed = self.machine.put_back();
+        self.work(freed as u64 * self.costs.thread_ns);
+        Ok(freed)
     }
 }

@@ -3,37 +3,50 @@
 //! The engine's samplers take one of so many operations that miss the last-level
 //! cache, on every CPU, and disturb whoever runs there. What they took in a
 //! quantum is here at its end; what belongs to nobody who is observed is dropped.
+//! A quantum in which some were lost is withheld and told of as invalid. The period
+//! follows the rule that the live source has, which is the core's.
 
 use super::machine::Machine;
 use memtide_core::access;
-use memtide_loop::world::{Abilities, ProcessId, Sample, SourceId, SourceInfo, SourceStatus};
+use memtide_core::balancing::sample_rate::{Came as Rate, next_period};
+use memtide_loop::world::{
+    Abilities, Came, Invalid, ProcessId, Sample, SourceId, SourceInfo, SourceStatus,
+};
 
 /// Operations between samples at first.
-const PERIOD: u32 = 100_000;
-/// Samples a second of a CPU that are wanted.
-const WANTED: u64 = 1000;
-/// The bounds of a period, and of what changes at once.
+const PERIOD: u64 = 100_000;
+/// The bounds of a period.
 const PERIODS: (u64, u64) = (1_000, 100_000_000);
-const MOST_CHANGE: u64 = 8;
+/// Nothing came yet.
+const NOTHING: Rate = Rate {
+    samples: 0,
+    wanted: 0,
+    invalid: false,
+};
 
 /// The samplers of all CPUs.
 #[derive(Clone, Debug)]
 pub(super) struct Sampler {
     id: SourceId,
     name: &'static str,
-    period: u32,
+    /// Samples a second of a CPU that are wanted.
+    per_cpu_second: u32,
+    period: u64,
     pids: Vec<u32>,
-    came: u64,
+    came: Rate,
+    lost: u64,
 }
 
 impl Sampler {
-    pub(super) fn new(id: SourceId, name: &'static str) -> Sampler {
+    pub(super) fn new(id: SourceId, name: &'static str, per_cpu_second: u32) -> Sampler {
         Sampler {
             id,
             name,
+            per_cpu_second,
             period: PERIOD,
             pids: Vec::new(),
-            came: 0,
+            came: NOTHING,
+            lost: 0,
         }
     }
 
@@ -50,7 +63,8 @@ impl Sampler {
 
     pub(super) fn status(&self) -> SourceStatus {
         SourceStatus {
-            period: Some(self.period.into()),
+            period: Some(self.period),
+            lost: self.lost,
             ..SourceStatus::default()
         }
     }
@@ -58,42 +72,55 @@ impl Sampler {
     pub(super) fn sample(&mut self, machine: &mut dyn Machine, processes: &[ProcessId]) {
         self.pids = processes.iter().map(|process| process.pid).collect();
         self.pids.sort_unstable();
-        let on = !self.pids.is_empty();
-        machine.set_sampling(if on { self.period } else { 0 });
+        self.set(machine);
     }
 
-    pub(super) fn take(&mut self, machine: &mut dyn Machine, into: &mut Vec<Sample>) {
+    pub(super) fn take(&mut self, machine: &mut dyn Machine, into: &mut Came) {
         if self.pids.is_empty() {
             return;
         }
-        let before = into.len();
-        machine.take_samples(&mut |sample| {
+        let before = into.samples.len();
+        let lost = machine.take_samples(&mut |sample| {
             if self.pids.binary_search(&sample.pid).is_ok() {
-                into.push(Sample {
+                into.samples.push(Sample {
                     source: self.id,
                     ..sample
                 });
             }
         });
-        self.came += (into.len() - before) as u64 * machine.scale();
+        let scale = machine.scale();
+        self.came.samples += (into.samples.len() - before) as u64 * scale;
+        if lost > 0 {
+            into.samples.truncate(before);
+            self.lost += lost * scale;
+            self.came.invalid = true;
+            into.invalid.push(Invalid {
+                source: self.id,
+                lost: lost * scale,
+                throttled: 0,
+            });
+        }
     }
 
     /// Goes where the wanted number would have come.
     pub(super) fn adapt(&mut self, machine: &mut dyn Machine, elapsed_ms: u64, percent: u32) {
         let cpus = machine.topology().nodes().iter();
         let cpus: usize = cpus.map(|node| node.cpus.len()).sum();
-        let wanted = WANTED * cpus as u64 * u64::from(percent) / 100 * elapsed_ms / 1000;
-        let came = std::mem::take(&mut self.came);
-        if wanted == 0 || (came * 4 >= wanted * 3 && came * 4 <= wanted * 5) {
-            return;
+        let each = u64::from(self.per_cpu_second) * u64::from(percent) / 100;
+        let came = Rate {
+            wanted: each * cpus as u64 * elapsed_ms / 1000,
+            ..std::mem::replace(&mut self.came, NOTHING)
+        };
+        let (fewest, most) = PERIODS;
+        let next = next_period(self.period, came, fewest, most);
+        if next != self.period {
+            self.period = next;
+            self.set(machine);
         }
-        let period = u64::from(self.period);
-        let right = (period * came / wanted)
-            .clamp(period / MOST_CHANGE, period * MOST_CHANGE)
-            .clamp(PERIODS.0, PERIODS.1);
-        self.period = right as u32;
-        if !self.pids.is_empty() {
-            machine.set_sampling(self.period);
-        }
+    }
+
+    fn set(&self, machine: &mut dyn Machine) {
+        let on = !self.pids.is_empty();
+        machine.set_sampling(if on { self.period as u32 } else { 0 });
     }
 }

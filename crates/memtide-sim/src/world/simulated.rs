@@ -22,14 +22,17 @@ use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId};
 use memtide_core::vmstat::Counter;
 use memtide_loop::world::{
-    AddressSpace, Allowed, Area, Backing, Fixed, Found, MemoryKind, MoveHow, Outcome, PageRun,
-    Presence, ProcessId, ProcessSeen, Sample, Settled, SharedPages, Span, WorldError,
+    AddressSpace, Affinity, Allowed, Area, Backing, Fixed, Found, Kept, Lend, MemoryKind, MoveHow,
+    Outcome, PageRun, Presence, ProcessId, ProcessSeen, Sample, Settled, SharedPages, Span,
+    ThreadId, ThreadSeen, WorldError,
 };
 
 /// The page of slot 0.
 const FIRST_PAGE: u64 = 1 << 30;
 /// The pid of space 0.
 const FIRST_PID: u32 = 1000;
+/// The number of thread 0, above all pids.
+const FIRST_TID: u32 = 1 << 20;
 /// A clock tick.
 const TICK_NS: u64 = 10_000_000;
 /// The device of all files.
@@ -45,6 +48,8 @@ pub struct Simulated<W> {
     turn: u32,
     /// How often programs lose their translations by themselves; 0: never.
     flush_every_ns: u64,
+    /// Samples that were lost before the last look.
+    lost: u64,
 }
 
 impl<W: Source> Simulated<W> {
@@ -56,6 +61,7 @@ impl<W: Source> Simulated<W> {
             after_ns: 0,
             turn: 0,
             flush_every_ns: 0,
+            lost: 0,
         }
     }
 
@@ -432,17 +438,26 @@ impl<W: Source> Machine for Simulated<W> {
 
     fn set_sampling(&mut self, period: u32) {
         for cpu in &mut self.run.hw.cpus {
+            if cpu.sampler.settings().ring > 0 {
+                cpu.sampler.set_period(period);
+                continue;
+            }
             cpu.sampler.set(SamplerSettings {
                 period,
                 misses_only: true,
                 loads: true,
                 stores: true,
-                ring: (SAMPLER_RING / self.run.kernel.scale).max(1),
+                // A coarse page's samples stand for those of S pages, over as much time.
+                ring: SAMPLER_RING,
             });
         }
     }
 
-    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) {
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> u64 {
+        // The samples of the last quantum stay where they are.
+        if self.over {
+            return 0;
+        }
         for sample in self.run.last_samples() {
             if sample.served == ServedBy::Cache {
                 continue;
@@ -453,10 +468,54 @@ impl<W: Source> Machine for Simulated<W> {
             sampled(Sample {
                 source: Default::default(),
                 pid,
-                tid: pid + (sample.thread << 16),
+                tid: FIRST_TID + sample.thread,
                 cpu: sample.cpu,
                 address: page_of(sample.slot).0 * 4096,
             });
         }
+        let cpus = self.run.hw.cpus.iter();
+        let lost: u64 = cpus.map(|cpu| cpu.sampler.counters.lost).sum();
+        lost - std::mem::replace(&mut self.lost, lost)
+    }
+
+    fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {
+        let (space, runtime_ns) = self.run.thread_runs(tid.checked_sub(FIRST_TID)?)?;
+        let process = process_of(space);
+        (process.pid == pid).then_some(ThreadSeen {
+            thread: ThreadId {
+                pid,
+                tid,
+                start_ticks: process.start_ticks,
+            },
+            runtime_ns,
+        })
+    }
+
+    fn lend_affinity(&mut self, thread: ThreadId, node: NodeId, how: Lend) -> Affinity {
+        let seen = self.thread(thread.pid, thread.tid);
+        if seen.is_none_or(|seen| seen.thread != thread) {
+            return Affinity::Kept(Kept::Gone);
+        }
+        let hw = &mut self.run.hw;
+        let number = thread.tid - FIRST_TID;
+        let cpus: Vec<u32> = hw.cpus_of_node(node).collect();
+        if !hw.is_free(number) {
+            return Affinity::Kept(Kept::Own);
+        }
+        if cpus.is_empty() {
+            return Affinity::Kept(Kept::Cpuset);
+        }
+        if how == Lend::Set {
+            hw.lend_node(number, node);
+        }
+        Affinity::Given(cpus)
+    }
+
+    fn lent(&self) -> usize {
+        self.run.hw.lent()
+    }
+
+    fn put_back(&mut self) -> usize {
+        self.run.hw.free_lent()
     }
 }

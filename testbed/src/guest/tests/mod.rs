@@ -8,6 +8,7 @@
 
 mod agreement;
 mod balance;
+mod journal;
 mod large;
 mod manners;
 mod pager;
@@ -159,6 +160,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(pager::tests());
     tests.extend(random_programs::tests());
     tests.extend(balance::tests());
+    tests.extend(journal::tests());
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());
     tests.extend(large::tests());

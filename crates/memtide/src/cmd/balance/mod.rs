@@ -22,7 +22,7 @@ use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
 use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::live::{LiveSource, LiveWorld};
-use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, tasks};
+use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, has_choice, tasks};
 use memtide_loop::journal::Line;
 use std::process::ExitCode;
 
@@ -107,9 +107,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 
 /// There must be nodes to choose from.
 fn check_nodes(topology: &Topology) -> anyhow::Result<()> {
-    let nodes = topology.nodes().iter();
-    let choice = nodes.filter(|node| node.has_cpus() && node.has_memory());
-    if choice.count() < 2 {
+    if !has_choice(topology) {
         bail!(
             "fewer than two nodes have both CPUs and memory, so every page is where it should be; memtide topology shows the nodes"
         );

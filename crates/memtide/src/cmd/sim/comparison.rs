@@ -320,6 +320,7 @@ pub mod samples {
                 fast_share: 0.5,
                 balancing: Default::default(),
                 tiering: None,
+                memtide_balance: None,
                 pages_by_node: vec![1000, 24],
                 placed: Vec::new(),
                 bytes_per_s: vec![1e11, 1e10],

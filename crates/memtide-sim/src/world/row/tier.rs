@@ -1,15 +1,10 @@
-//! A row of a scenario in which `memtide tier` runs: the loop itself, over the
-//! engine.
-//!
-//! The loop takes its turns until the workload is done. On a machine at scale
-//! 1/S its quantities in pages are a part of S, and its times as they are.
+//! A row in which `memtide tier` runs.
 
-use super::{Machine, SimWorld, Simulated, SourceChoice, WorldCosts};
-use crate::config::Configuration;
+use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
+use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
 use crate::result::{RunResult, Tiering};
-use crate::spec::MachineSpec;
 use memtide_core::topology::Topology;
 use memtide_core::vmstat::Counter;
 use memtide_loop::World;
@@ -18,25 +13,16 @@ use memtide_loop::report::TierStatus;
 use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 
-/// How long the loop rests while there is no process to manage, in ms.
-const IDLE_MS: u64 = 100;
 /// Where the loop's random choices start, apart from the workload's.
 const SEED: u64 = 0x7135;
 
-/// Runs `memtide tier` with `options` beside a workload; see [`crate::engine::run`].
-///
-/// # Errors
-///
-/// What the kernel could not do for the workload, or what ended the loop.
-pub fn run<W: Source>(
-    machine: &MachineSpec,
-    source: W,
-    configuration: &Configuration,
+/// Runs it beside the workload of `run`.
+pub(super) fn run<W: Source>(
+    run: Run<W>,
     options: &TierOptions,
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
-    let run = Run::new(machine, source, configuration, seed, scale)?;
     let choice = match options.source {
         TierSource::PageTable => SourceChoice::PageTables,
         _ => SourceChoice::Damon,
@@ -46,22 +32,15 @@ pub fn run<W: Source>(
         .map_err(|error| KernelError::Machine(error.to_string()))?;
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));
     let mut tierer = Tierer::new(&mut world, config);
-    let (mut booked, mut told) = (Booked::default(), 0.0);
-    while !world.machine.is_over() {
-        let managed = tierer.step(&mut world, &mut ()).map_err(ended)?;
-        if !managed {
-            world.rest(IDLE_MS);
-        }
-        let status = tierer.status(&mut world);
-        if let Some(tiering) = status.tiering {
+    let mut booked = Booked::default();
+    take_turns(&mut world, progress, |world| {
+        let managed = tierer.step(world, &mut ())?;
+        if let Some(tiering) = tierer.status(world).tiering {
             booked.book(&mut world.machine, &tiering);
         }
-        let done = world.machine.run().done();
-        if done - told > 0.002 {
-            told = done;
-            progress(done);
-        }
-    }
+        Ok(managed)
+    })
+    .map_err(ended)?;
     tierer.finish(&mut world).map_err(ended)?;
     let status = tierer.status(&mut world);
     let tiering = status.tiering.as_ref();
@@ -72,7 +51,6 @@ pub fn run<W: Source>(
         lost: status.lost,
         failed_pages: status.failed_pages * u64::from(scale),
     };
-    progress(1.0);
     let mut result = world.into_machine().into_run().result();
     result.tiering = Some(tiering);
     Ok(result)
