@@ -42,8 +42,9 @@ const fn target(name: &'static str, seeds: &'static [&'static str]) -> Target {
     Target { name, seeds }
 }
 
-const TARGETS: [Target; 12] = [
+const TARGETS: [Target; 13] = [
     target("fs_parsers", &["crates/memtide-linux/tests/fixtures"]),
+    target("journals", &[]),
     target("kcore", &[]),
     target("measurement", &["crates/memtide/tests/data"]),
     target("notes", &[]),

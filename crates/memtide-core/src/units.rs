@@ -53,8 +53,22 @@ impl Millis {
 
 /// The size of a base page in bytes: a power of two of at least 4096.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct PageSize(u32);
+
+impl TryFrom<u32> for PageSize {
+    type Error = &'static str;
+
+    fn try_from(bytes: u32) -> Result<PageSize, &'static str> {
+        PageSize::new(bytes).ok_or("a page has 4096 to 65536 bytes, a power of two")
+    }
+}
+
+impl From<PageSize> for u32 {
+    fn from(page: PageSize) -> u32 {
+        page.0
+    }
+}
 
 impl PageSize {
     /// 4 KiB, x86's only base page.

@@ -22,10 +22,12 @@ use cmd::{
     balance, doctor, generate, pager, policy, rebalance, run, sim, tier, topology, trace, weights,
 };
 use memtide_linux::fs::Root;
-use shared::context::{BadUsage, Context, complain, unless_gone};
+use shared::context::{BadUsage, Context, complain, say, unless_gone};
 use shared::outside;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::panic::{PanicHookInfo, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -98,6 +100,12 @@ impl<A: clap::Args> Printing<A> {
 }
 
 fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(say_mistake));
+    // What ends here by a mistake of memtide's has failed like anything else.
+    catch_unwind(command).unwrap_or(ExitCode::FAILURE)
+}
+
+fn command() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return report_usage(&error),
@@ -118,6 +126,23 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// Says that something which must stay true did not.
+fn say_mistake(panic: &PanicHookInfo<'_>) {
+    let what = panic.payload_as_str().unwrap_or("it gives no reason");
+    let place = panic.location().map(ToString::to_string);
+    complain(&mistake_line(what, &place.unwrap_or_default()));
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        say(&trace.to_string());
+    }
+}
+
+fn mistake_line(what: &str, place: &str) -> String {
+    format!(
+        "a mistake in memtide itself, at {place}: {what}; please report it. What is lent is put back by the next start, or by memtide doctor --restore"
+    )
 }
 
 fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
@@ -180,6 +205,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_must_not_be_is_one_line_too() {
+        let line = outside::message(&mistake_line("a\nb \x1b[2J", "ledger.rs:7:9"));
+        assert!(
+            line.starts_with("a mistake in memtide itself, at ledger.rs:7:9: a b \\u{1b}[2J; "),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
     }
 
     #[test]

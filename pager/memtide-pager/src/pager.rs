@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// the last region are gone, or with [`Pager::shutdown`].
 #[derive(Clone, Debug)]
 pub struct Pager {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Builder {

@@ -183,7 +183,12 @@ impl Credits {
                 Err(now) => owed = now,
             }
         };
-        self.free.fetch_add(left, SeqCst);
+        let before = self.free.fetch_add(left, SeqCst);
+        assert!(
+            left <= self.total.saturating_sub(before),
+            "{left} credits came back to {before} of {}: a granule was given up twice",
+            self.total
+        );
         left
     }
 
@@ -232,6 +237,15 @@ mod tests {
         assert_eq!(granule.announce(), Some(word), "two wait on one word");
         assert!(granule.settle(Stage::Absent), "they are to be woken");
         assert_eq!((granule.announce(), granule.stage()), (None, Stage::Absent));
+    }
+
+    #[test]
+    #[should_panic(expected = "a granule was given up twice")]
+    fn no_credit_comes_back_twice() {
+        let credits = Credits::new(2);
+        credits.take();
+        credits.give(1);
+        credits.give(1);
     }
 
     #[test]

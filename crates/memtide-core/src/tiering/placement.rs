@@ -143,6 +143,11 @@ impl Placement {
             let stayed = old & PRESENT != 0 && old & NODE == node.0;
             wanted | if stayed { old & STUCK } else { 0 }
         });
+        let (there, most) = (self.resident(node), self.sections.len() * SECTION_PAGES);
+        assert!(
+            there <= most as u64,
+            "{there} pages are counted on node {node}, there are {most}"
+        );
     }
 
     /// The pages `first..first + pages`, which lie in one section, are gone.
@@ -329,6 +334,15 @@ mod tests {
         placement.clear_section(0);
         assert_eq!((placement.resident(CXL), placement.resident(DRAM)), (0, 0));
         assert_eq!(placement.get(PageNumber(100)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "pages are counted on node 2, there are 32768")]
+    fn a_count_that_ran_below_zero_is_noticed() {
+        let mut placement = Placement::new();
+        placement.set_run(PageNumber(0), 1, CXL, false);
+        placement.resident[2] = u64::MAX;
+        placement.set_run(PageNumber(1), 0, CXL, false);
     }
 
     #[test]

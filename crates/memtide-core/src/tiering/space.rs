@@ -89,6 +89,7 @@ impl Space {
 
     /// Gives each part of `first..first + pages` that lies in one section in
     /// use to `visit`: its first virtual page, its first dense page, its length.
+    /// It costs time by the sections in use, however many pages there are.
     pub fn for_runs(
         &self,
         owner: OwnerId,
@@ -96,14 +97,18 @@ impl Space {
         pages: u64,
         mut visit: impl FnMut(VirtualPage, PageNumber, u64),
     ) {
-        let (mut at, end) = (first.0, first.0.saturating_add(pages));
-        while at < end {
-            let boundary = (at / SECTION_PAGES as u64 + 1) * SECTION_PAGES as u64;
-            let run = boundary.min(end) - at;
-            if let Some(dense) = self.find(owner, VirtualPage(at)) {
-                visit(VirtualPage(at), dense, run);
-            }
-            at += run;
+        const SECTION: u64 = SECTION_PAGES as u64;
+        let (start, end) = (first.0, first.0.saturating_add(pages));
+        if start == end {
+            return;
+        }
+        let places = (owner, start / SECTION)..=(owner, (end - 1) / SECTION);
+        for ((_, place), section) in self.by_place.range(places) {
+            let base = place * SECTION;
+            let from = base.max(start);
+            let until = end.min(base.saturating_add(SECTION));
+            let dense = u64::from(*section) * SECTION + (from - base);
+            visit(VirtualPage(from), PageNumber(dense), until - from);
         }
     }
 
@@ -142,9 +147,10 @@ impl Space {
     pub fn release(&mut self, owner: OwnerId) -> Vec<u32> {
         let sections: Vec<u32> = self.sections_of(owner).collect();
         for section in &sections {
-            if let Some(key) = self.sections[*section as usize].take() {
-                self.by_place.remove(&key);
-            }
+            let key = self.sections[*section as usize].take();
+            let key = key.filter(|(of, _)| *of == owner);
+            let key = key.expect("a section that is released is its owner's");
+            self.by_place.remove(&key);
             self.free.push(*section);
         }
         sections
@@ -178,6 +184,52 @@ mod tests {
             space.locate(PageNumber(S + 6)),
             Some((owner, VirtualPage(5 * S + 6)))
         );
+    }
+
+    /// The same parts as page by page; and a run of all pages there are ends.
+    #[test]
+    fn runs_are_the_pages_of_the_sections_in_use() {
+        let mut space = Space::new(8);
+        let owner = OwnerId(1);
+        for page in [3 * S, S, 9 * S, 4 * S, u64::MAX] {
+            space.place(owner, VirtualPage(page)).unwrap();
+        }
+        space.place(OwnerId(0), VirtualPage(2 * S)).unwrap();
+        space.place(OwnerId(2), VirtualPage(5 * S)).unwrap();
+        for (first, pages) in [
+            (0, 10 * S),
+            (S + 5, 1),
+            (S + 5, 3 * S),
+            (2 * S, S),
+            (7, 0),
+            (4 * S - 1, 2),
+            (0, u64::MAX),
+        ] {
+            let mut found = Vec::new();
+            space.for_runs(owner, VirtualPage(first), pages, |v, d, n| {
+                found.push((v.0, d.0, n));
+            });
+            let mut expected: Vec<(u64, u64, u64)> = Vec::new();
+            let end = first.saturating_add(pages);
+            for place in [S, 3 * S, 4 * S, 9 * S, u64::MAX / S * S] {
+                let from = first.max(place);
+                let until = end.min(place.saturating_add(S));
+                if from < until {
+                    let dense = space.find(owner, VirtualPage(from)).unwrap();
+                    expected.push((from, dense.0, until - from));
+                }
+            }
+            assert_eq!(found, expected, "{first} {pages}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a section that is released is its owner's")]
+    fn a_section_of_two_owners_is_noticed() {
+        let mut space = Space::new(2);
+        space.place(OwnerId(0), VirtualPage(1)).unwrap();
+        space.sections[0] = Some((OwnerId(1), 0));
+        space.release(OwnerId(0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::io;
 
 /// What happens at the chosen operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It is refused with this errno; what follows works.
     Fail(i32),
     /// Neither it nor anything after it happens.
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// Whether the next operation happens.
-pub(crate) fn ask(what: &str) -> io::Result<()> {
+pub fn ask(what: &str) -> io::Result<()> {
     PLAN.with_borrow_mut(|plan| {
         let Some(plan) = plan else {
             return Ok(());
@@ -60,13 +60,13 @@ fn run<T>(plan: Plan, work: impl FnOnce() -> T) -> (T, Plan) {
 }
 
 /// The operations of `work`, in order.
-pub(crate) fn trail<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+pub fn trail<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     let (done, plan) = run(Plan::default(), work);
     (done, plan.trail)
 }
 
 /// Runs `work` with `fault` at its operation number `nth`.
-pub(crate) fn with<T>(nth: usize, fault: Fault, work: impl FnOnce() -> T) -> T {
+pub fn with<T>(nth: usize, fault: Fault, work: impl FnOnce() -> T) -> T {
     let plan = Plan {
         at: Some((nth, fault)),
         ..Plan::default()

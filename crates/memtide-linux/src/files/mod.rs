@@ -13,8 +13,8 @@
 //!   synced and renamed, never through a link of somebody else's.
 //! - [`input`] reads what the user named, up to a limit.
 
-#[cfg(test)]
-pub(crate) mod faults;
+#[cfg(any(test, feature = "testing"))]
+pub mod faults;
 pub mod input;
 mod output;
 mod private;
@@ -27,9 +27,9 @@ use std::io;
 /// Asked before each operation that changes something or reads what was noted.
 /// Tests make the nth one fail, or have the process "die" there.
 pub(crate) fn step(what: &str) -> io::Result<()> {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     faults::ask(what)?;
-    #[cfg(not(test))]
+    #[cfg(not(any(test, feature = "testing")))]
     let _ = what;
     Ok(())
 }

@@ -54,11 +54,26 @@ impl Output {
     ///
     /// It cannot be made, is a folder, or is a link that is not followed.
     pub fn create(path: &Path) -> io::Result<Output> {
+        Output::begin(path, false)
+    }
+
+    /// The same of a file that nobody else may read, at no moment: its mode is 0600, whatever
+    /// was there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::create`].
+    pub fn create_private(path: &Path) -> io::Result<Output> {
+        Output::begin(path, true)
+    }
+
+    fn begin(path: &Path, private: bool) -> io::Result<Output> {
         let Some(path) = through_trusted_links(path)? else {
             return Output::direct(path);
         };
         let mode = match std::fs::symlink_metadata(&path) {
             Ok(there) if there.is_dir() => return Err(Errno::ISDIR.into()),
+            Ok(there) if there.is_file() && private => None,
             Ok(there) if there.is_file() => Some(Mode::from_raw_mode(there.mode() & 0o777)),
             Ok(_) => return Output::direct(&path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -71,7 +86,8 @@ impl Output {
         let parent = parent.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = fs::open(parent, flags, Mode::empty())?;
-        let (file, made) = make_beside(&folder, &name)?;
+        let new = if private { 0o600 } else { 0o666 };
+        let (file, made) = make_beside(&folder, &name, Mode::from_raw_mode(new))?;
         let output = Output {
             file,
             beside: Some(Beside { folder, made, name }),
@@ -106,9 +122,9 @@ impl Output {
     /// # Errors
     ///
     /// As [`Output::commit`].
-    pub fn commit_and_go_on(mut self) -> io::Result<File> {
+    pub fn commit_and_go_on(mut self) -> io::Result<Output> {
         self.put_in_place()?;
-        self.file.try_clone()
+        Ok(self)
     }
 
     fn put_in_place(&mut self) -> io::Result<()> {
@@ -162,10 +178,9 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     output.commit()
 }
 
-fn make_beside(folder: &OwnedFd, name: &OsStr) -> io::Result<(File, OsString)> {
+fn make_beside(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let flags = flags | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o666);
     let stem = &name.as_bytes()[..name.len().min(LONGEST_STEM)];
     let own = std::process::id();
     for n in 0..TRIES {
@@ -241,6 +256,26 @@ mod tests {
         let long = dir.path().join("n".repeat(255));
         write(&long, b"long").unwrap();
         assert_eq!(std::fs::read(&long).unwrap(), b"long");
+    }
+
+    #[test]
+    fn a_private_file_is_ours_alone_whatever_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write(&path, b"one").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let mut output = Output::create_private(&path).unwrap();
+        let modes = std::fs::read_dir(dir.path()).unwrap();
+        let beside = |entry: &std::fs::DirEntry| entry.file_name() != "a";
+        let beside = modes.map(Result::unwrap).find(beside).unwrap();
+        assert_eq!(beside.metadata().unwrap().mode() & 0o777, 0o600);
+        output.write_all(b"two").unwrap();
+        let mut output = output.commit_and_go_on().unwrap();
+        output.write_all(b", three").unwrap();
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"two, three");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(names(dir.path()), ["a"]);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(super) struct Batch {
     entries: Vec<Entry>,
     weight: usize,
     duplicates: usize,
+    /// Entries that have one.
+    settled: usize,
     /// Entries that have no outcome yet and take part in the next call.
     todo: Vec<u32>,
     /// What `todo` was in the last call.
@@ -63,6 +65,7 @@ impl Default for Batch {
             entries: Vec::new(),
             weight: 0,
             duplicates: 0,
+            settled: 0,
             todo: Vec::new(),
             tried: Vec::new(),
             shared: Vec::new(),
@@ -84,6 +87,7 @@ impl Batch {
         self.entries.clear();
         self.weight = 0;
         self.duplicates = 0;
+        self.settled = 0;
     }
 
     /// Adds a page unless the batch is full. An empty batch takes anything.
@@ -115,6 +119,22 @@ impl Batch {
 
     /// Gives every page its outcome.
     pub(super) fn settle(
+        &mut self,
+        kernel: &mut impl Kernel,
+        stop: &mut Option<Stop>,
+        on: &mut dyn FnMut(Settled),
+    ) {
+        self.ask_and_move(kernel, stop, on);
+        self.all_settled();
+    }
+
+    /// Whoever decides next takes a page without an outcome for one that stayed.
+    fn all_settled(&self) {
+        let (settled, entries) = (self.settled, self.entries.len());
+        assert_eq!(settled, entries, "each page of a batch has one outcome");
+    }
+
+    fn ask_and_move(
         &mut self,
         kernel: &mut impl Kernel,
         stop: &mut Option<Stop>,
@@ -373,7 +393,8 @@ impl Batch {
         self.todo = todo;
     }
 
-    fn report(&self, index: u32, outcome: Outcome, on: &mut dyn FnMut(Settled)) {
+    fn report(&mut self, index: u32, outcome: Outcome, on: &mut dyn FnMut(Settled)) {
+        self.settled += 1;
         let entry = self.entries[index as usize];
         on(Settled {
             address: entry.address,
@@ -433,6 +454,16 @@ fn tried_in_vain(status: &[i32]) -> std::ops::Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "each page of a batch has one outcome")]
+    fn a_page_without_an_outcome_is_noticed() {
+        let process = Batch::default().process;
+        let mut batch = Batch::default();
+        batch.start(process, NodeId(1), Config::default());
+        batch.push(4096, false);
+        batch.all_settled();
+    }
 
     #[test]
     fn a_failed_run_ends_where_the_kernel_wrote_again() {

@@ -24,14 +24,17 @@
 //!
 //! - Recording changes nothing: every call and every answer go through as they
 //!   are.
+//! - A journal may come from anybody. An answer that no world gives is a
+//!   difference, and the loop never hears of it.
 //! - Recorded again while it is replayed, a journal comes out byte for byte, as
 //!   long as the loop decides as it did.
 
+mod believable;
 mod recording;
 mod replaying;
 
 pub use recording::{Recording, Telling};
-pub use replaying::Replaying;
+pub use replaying::{NoMachine, Replaying};
 
 use crate::report::{Event, Reporter};
 use crate::world::{

@@ -12,13 +12,25 @@ pub struct Replaying<I> {
     difference: Option<String>,
 }
 
+/// Why there is no world of some facts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoMachine {
+    /// Its nodes contradict each other.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// No machine has these.
+    #[error("no machine has {0}")]
+    Facts(&'static str),
+}
+
 impl<I: Iterator<Item = (Call, Answer)>> Replaying<I> {
     /// A world of these facts that answers what `entries` say.
     ///
     /// # Errors
     ///
-    /// Nodes that contradict each other.
-    pub fn new(facts: Facts, entries: I) -> Result<Replaying<I>, TopologyError> {
+    /// Nodes that contradict each other, or facts that no machine has.
+    pub fn new(facts: Facts, entries: I) -> Result<Replaying<I>, NoMachine> {
+        believable::facts(&facts).map_err(NoMachine::Facts)?;
         Ok(Replaying {
             topology: facts.topology.clone().try_into()?,
             facts,
@@ -38,7 +50,14 @@ impl<I: Iterator<Item = (Call, Answer)>> Replaying<I> {
         if self.difference.is_none() {
             match self.entries.next() {
                 Some((noted, Answer::Failed(error))) if noted == call => return Err(error),
-                Some((noted, answer)) if noted == call => return Ok(answer),
+                Some((noted, answer)) if noted == call => {
+                    match believable::answer(&call, &answer, self.now_ns) {
+                        Ok(()) => return Ok(answer),
+                        Err(what) => {
+                            self.difference = Some(format!("no world answers with {what}"));
+                        }
+                    }
+                }
                 Some((noted, _)) => {
                     self.difference = Some(format!("the loop does {call:?}, it did {noted:?}"));
                 }

@@ -106,6 +106,114 @@ fn a_journal_cut_short_ends_the_run() {
     assert!(again.difference().unwrap().ends_with("it had ended"));
 }
 
+/// Changes the first answer that `change` knows; what the run again says of it.
+fn changed(change: impl Fn(&mut Answer) -> bool) -> String {
+    let mut live = world();
+    let facts = Facts::of(&live);
+    let mut entries = entries(&tier(&mut live, 200));
+    let found = entries.iter_mut().any(|(_, answer)| change(answer));
+    assert!(found, "no answer of the kind");
+    let mut again = Replaying::new(facts, entries.into_iter()).unwrap();
+    tier(&mut again, 200);
+    again.difference().unwrap_or("none").to_owned()
+}
+
+#[test]
+fn what_no_world_answers_never_reaches_the_loop() {
+    let says = |change: &dyn Fn(&mut Answer) -> bool, what: &str| {
+        let difference = changed(change);
+        assert_eq!(difference, format!("no world answers with {what}"));
+    };
+    let area = |change: fn(&mut Vec<crate::world::Area>)| {
+        move |answer: &mut Answer| match answer {
+            Answer::AddressSpace(Some(space)) => {
+                change(&mut space.areas);
+                true
+            }
+            _ => false,
+        }
+    };
+    says(
+        &area(|areas| areas[0].pages = u64::MAX),
+        "pages beyond the address space",
+    );
+    says(
+        &area(|areas| areas.push(areas[0].clone())),
+        "mappings that overlap",
+    );
+    says(
+        &|answer| match answer {
+            Answer::Survey { found, .. } if !found.is_empty() => {
+                found[0].node = NodeId(1024);
+                true
+            }
+            _ => false,
+        },
+        "such a node",
+    );
+    says(
+        &|answer| match answer {
+            Answer::Settled(all) if !all.is_empty() => {
+                all[0].pages += 1 << 30;
+                true
+            }
+            _ => false,
+        },
+        "more pages than were to move",
+    );
+    says(
+        &|answer| match answer {
+            Answer::Rooms(rooms) => {
+                rooms[0].1.high = u64::MAX;
+                true
+            }
+            _ => false,
+        },
+        "so much room",
+    );
+    says(
+        &|answer| match answer {
+            Answer::Processes(seen) => {
+                seen[0].ticks = u64::MAX;
+                true
+            }
+            _ => false,
+        },
+        "so large a number",
+    );
+    let moments = std::cell::Cell::new(0);
+    says(
+        &|answer| match answer {
+            Answer::Number(ns) if *ns > 0 => {
+                moments.set(moments.get() + 1);
+                let back = moments.get() == 20;
+                if back {
+                    *ns = 0;
+                }
+                back
+            }
+            _ => false,
+        },
+        "a moment before the last one",
+    );
+}
+
+#[test]
+fn facts_of_no_machine_are_refused() {
+    let mut facts = Facts::of(&world());
+    facts.boot_ms = u64::MAX;
+    let error = Replaying::new(facts, std::iter::empty()).err().unwrap();
+    assert_eq!(error.to_string(), "no machine has so large a number");
+    let mut facts = Facts::of(&world());
+    facts.topology.nodes[0].cpus = vec![u32::MAX];
+    let error = Replaying::new(facts, std::iter::empty()).err().unwrap();
+    assert_eq!(error.to_string(), "no machine has such a CPU");
+    let text = serde_json::to_string(&Facts::of(&world())).unwrap();
+    let text = text.replace("\"page\":4096", "\"page\":0");
+    let error = serde_json::from_str::<Facts>(&text).unwrap_err();
+    assert!(error.to_string().contains("4096 to 65536"), "{error}");
+}
+
 #[test]
 fn balancing_runs_again_too() {
     let run = |world: &mut dyn World| {

@@ -192,16 +192,22 @@ impl Pages for Ledger {
     }
 
     fn may_move(&self, page: PageNumber, target: NodeId) -> Result<(), Immovable> {
-        if self.placement.get(page).is_some_and(|place| place.stuck()) {
+        let place = self.placement.get(page);
+        if place.is_some_and(|place| place.stuck()) {
             return Err(Immovable::Other("it was tried lately and did not move"));
         }
         let gone = Err(Immovable::Other("its process is gone"));
         let Some((owner, page)) = self.space.locate(page) else {
             return gone;
         };
-        self.processes
-            .get(owner)
-            .map_or(gone, |watched| watched.memory.may_move(page, target))
+        let Some(watched) = self.processes.get(owner) else {
+            return gone;
+        };
+        // A mapping that was cut since may hold only a part of what moves.
+        if place.is_some_and(|place| place.huge()) && !watched.memory.holds_huge(page) {
+            return Err(Immovable::Other("its huge page was cut"));
+        }
+        watched.memory.may_move(page, target)
     }
 
     fn space(&self, node: NodeId) -> Option<NodeSpace> {

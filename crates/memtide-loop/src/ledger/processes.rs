@@ -104,7 +104,18 @@ impl Processes {
                 None => changes.came.extend(self.admit(world, seen)?),
             }
         }
+        self.hold();
         Ok(changes)
+    }
+
+    /// A slot that two processes had would give one the other's pages.
+    fn hold(&self) {
+        let (slots, taken, free) = (self.slots.len(), self.by_id.len(), self.free.len());
+        assert_eq!(
+            taken + free,
+            slots,
+            "each slot is free or has one process: {taken} have one, {free} are free"
+        );
     }
 
     /// Reads the mappings and policies of a process anew. Of one that is gone
@@ -133,7 +144,9 @@ impl Processes {
             OwnerId(self.slots.len() as u32 - 1)
         });
         self.by_id.insert(seen.process, owner);
-        self.slots[owner.0 as usize] = Some(Watched {
+        let slot = &mut self.slots[owner.0 as usize];
+        assert!(slot.is_none(), "slot {} has a process", owner.0);
+        *slot = Some(Watched {
             process: seen.process,
             owner,
             memory,
@@ -142,5 +155,39 @@ impl Processes {
             faults: seen.faults,
         });
         Ok(Some(owner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FAST, FakeProcess, FakeWorld};
+
+    fn two() -> (FakeWorld, Processes) {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        for pid in [6, 7] {
+            let first = u64::from(pid) * 100;
+            world.processes.push(FakeProcess::new(pid, first, 10, FAST));
+        }
+        let mut processes = Processes::default();
+        assert_eq!(processes.refresh(&mut world).unwrap().came.len(), 2);
+        (world, processes)
+    }
+
+    #[test]
+    #[should_panic(expected = "each slot is free or has one process: 2 have one, 1 are free")]
+    fn a_slot_that_is_free_and_taken_is_noticed() {
+        let (mut world, mut processes) = two();
+        processes.free.insert(OwnerId(1));
+        let _ = processes.refresh(&mut world);
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 1 has a process")]
+    fn a_process_in_anothers_slot_is_noticed() {
+        let (mut world, mut processes) = two();
+        processes.free.insert(OwnerId(1));
+        world.processes.push(FakeProcess::new(8, 2000, 10, FAST));
+        let _ = processes.refresh(&mut world);
     }
 }

@@ -162,6 +162,10 @@ impl Flusher {
             true => commuter.home,
             false => commuter.away,
         };
+        // Its owner may have said otherwise since it was chosen.
+        if (watched.memory.may_move(first, target)).is_err() {
+            return false;
+        }
         self.settled.clear();
         world.move_pages(watched.process, target, &[one], HOW, &mut self.settled);
         let moved = self
@@ -215,4 +219,40 @@ fn first_commuter(
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+    use crate::world::Allowed;
+    use memtide_core::tiering::space::VirtualPage;
+
+    /// A commuter that its owner binds meanwhile goes nowhere any more.
+    #[test]
+    fn a_commuter_stays_where_its_owner_wants_it() {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        world.processes.push(FakeProcess::new(7, 1000, 10, SLOW));
+        let mut ledger = Ledger::new(&world, 0);
+        ledger.processes.refresh(&mut world).unwrap();
+        let owner = OwnerId(0);
+        ledger.survey(&mut world, owner).unwrap();
+        let mut commuter = Commuter {
+            owner,
+            page: ledger.space.find(owner, VirtualPage(1000)).unwrap(),
+            home: SLOW,
+            away: FAST,
+            out: false,
+            ticks: None,
+        };
+        let mut flusher = Flusher::default();
+        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
+        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
+        assert_eq!(world.process(7).on(FAST), 0, "out and home");
+        let slow_only = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
+        world.processes[0].memory.areas[0].allowed = slow_only;
+        ledger.processes.reread(&mut world, owner).unwrap();
+        assert!(!flusher.commute(&mut world, &ledger, &mut commuter));
+        assert_eq!(world.process(7).on(FAST), 0);
+    }
 }

@@ -2,12 +2,12 @@
 
 use super::config::TierConfig;
 use crate::carry::{Carrier, Job, Reasons, Tell};
-use crate::ledger::{Ledger, SECTIONS};
+use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::records::Records;
 use crate::report::{Direction, Reporter, Stay, WhyStayed};
 use crate::world::{MoveHow, Outcome, SharedPages, World};
 use memtide_core::hotness::{Hotness, SECTION_PAGES};
-use memtide_core::pages::Folio;
+use memtide_core::pages::{Folio, Immovable};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{NodeId, PageNumber};
@@ -82,6 +82,7 @@ impl Shared {
         let Some(watched) = self.ledger.processes.get(owner) else {
             return;
         };
+        hold(&self.ledger, watched, target, direction, folios);
         let job = Job {
             owner,
             process: watched.process,
@@ -139,5 +140,44 @@ impl Shared {
             Direction::Demotion => Counter::PgdemoteProactive,
         };
         self.counters.add(counter, done.moved);
+    }
+}
+
+/// What tiering promises of each move, whatever it was decided by. The first folio and the last
+/// one stand for all: a job is of one decision.
+fn hold(
+    ledger: &Ledger,
+    watched: &Watched,
+    target: NodeId,
+    direction: Direction,
+    folios: &[Folio],
+) {
+    let nodes = ledger.topology.nodes();
+    let tier = |node: NodeId| ledger.topology.node(node).and_then(|node| node.tier);
+    match direction {
+        Direction::Promotion => assert!(
+            ledger.topology.is_top_tier(target),
+            "a page is to be promoted to node {target}, which is not of the top tier"
+        ),
+        Direction::Demotion => assert!(
+            nodes
+                .iter()
+                .any(|node| node.tier.is_some() && node.tier < tier(target)),
+            "a page is to be demoted to node {target}, than which none is faster"
+        ),
+    }
+    for folio in [folios.first(), folios.last()].into_iter().flatten() {
+        let Some((owner, page)) = ledger.space.locate(folio.first) else {
+            continue;
+        };
+        assert_eq!(
+            owner, watched.owner,
+            "a page of one process is to move as another's"
+        );
+        let may = watched.memory.may_move(page, target);
+        assert!(
+            !matches!(may, Err(Immovable::Mempolicy | Immovable::Cpuset)),
+            "a page is to move to node {target}, where its owner does not allow it"
+        );
     }
 }

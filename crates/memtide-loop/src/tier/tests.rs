@@ -5,7 +5,8 @@ use crate::options::TierOptions;
 use crate::report::{Direction, Stay, WhyStayed};
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Allowed, Fixed, Outcome};
-use memtide_core::tiering::space::VirtualPage;
+use memtide_core::pages::Folio;
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::NodeId;
 
 type Events = Vec<(Millis, Event)>;
@@ -342,4 +343,62 @@ fn a_process_that_ends_while_it_is_searched_is_no_trouble() {
     world.processes.retain(|process| process.process.pid != 7);
     run(&mut tierer, &mut world, 30_000);
     assert_eq!(world.process(8).hot_on(FAST), 1024);
+}
+
+/// Decides to move a folio of process 7, which is known to lie on the slow node.
+fn decides(change: impl FnOnce(&mut Tierer) -> (OwnerId, NodeId, Direction)) {
+    let mut world = world();
+    world.processes.push(FakeProcess::new(8, 9000, 10, SLOW));
+    let mut tierer = tierer(&mut world, &options());
+    tierer.step(&mut world, &mut ()).unwrap();
+    let job = change(&mut tierer);
+    let first = tierer
+        .shared
+        .ledger
+        .space
+        .find(OwnerId(0), VirtualPage(1000));
+    let folio = Folio {
+        first: first.expect("it was surveyed"),
+        pages: 1,
+    };
+    let shared = &mut tierer.shared;
+    shared.move_folios(&mut world, job, &[folio], &[], String::new(), &mut ());
+}
+
+#[test]
+#[should_panic(expected = "is not of the top tier")]
+fn a_promotion_to_a_slow_node_is_noticed() {
+    decides(|_| (OwnerId(0), SLOW, Direction::Promotion));
+}
+
+#[test]
+#[should_panic(expected = "than which none is faster")]
+fn a_demotion_to_the_fastest_node_is_noticed() {
+    decides(|_| (OwnerId(0), FAST, Direction::Demotion));
+}
+
+#[test]
+#[should_panic(expected = "is to move as another's")]
+fn a_page_of_another_process_is_noticed() {
+    decides(|_| (OwnerId(1), FAST, Direction::Promotion));
+}
+
+#[test]
+#[should_panic(expected = "where its owner does not allow it")]
+fn a_move_against_a_policy_is_noticed() {
+    decides(|tierer| {
+        let mut bound = FakeWorld::two_tiers(1, 1);
+        let slow_only = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
+        let mut process = FakeProcess::new(7, 1000, 4000, SLOW);
+        process.memory.areas[0].allowed = slow_only;
+        bound.processes.push(process);
+        let owner = OwnerId(0);
+        tierer
+            .shared
+            .ledger
+            .processes
+            .reread(&mut bound, owner)
+            .unwrap();
+        (owner, FAST, Direction::Promotion)
+    });
 }

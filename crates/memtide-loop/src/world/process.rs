@@ -1,5 +1,6 @@
 //! Processes and threads: who they are, and what their owners allow.
 
+use super::HUGE_PAGES;
 use memtide_core::nodemask::NodeMask;
 use memtide_core::pages::Immovable;
 use memtide_core::tiering::space::VirtualPage;
@@ -81,6 +82,14 @@ impl AddressSpace {
         let after = self.areas.partition_point(|area| area.first <= page);
         let area = &self.areas[after.checked_sub(1)?];
         (page.0 - area.first.0 < area.pages).then_some(area)
+    }
+
+    /// Whether the 2 MiB around `page` are in one area.
+    pub fn holds_huge(&self, page: VirtualPage) -> bool {
+        let first = page.0 / HUGE_PAGES * HUGE_PAGES;
+        self.area(page).is_some_and(|area| {
+            area.first.0 <= first && first + HUGE_PAGES <= area.first.0 + area.pages
+        })
     }
 
     /// Whether `page` may go to `target`.
@@ -268,6 +277,18 @@ mod tests {
         let narrow = space(&[1, 2]);
         assert_eq!(narrow.may_move(free, NodeId(0)), Err(Immovable::Cpuset));
         assert_eq!(narrow.may_move(bound, NodeId(1)), Ok(()));
+    }
+
+    #[test]
+    fn a_huge_page_is_in_one_mapping_or_cut() {
+        let mut space = space(&[0]);
+        let whole = |space: &AddressSpace, page| space.holds_huge(VirtualPage(page));
+        assert!(!whole(&space, 100), "from page 0 on nothing is mapped");
+        (space.areas[0].first, space.areas[0].pages) = (VirtualPage(512), 1023);
+        space.areas.truncate(1);
+        assert!(whole(&space, 512) && whole(&space, 1023));
+        assert!(!whole(&space, 1024), "its last page is gone");
+        assert!(!whole(&space, 511));
     }
 
     #[test]

@@ -146,8 +146,9 @@ impl Lists {
 
     fn discount(&mut self, node: NodeId, kind: usize, state: u8, pages: u32) {
         let length = &mut self.pages[node.index()][kind][usize::from(state)];
-        debug_assert!(*length >= u64::from(pages));
-        *length -= u64::from(pages);
+        *length = length
+            .checked_sub(u64::from(pages))
+            .expect("a folio leaves a list that it is on");
     }
 }
 
@@ -263,5 +264,21 @@ impl Kernel {
             self.lists.discount(node, ANONYMOUS, old as u8, pages);
             self.lists.count(node, ANONYMOUS, state, pages);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::machine;
+
+    #[test]
+    #[should_panic(expected = "a folio leaves a list that it is on")]
+    fn a_folio_that_leaves_twice_is_noticed() {
+        let mut frames = Frames::new(&machine(&[(1024, 0)], 0), 1).unwrap();
+        let mut lists = Lists::new(Lru::Classic, &mut frames);
+        lists.count(NodeId(0), ANONYMOUS, ACTIVE, 1);
+        lists.discount(NodeId(0), ANONYMOUS, ACTIVE, 1);
+        lists.discount(NodeId(0), ANONYMOUS, ACTIVE, 1);
     }
 }

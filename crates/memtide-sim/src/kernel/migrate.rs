@@ -120,6 +120,7 @@ impl Kernel {
         by: Initiator,
     ) -> Moved {
         let mut report = Moved::default();
+        let free = self.frames.all_free();
         let mut parcels = Vec::with_capacity(folios.len());
         for &owner in folios {
             self.pick_up(owner, target, why, &mut parcels, &mut report);
@@ -144,8 +145,15 @@ impl Kernel {
             }
             self.deliver(hw, &parcels, target, by, &mut report);
         }
+        self.conserved(free);
         self.count_moves(&parcels, target, why, &report);
         report
+    }
+
+    /// A folio that moves takes a frame and gives one back: as many are free as before.
+    pub(super) fn conserved(&self, free: u64) {
+        let now = self.frames.all_free();
+        assert_eq!(now, free, "a batch of moves made or lost frames");
     }
 
     /// How many of S real machines' batches of this kind `folios` make: what each of them stands for
@@ -269,6 +277,13 @@ impl Kernel {
             if let Some(contents) = &mut self.contents {
                 contents.copied(parcel.old, parcel.new, parcel.pages);
             }
+            let owner = self.frames.owner(parcel.old);
+            assert_eq!(
+                owner,
+                Some(parcel.owner),
+                "frame {} is given back by whoever has it",
+                parcel.old
+            );
             self.map_moved(parcel, target, by.cpu.is_none());
             match parcel.unmapped {
                 Unmapped::Now => self.frames.give_back(parcel.old, parcel.pages > 1),

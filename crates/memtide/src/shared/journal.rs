@@ -30,9 +30,8 @@ use memtide_loop::report::{Event, Reporter};
 use memtide_loop::tier::{TierConfig, Tierer};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -74,7 +73,7 @@ pub struct Journaled(Option<RefCell<Writer>>);
 
 struct Writer {
     path: PathBuf,
-    to: BufWriter<File>,
+    to: BufWriter<Output>,
     /// Nothing more is written.
     ended: bool,
     /// Why, until it is told.
@@ -94,14 +93,11 @@ impl Journaled {
             facts: Facts::of(world),
         };
         let begin = || {
-            let mut output = Output::create(path)?;
-            serde_json::to_writer(&mut output, &head)?;
-            output.write_all(b"\n")?;
-            let file = output.commit_and_go_on()?;
-            if file.metadata()?.is_file() {
-                file.set_permissions(Permissions::from_mode(0o600))?;
-            }
-            Ok::<_, io::Error>(file)
+            let mut output = Output::create_private(path)?;
+            let mut line = serde_json::to_vec(&head)?;
+            line.push(b'\n');
+            output.write_all(&line)?;
+            output.commit_and_go_on()
         };
         let file =
             begin().with_context(|| format!("{}: cannot be written", outside::path(path)))?;
@@ -370,6 +366,21 @@ pub fn run_again(path: &Path, command: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A journal of any bytes, for the fuzz target: it runs again, or there is a difference or an error
+/// of one line.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    for command in ["tier", "balance"] {
+        let said = match again(bytes, command) {
+            Ok((_, None | Some(End::Cut))) => continue,
+            Ok((_, Some(End::Difference(what)))) => what,
+            Ok((_, Some(End::Failed(error)))) | Err(error) => outside::causes(&error),
+        };
+        let said = outside::message(&said);
+        assert!(!said.is_empty() && !said.contains('\n'), "{said}");
+    }
+}
+
 /// How many turns agree, and what ended that before the run's own end.
 fn again(from: impl BufRead, command: &str) -> anyhow::Result<(u64, Option<End>)> {
     let mut tape = Tape {
@@ -433,4 +444,93 @@ fn again(from: impl BufRead, command: &str) -> anyhow::Result<(u64, Option<End>)
     }
     let end = tape.end.take();
     Ok((turns, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_core::units::Millis;
+    use memtide_linux::files::faults::{self, Fault};
+    use memtide_loop::testing::{FakeProcess, FakeWorld, SLOW};
+    use std::os::unix::fs::MetadataExt;
+
+    /// The notices that people are given.
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Reporter for Heard {
+        fn event(&mut self, _: Millis, event: Event) {
+            if let Event::Notice { text } = event {
+                self.0.push(text);
+            }
+        }
+    }
+
+    /// Some turns of tiering with a journal at `path`; the notices.
+    fn run(path: &Path) -> anyhow::Result<Vec<String>> {
+        let mut world = FakeWorld::two_tiers(50, 200);
+        world.processes.push(FakeProcess::new(7, 100, 20, SLOW));
+        let options = TierOptions::DEFAULT;
+        let config = TierConfig::new(&options, world.topology(), world.page(), 5)?;
+        let run = Run::Tier { options, seed: 5 };
+        let journal = Journaled::begin(Some(path), &world, run)?;
+        let mut heard = Heard::default();
+        let mut tierer = journal.note(None, &mut world, &mut heard, |world, _| {
+            Tierer::new(world, config)
+        });
+        for _ in 0..4 {
+            let turn = Some(Line::Step);
+            journal.note(turn, &mut world, &mut heard, |world, reporter| {
+                tierer.step(world, reporter)
+            })?;
+        }
+        let finish = Some(Line::Finish);
+        journal.note(finish, &mut world, &mut heard, |world, _| {
+            tierer.finish(world)
+        })?;
+        Ok(heard.0)
+    }
+
+    /// Until its head is whole the file is what it was; from then on it can be read up to its
+    /// last whole turn, and the run goes on.
+    #[test]
+    fn the_nth_failure_leaves_the_old_file_or_a_journal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.journal");
+        let (notices, trail) = faults::trail(|| run(&path).unwrap());
+        assert!(notices.is_empty() && trail.len() >= 9, "{trail:?}");
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let (turns, end) = again(whole.as_bytes(), "tier").unwrap();
+        assert!(turns == 4 && end.is_none(), "{turns} turns");
+        for (nth, what) in trail.iter().enumerate() {
+            for fault in [Fault::Fail(libc::ENOSPC), Fault::Die] {
+                std::fs::write(&path, "old").unwrap();
+                let done = faults::with(nth, fault, || run(&path));
+                let now = std::fs::read_to_string(&path).unwrap();
+                let at = format!("{fault:?} at {nth}, {what}");
+                match trail[..nth].iter().any(|what| what == "rename the output") {
+                    false => assert_eq!(now, "old", "{at}"),
+                    true => {
+                        assert!(whole.starts_with(&now), "{at}: {now}");
+                        let (agree, end) = again(now.as_bytes(), "tier").expect(&at);
+                        assert!(agree <= 4 && matches!(end, None | Some(End::Cut)), "{at}");
+                        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600, "{at}");
+                    }
+                }
+                let said = match &done {
+                    Ok(notices) => notices.concat(),
+                    Err(error) => outside::causes(error),
+                };
+                assert!(said.contains("run.journal"), "{at}: {said}");
+                assert_eq!(said.lines().count(), 1, "{at}: {said}");
+                for left in std::fs::read_dir(dir.path()).unwrap() {
+                    let left = left.unwrap();
+                    if left.file_name() != "run.journal" {
+                        assert_eq!(fault, Fault::Die, "{at}: {left:?} is left");
+                        std::fs::remove_file(left.path()).unwrap();
+                    }
+                }
+            }
+        }
+    }
 }

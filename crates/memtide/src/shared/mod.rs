@@ -1,6 +1,8 @@
 //! What more than one subcommand needs. Nothing here knows a subcommand.
 
 pub mod context;
+#[cfg(test)]
+pub mod failing;
 pub mod foreground;
 pub mod journal;
 pub mod lent_weights;

@@ -8,6 +8,7 @@
 mod broken;
 mod files;
 mod modes;
+mod panics;
 
 use crate::kernel::{FileFacts, Kernel, Linux, Range};
 use crate::order::ReadOrder;

@@ -25,8 +25,8 @@ const IN_VAIN: usize = 4;
 /// Turns that the evictor gives to threads that wait for the books.
 const TURNS: usize = 20;
 const TURN: Duration = Duration::from_micros(50);
-/// Rounds between two looks at whether files changed.
-const CHECK_FILES: u64 = 64;
+/// Rounds between two looks at whether files changed and the books are right.
+pub(super) const CHECK_FILES: u64 = 64;
 /// Of so many victims, one member of main is probed.
 const VICTIMS_A_PROBE: usize = 8;
 /// A batch above the budget: dropping it takes about a millisecond.
@@ -48,6 +48,7 @@ impl FileMode {
         inner.rounds += 1;
         if inner.rounds.is_multiple_of(CHECK_FILES) {
             self.check_files(inner);
+            inner.hold();
         }
         // What was counted, or seen where nothing counts: the closer look takes its
         // time to get round.

@@ -282,6 +282,10 @@ impl Gate {
         } else {
             old
         };
+        assert!(
+            new <= u64::from(self.config.reference_ms) * 2,
+            "the promotion threshold is {new} ms, more than twice its reference"
+        );
         node.threshold_ms.store(new, Ordering::Relaxed);
     }
 }

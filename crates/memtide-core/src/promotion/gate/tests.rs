@@ -253,3 +253,13 @@ fn threads_together_get_one_budget() {
     assert!((255..=257).contains(&admitted), "{admitted}");
     assert_eq!(gate.candidates(NODE), 2000);
 }
+
+#[test]
+#[should_panic(expected = "more than twice its reference")]
+fn a_threshold_beyond_its_bounds_is_noticed() {
+    let gate = slow_gate(StartState::Zero);
+    gate.nodes[0].threshold_ms.store(5000, Ordering::Relaxed);
+    // A minute without candidates would raise it; one with too many lowers it by a unit of 125.
+    gate.nodes[0].candidates.store(1 << 40, Ordering::Relaxed);
+    ask(&gate, 60_001, 1, 1);
+}

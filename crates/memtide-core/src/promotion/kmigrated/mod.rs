@@ -243,6 +243,7 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
 
     fn add(&mut self, target: NodeId, group: u64, folio: Folio, hotness: Hotness) {
         let config = &self.loop_.config;
+        assert_ne!(target, self.loop_.node, "a page is to move to where it is");
         let known = |b: &Batch| b.target == target && b.group == group;
         let at = self.open.iter().position(known).unwrap_or_else(|| {
             if self.open.len() == config.open_batches {

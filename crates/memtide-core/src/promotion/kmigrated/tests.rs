@@ -392,3 +392,29 @@ fn a_batch_that_failed_can_be_put_back() {
     s.store.put_back(folio.first, &hotness, Millis(5100));
     assert_eq!(s.pass(5200).1.batches(), [(0, 0, vec![1])]);
 }
+
+#[test]
+#[should_panic(expected = "a page is to move to where it is")]
+fn a_move_to_where_a_page_is_would_be_noticed() {
+    let topology = topology();
+    let store = Store::new(Config::new(Layout::Precise), 10);
+    let gate = Gate::new(GateConfig::new(1000), 3);
+    let thread = Kmigrated::new(KmigratedConfig::default(), SLOW, &topology, &store, &gate);
+    let mut pass = Pass {
+        loop_: &thread,
+        pages: &Machine::default(),
+        sink: &mut Collected::default(),
+        now: Millis(0),
+        open: Vec::new(),
+        last: None,
+        destinations: Vec::new(),
+        report: PassReport::default(),
+    };
+    let folio = Folio {
+        first: PageNumber(1),
+        pages: 1,
+    };
+    store.record(PageNumber(1), None, Millis(0));
+    let hotness = store.peek(PageNumber(1), Millis(0)).unwrap();
+    pass.add(SLOW, 0, folio, hotness);
+}

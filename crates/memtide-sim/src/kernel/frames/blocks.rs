@@ -50,6 +50,7 @@ impl Frames {
                 head
             }
         };
+        assert!(block.free > 0, "block {at} of used frames gave one out");
         block.free -= 1;
         if block.free == 0 {
             self.unlink_partial(index, at);
@@ -60,7 +61,12 @@ impl Frames {
 
     pub(super) fn take_block(&mut self, index: usize) -> Option<Frame> {
         let at = self.pop_whole(index)?;
-        self.blocks[at as usize].free = 0;
+        let free = std::mem::take(&mut self.blocks[at as usize].free);
+        assert_eq!(
+            u32::from(free),
+            HUGE_PAGES,
+            "block {at} is on the list of whole ones"
+        );
         self.nodes[index].free -= HUGE_PAGES;
         Some(at * HUGE_PAGES)
     }
@@ -68,10 +74,19 @@ impl Frames {
     pub(super) fn give_base(&mut self, index: usize, frame: Frame) {
         let at = frame / HUGE_PAGES;
         let block = &mut self.blocks[at as usize];
+        assert!(
+            u32::from(block.free) < HUGE_PAGES,
+            "frame {frame} came back to a block that is whole"
+        );
         self.table[frame as usize] = [0, 0, block.first_used(at)];
         block.set_first_used(frame);
         block.free += 1;
-        self.nodes[index].free += 1;
+        let node = &mut self.nodes[index];
+        node.free += 1;
+        assert!(
+            node.free <= node.present,
+            "frame {frame} came back to a node all of whose frames are free"
+        );
         match u32::from(block.free) {
             HUGE_PAGES => {
                 self.unlink_partial(index, at);

@@ -200,9 +200,14 @@ impl Frames {
         self.table[frame as usize] = [0; 3];
         match huge {
             true => {
-                debug_assert_eq!(frame % HUGE_PAGES, 0);
+                assert_eq!(
+                    frame % HUGE_PAGES,
+                    0,
+                    "frame {frame} is the first of no huge page"
+                );
                 let block = frame / HUGE_PAGES;
-                debug_assert_eq!(self.blocks[block as usize].free, 0);
+                let free = self.blocks[block as usize].free;
+                assert_eq!(free, 0, "{free} frames of a huge page were free");
                 self.blocks[block as usize].free = HUGE_PAGES as u16;
                 self.nodes[index].free += HUGE_PAGES;
                 self.push_whole(index, block);
@@ -285,6 +290,12 @@ impl Frames {
     #[must_use]
     pub fn free(&self, node: NodeId) -> u64 {
         u64::from(self.nodes[node.index()].free)
+    }
+
+    /// Free pages of all nodes, those on CPUs' lists not among them.
+    #[must_use]
+    pub fn all_free(&self) -> u64 {
+        self.nodes.iter().map(|node| u64::from(node.free)).sum()
     }
 
     /// Pages of a node, used or not; 0 if it has no memory.
@@ -397,3 +408,6 @@ fn batch(pages: u64, cpus: u32) -> u32 {
         _ => share.min(u64::from(BATCH)) as u32,
     }
 }
+
+#[cfg(test)]
+mod tests;

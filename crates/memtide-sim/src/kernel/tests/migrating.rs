@@ -172,3 +172,19 @@ fn a_huge_folio_moves_whole() {
     assert_eq!(bench.kernel.ptes[1000].frame(), head + 488);
     bench.check();
 }
+
+#[test]
+#[should_panic(expected = "is given back by whoever has it")]
+fn a_frame_of_another_page_is_noticed() {
+    let mut bench = bench(region(100), 4096);
+    let frame = bench.kernel.ptes[0].frame();
+    bench.kernel.frames.set_owner(frame, 5);
+    run(&mut bench, &[0], SLOW, None);
+}
+
+#[test]
+#[should_panic(expected = "a batch of moves made or lost frames")]
+fn a_frame_that_is_lost_on_the_way_is_noticed() {
+    let bench = bench(region(100), 4096);
+    bench.kernel.conserved(bench.kernel.frames.all_free() + 1);
+}

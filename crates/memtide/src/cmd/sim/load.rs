@@ -122,3 +122,15 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     files::write(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::failing::leaves_the_old_or_the_new;
+
+    /// `--json FILE`, `--report FILE` and `--make`.
+    #[test]
+    fn the_nth_failure_leaves_the_old_file_or_the_new() {
+        leaves_the_old_or_the_new("out.json", |path| write(path, "{}\n"));
+    }
+}

@@ -192,6 +192,7 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::failing::leaves_the_old_or_the_new;
 
     fn summary(processes: &[(u32, u64)]) -> Summary {
         Summary {
@@ -211,6 +212,20 @@ mod tests {
             why.contains(r"7 (\u{1b}[2J\nmemtide: all is well, 90)"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn the_nth_failure_leaves_the_old_trace_or_the_new() {
+        let recording = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../memtide-linux/tests/recordings/minor-faults.perf.data"
+        );
+        let open = || Recording::open(Path::new(recording)).unwrap();
+        let summary = open().read(|_| {}).unwrap();
+        let pid = *summary.by_process.keys().next().unwrap();
+        for (name, format) in [("t.csv", Format::Csv), ("t.parquet", Format::Parquet)] {
+            leaves_the_old_or_the_new(name, |path| write(&mut open(), pid, path, format).map(drop));
+        }
     }
 
     #[test]
