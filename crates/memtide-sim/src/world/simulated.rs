@@ -439,6 +439,9 @@ impl<W: Source> Machine for Simulated<W> {
     fn set_sampling(&mut self, period: u32) {
         for cpu in &mut self.run.hw.cpus {
             if cpu.sampler.settings().ring > 0 {
+                // Off and on, so that each begins somewhere in its period. All in step they would be
+                // silent together, on a coarse machine for longer than the loop is patient.
+                cpu.sampler.set_period(0);
                 cpu.sampler.set_period(period);
                 continue;
             }
