@@ -58,7 +58,14 @@ fn check(context: &mut Context, words: &str, processes: usize) -> Result<Verdict
         ensure!(huge == all, "{huge} of {all} KiB are huge pages");
     }
     let complete = |census: Census| census.asked > 0 && census.there == census.asked;
-    Ok(if complete(hot) && complete(cold) {
+    // The kernel may make 2 MiB of a file huge by itself, and unmaps them for it. Until
+    // somebody touches them again, which nobody does with cold ones, they are nowhere.
+    let may_be_unmapped = words.contains("--file");
+    let on_no_other = |census: Census| {
+        census.there > census.asked / 2 && census.there + census.nowhere == census.asked
+    };
+    let cold_complete = complete(cold) || may_be_unmapped && on_no_other(cold);
+    Ok(if complete(hot) && cold_complete {
         Verdict::Passed
     } else {
         Verdict::Failed(format!(
