@@ -60,7 +60,7 @@ fn check(context: &mut Context, words: &str, processes: usize) -> Result<Verdict
     let complete = |census: Census| census.asked > 0 && census.there == census.asked;
     // The kernel may make 2 MiB of a file huge by itself, and unmaps them for it. Until
     // somebody touches them again, which nobody does with cold ones, they are nowhere.
-    let may_be_unmapped = words.contains("--file");
+    let may_be_unmapped = words.contains("--map-file");
     let on_no_other = |census: Census| {
         census.there > census.asked / 2 && census.there + census.nowhere == census.asked
     };
