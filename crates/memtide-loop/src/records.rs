@@ -11,9 +11,9 @@ const RECENT_MOVES: usize = 1 << 17;
 
 /// Passes that fit into a window that follows them.
 const PASSES: u64 = 3;
-/// The longest window that follows passes, in ms: records tell 16,383, and are
-/// emptied every three seconds of what is beyond the window.
-const LONGEST_MS: u32 = 13_000;
+/// The longest window that follows passes, in ms: records tell 16,383, and are emptied
+/// of what is beyond the window every three seconds, or five where turns take long.
+const LONGEST_MS: u32 = 10_000;
 
 /// The records of all pages of a ledger.
 #[derive(Debug)]

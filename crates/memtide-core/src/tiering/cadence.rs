@@ -31,7 +31,8 @@
 //!
 //! Looking starts only with credit in hand; at most [`CadenceConfig::passes_max`]
 //! passes follow one another, and a second one is taken on credit, for the first decides
-//! nothing; a look that owes as much as can be saved up ends; the time is an argument.
+//! nothing; a look that owes as much as can be saved up, and in its second pass as much
+//! as the first cost on top, ends; the time is an argument.
 
 use crate::units::Millis;
 
@@ -97,6 +98,9 @@ pub struct Cadence {
     credited_at: Millis,
     looking: bool,
     passes: u32,
+    /// What the running pass has cost so far, and what the one before it did.
+    pass_us: u64,
+    last_pass_us: u64,
     promoted: u64,
     triggered: bool,
     partial: bool,
@@ -115,6 +119,8 @@ impl Cadence {
             credited_at: now,
             looking: true,
             passes: 0,
+            pass_us: 0,
+            last_pass_us: 0,
             promoted: 0,
             triggered: false,
             partial: false,
@@ -128,7 +134,7 @@ impl Cadence {
     pub fn observe(&mut self, now: Millis) -> Observe {
         self.add_credit(now);
         // A pass that was begun is paid for; one that loses its reports does not end.
-        if self.looking && self.credit_us < -(self.config.burst_us as i64) {
+        if self.looking && self.credit_us < -self.most_owed_us() {
             self.looking = false;
             self.look_ended = now;
             self.look_due = Millis(now.0 + self.config.look_every_ms);
@@ -143,8 +149,21 @@ impl Cadence {
         }
     }
 
+    /// What a look may owe: as much as can be saved up, and for the second pass what
+    /// the first cost, for the first alone decides nothing.
+    fn most_owed_us(&self) -> i64 {
+        let second = if self.passes == 1 {
+            self.last_pass_us
+        } else {
+            0
+        };
+        let most = self.config.burst_us.saturating_add(second);
+        i64::try_from(most).unwrap_or(i64::MAX)
+    }
+
     /// Observation used `cpu_us` microseconds of processor time.
     pub fn spent(&mut self, cpu_us: u64) {
+        self.pass_us = self.pass_us.saturating_add(cpu_us);
         self.credit_us -= i64::try_from(cpu_us).unwrap_or(i64::MAX / 2);
     }
 
@@ -156,6 +175,7 @@ impl Cadence {
         }
         self.add_credit(now);
         self.passes += 1;
+        self.last_pass_us = std::mem::take(&mut self.pass_us);
         self.promoted += news.became_ready;
         // A few stragglers, one in a hundred of what was touched, are left to
         // a later look: another pass for them alone does not pay.
@@ -234,6 +254,7 @@ impl Cadence {
     fn begin_look(&mut self, triggered: bool) {
         self.looking = true;
         self.passes = 0;
+        self.pass_us = 0;
         self.promoted = 0;
         self.triggered = triggered;
         self.partial = false;
@@ -380,6 +401,28 @@ mod tests {
         assert_eq!(c.observe(Millis(20_100)), Observe::Glance);
         c.look_due();
         assert_eq!(c.observe(Millis(20_200)), Observe::Look);
+    }
+
+    #[test]
+    fn where_passes_are_dear_a_look_takes_two_of_them() {
+        let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
+        c.pass_done(Millis(0), news(0, 0, 0));
+        // Nothing is in hand; a pass costs 2.5 s, little by little.
+        c.spent(3_000_000);
+        c.look_due();
+        let mut now = 20;
+        for pass in 1..=2 {
+            for _ in 0..50 {
+                assert_eq!(c.observe(Millis(now)), Observe::Look, "{pass} {now}");
+                c.spent(50_000);
+                now += 50;
+            }
+            let (ready, first) = if pass == 1 { (0, 100) } else { (100, 0) };
+            c.pass_done(Millis(now), news(100, ready, first));
+        }
+        assert_eq!(c.observe(Millis(now)), Observe::Glance);
+        // All of it is owed, but for 5 % of the time.
+        assert_eq!(c.credit_us(), -5_000_000 + now as i64 * 50);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn kept(
 pub(super) fn stays(shared: &Shared, now: Millis, reporter: &mut dyn Reporter) {
     let (config, ledger, store) = (&shared.config, &shared.ledger, &shared.records.store);
     let threshold = config.hotness.threshold();
-    let window = u64::from(config.hotness.window_ms());
+    let window = u64::from(store.config().window_ms());
     for watched in ledger.processes.iter() {
         for run in subjects::runs_by_tier(ledger, watched, false) {
             let mut open: Option<Run> = None;

@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::records::Records;
 use crate::world::{PageRun, Settled, World};
 use memtide_core::hotness::SECTION_PAGES;
-use memtide_core::pages::Pages as _;
+use memtide_core::pages::{Immovable, Pages as _};
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
@@ -162,8 +162,14 @@ impl Flusher {
             true => commuter.home,
             false => commuter.away,
         };
-        // Its owner may have said otherwise since it was chosen.
-        if (watched.memory.may_move(first, target)).is_err() {
+        // Its owner may have said otherwise since it was chosen. Home it goes unless that is
+        // forbidden.
+        let refused = match (watched.memory.may_move(first, target), commuter.out) {
+            (Ok(()), _) => false,
+            (Err(why), true) => matches!(why, Immovable::Mempolicy | Immovable::Cpuset),
+            (Err(_), false) => true,
+        };
+        if refused {
             return false;
         }
         self.settled.clear();

@@ -109,6 +109,9 @@ impl Tierer {
                 let Some(next) = self.observer.take_over(world, source_id) else {
                     return Err(WorldError::Source { source_id, what });
                 };
+                // How long the other's passes took is nothing to this one.
+                let least_ms = self.shared.config.hotness.window_ms();
+                self.shared.records.follow(0, least_ms);
                 let name = &world.sources()[usize::from(next.0)].name;
                 let text = format!("{what}; {name} takes over");
                 reporter.event(world.now(), Event::Notice { text });
