@@ -64,7 +64,7 @@ impl<K: Kernel> Surveyor<K> {
         proc_root: &Path,
         process: Process,
         ranges: impl IntoIterator<Item = (VirtualPage, u64)>,
-        mut found: impl FnMut(Found),
+        found: impl FnMut(Found),
     ) -> Result<(), SurveyError> {
         let pid = process.pid;
         let failed = |what: String| SurveyError::Failed { pid, what };
@@ -85,10 +85,26 @@ impl<K: Kernel> Surveyor<K> {
             }
             Err(error) => return Err(failed(error.to_string())),
         };
+        self.survey_map(&map, process, ranges, found)
+    }
+
+    /// The same, by a page map that is open: its process may have ended since.
+    fn survey_map(
+        &mut self,
+        map: &Pagemap,
+        process: Process,
+        ranges: impl IntoIterator<Item = (VirtualPage, u64)>,
+        mut found: impl FnMut(Found),
+    ) -> Result<(), SurveyError> {
+        let pid = process.pid;
+        let failed = |what: String| SurveyError::Failed { pid, what };
         self.present.clear();
         for (first, pages) in ranges {
-            self.present_runs(&map, first, pages)
-                .map_err(|e| failed(e.to_string()))?;
+            self.present_runs(map, first, pages)
+                .map_err(|error| match error {
+                    ScanError::Kernel(Errno::SRCH) => SurveyError::Gone(pid),
+                    error => failed(error.to_string()),
+                })?;
         }
         let shift = self.page.shift();
         let ranges: Vec<(usize, usize)> = self
@@ -189,5 +205,36 @@ fn push(runs: &mut Vec<(VirtualPage, u64, bool)>, first: VirtualPage, pages: u64
             *length += pages;
         }
         _ => runs.push((first, pages, huge)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::kernel::RunningKernel;
+
+    /// It ends when its page map is open already.
+    #[test]
+    fn a_process_that_ends_while_it_is_looked_at_is_gone() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let map = Pagemap::open(Path::new("/proc"), pid).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+        let mut surveyor = Surveyor::new(RunningKernel::new(Default::default()), page);
+        let process = Process {
+            pid,
+            start_ticks: 0,
+        };
+        let ranges = [(VirtualPage(0), 1 << 20)];
+        let surveyed = surveyor.survey_map(&map, process, ranges, |_| {});
+        assert!(
+            matches!(surveyed, Err(SurveyError::Gone(gone)) if gone == pid),
+            "{surveyed:?}"
+        );
     }
 }
