@@ -21,8 +21,8 @@ use crate::guest::subject::{KnownPages, Victim, census_hot};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a run goes on after its pages moved: glances, looks and rests are in the journal, too.
 const GOES_ON: Duration = Duration::from_secs(3);
-/// Turns of such a run, at least.
-const TURNS: u64 = 20;
+/// Turns of such a run, at least: more than it takes to begin. A turn may take half a second here.
+const TURNS: u64 = 5;
 
 pub(super) fn tests() -> Vec<Test> {
     vec![
