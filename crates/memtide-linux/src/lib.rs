@@ -12,6 +12,7 @@ pub mod live;
 pub mod measure;
 pub mod mover;
 pub mod perf;
+pub mod priority;
 pub mod probe;
 pub mod respread;
 pub mod source;

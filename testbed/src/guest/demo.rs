@@ -70,7 +70,7 @@ pub fn main(options: Options) -> Result<()> {
         COUNTERS.join("  ")
     );
     let mut running = mechanism.start(&victim.pids())?;
-    let began = Instant::now();
+    let (began, mut cost) = (Instant::now(), 0.0);
     for second in 0_u32.. {
         let (hot, cold) = (census_hot(&known, &dram)?, census_cold(&known, &dram)?);
         let counters = vmstat()?;
@@ -87,6 +87,7 @@ pub fn main(options: Options) -> Result<()> {
             cold.there,
             shown.join("  ")
         );
+        cost = running.cpu_seconds();
         if hot.share() >= GOAL {
             println!("home after {:.1} s", began.elapsed().as_secs_f64());
             break;
@@ -99,6 +100,6 @@ pub fn main(options: Options) -> Result<()> {
             Duration::from_secs(u64::from(second) + 1).saturating_sub(began.elapsed()),
         );
     }
-    println!("it cost {:.2} CPU seconds", running.cpu_seconds());
+    println!("it cost {cost:.2} CPU seconds");
     running.stop().map(drop)
 }

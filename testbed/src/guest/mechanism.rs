@@ -11,6 +11,7 @@
 //! *memtide's* is its process's time and, because move_pages(2) and accessed-bit work may interrupt the
 //! victim, the victim's system time as well: both columns count the same things.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use anyhow::Result;
@@ -74,6 +75,7 @@ impl Mechanism {
             .collect();
         let mut running = Running {
             before,
+            fresh: BTreeMap::new(),
             memtide: None,
             regions: None,
         };
@@ -94,25 +96,31 @@ fn system_seconds(pid: u32) -> f64 {
 #[derive(Debug)]
 pub struct Running {
     before: Vec<(u32, f64)>,
+    /// Kernel threads started since then, and what each had used when it was last seen.
+    fresh: BTreeMap<u32, f64>,
     memtide: Option<Memtide>,
     regions: Option<DamonRegions>,
 }
 
 impl Running {
-    /// CPU seconds spent since the start.
-    #[must_use]
-    pub fn cpu_seconds(&self) -> f64 {
+    /// CPU seconds spent since the start. DAMON's threads come and go: what one used
+    /// between the last call and its end is missed.
+    pub fn cpu_seconds(&mut self) -> f64 {
         let kernel: f64 = self
             .before
             .iter()
             .filter_map(|&(pid, before)| Some(cpu_time(pid)?.system - before))
             .sum();
-        // Kernel threads started since then, as DAMON's are, count from zero.
-        let fresh: f64 = threads_named(&KERNEL_WORKERS)
+        let now = threads_named(&KERNEL_WORKERS)
             .into_iter()
             .filter(|pid| self.before.iter().all(|(known, _)| known != pid))
-            .map(system_seconds)
-            .sum();
+            .map(|pid| (pid, system_seconds(pid)));
+        // One that ends in the midst of it is seen with nothing.
+        for (pid, seconds) in now {
+            let seen = self.fresh.entry(pid).or_default();
+            *seen = seen.max(seconds);
+        }
+        let fresh: f64 = self.fresh.values().sum();
         kernel + fresh + self.memtide.as_ref().map_or(0.0, Memtide::cpu_seconds)
     }
 

@@ -6,6 +6,7 @@ use super::{Damon, DamonError, LookBy, Slot};
 use crate::perf::event::{self, Event as PerfEvent, EventError, Wait};
 use crate::perf::tracepoint::Tracepoint;
 use crate::perf::{SampleLayout, Scratch};
+use crate::priority;
 use crate::sys::perf_event::{self, Watch};
 use perf_event_open_sys::bindings as b;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -118,6 +119,7 @@ impl Session {
             .map(|&pid| open_process(pid))
             .collect::<Result<_, _>>()?;
         let (kdamond, before) = damon.turn_on(slot, config)?;
+        priority::ask(Some(kdamond));
         let built = (|| {
             let tracepoint = damon.tracepoint();
             let (event, marker_event, sample) =

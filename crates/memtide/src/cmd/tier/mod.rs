@@ -21,6 +21,7 @@ use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
 use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_linux::priority;
 use memtide_loop::journal::Line;
 use memtide_loop::tier::{TierConfig, Tierer};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     check_privileges(&context.root, args.options.dry_run)?;
     let signal = signals::hear()?;
     LiveWorld::stay_off_fast_memory(&machine.topology);
+    priority::ask(None);
     let opened = source::open(args.options.source, &context.root, page)?;
     if !context.root.is_live() {
         bail!(
