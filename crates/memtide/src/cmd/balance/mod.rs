@@ -13,6 +13,7 @@ pub use args::BalanceArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::Foreground;
 use crate::shared::journal::{self, Journaled, Run};
+use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
 use crate::shared::selection::{check_privileges, selection};
 use crate::shared::signals;
@@ -44,7 +45,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let signal = signals::hear()?;
     let turn = affinity::journal(&context.root).turn()?;
+    let metrics = Metrics::begin(&args.metrics, "balance", page)?;
     let mut printer = Printer::new(context.json, page);
+    metrics.announce(&mut printer);
     match &turn {
         // Nobody else is at it: what is noted was left.
         Some(turn) => {
@@ -89,7 +92,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         &mut world,
         &mut printer,
         Balancer::step,
-        |printer, balancer, world| print::status(printer, &balancer.status(world)),
+        |printer, balancer, world| {
+            let status = balancer.status(world);
+            metrics.tell(printer, &status);
+            print::status(printer, &status);
+        },
     );
     // What was done until now must not be lost over an error.
     let finish = Some(Line::Finish);
@@ -98,6 +105,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     });
     let why = end.as_deref().unwrap_or("failed");
     let status = balancer.status(&mut world);
+    metrics.end(&mut printer, &status);
     print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
     drop(turn);
     end?;
