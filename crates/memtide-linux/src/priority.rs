@@ -1,23 +1,26 @@
 //! A turn on busy CPUs for those who observe and move.
 //!
 //! Beside programs that keep every CPU busy a thread with the usual priority waits for most of
-//! the time: passes take several times as long, and the longer a pass the less it says. How
-//! much processor time memtide uses is bounded by its budgets, not by waiting.
+//! the time: passes take several times as long, and the longer a pass the less it says. What
+//! observing and moving cost is bounded by a budget and a rate limit, not by waiting.
 
 use rustix::process::{Pid, setpriority_process};
 
 /// The nice value.
 const NICE: i32 = -10;
 
-/// Asks for it for the calling thread and those that it starts from now on, or for the thread
-/// `tid`. Where priorities may not be raised (CAP_SYS_NICE) nothing changes.
-pub fn ask(tid: Option<u32>) {
-    let thread = match tid {
-        None => None,
-        Some(tid) => match i32::try_from(tid).ok().and_then(Pid::from_raw) {
-            None => return,
-            thread => thread,
-        },
-    };
-    let _ = setpriority_process(thread, NICE);
+/// Asks for it for the calling thread and those that it starts from now on. Where priorities may not
+/// be raised (CAP_SYS_NICE) nothing changes.
+pub fn ask() {
+    let _ = setpriority_process(None, NICE);
+}
+
+/// The same for DAMON's thread `tid`. In a pid namespace of one's own that number may be somebody
+/// else's: only what is called `kdamond` is meant.
+pub fn ask_for_kdamond(tid: u32) {
+    let name = std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap_or_default();
+    let thread = i32::try_from(tid).ok().and_then(Pid::from_raw);
+    if name.starts_with("kdamond") && thread.is_some() {
+        let _ = setpriority_process(thread, NICE);
+    }
 }

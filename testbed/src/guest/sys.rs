@@ -57,6 +57,37 @@ pub fn set_task_policy(policy: Policy) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, bits) }).map(drop)
 }
 
+/// Turns the loopback interface on, which a kernel boots with off.
+///
+/// # Errors
+/// The kernel's.
+pub fn loopback_up() -> io::Result<()> {
+    // SAFETY: plain numbers; the descriptor that comes is ours alone.
+    let socket = unsafe {
+        let socket = check(libc::c_long::from(libc::socket(
+            libc::AF_INET,
+            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
+            0,
+        )))?;
+        OwnedFd::from_raw_fd(socket as i32)
+    };
+    // SAFETY: a structure of numbers, for which zero is good.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the call reads `request`, which outlives it.
+    let set = unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS as _,
+            &raw const request,
+        )
+    };
+    check(libc::c_long::from(set)).map(drop)
+}
+
 /// What a mapping holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Backing<'a> {

@@ -7,6 +7,7 @@ pub mod foreground;
 pub mod journal;
 pub mod lent_weights;
 pub mod lines;
+pub mod metrics;
 pub mod nodes;
 pub mod outside;
 pub mod pacing;

@@ -119,7 +119,7 @@ impl Session {
             .map(|&pid| open_process(pid))
             .collect::<Result<_, _>>()?;
         let (kdamond, before) = damon.turn_on(slot, config)?;
-        priority::ask(Some(kdamond));
+        priority::ask_for_kdamond(kdamond);
         let built = (|| {
             let tracepoint = damon.tracepoint();
             let (event, marker_event, sample) =

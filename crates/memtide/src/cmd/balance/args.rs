@@ -1,5 +1,6 @@
 //! The options of `memtide balance`.
 
+use crate::shared::metrics::MetricsArgs;
 use crate::shared::selection::SelectionArgs;
 use crate::shared::words::duration;
 use clap::Args;
@@ -23,4 +24,7 @@ pub struct BalanceArgs {
     /// Write what the loop asked and did, to be run again by --from-journal
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }

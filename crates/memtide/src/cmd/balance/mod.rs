@@ -13,6 +13,7 @@ pub use args::BalanceArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::Foreground;
 use crate::shared::journal::{self, Journaled, Run};
+use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
 use crate::shared::selection::{check_privileges, selection};
 use crate::shared::signals;
@@ -59,6 +60,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
+    let metrics = Metrics::begin(&args.metrics, "balance", page)?;
+    metrics.announce(&mut printer);
     for notice in &opened.notices {
         printer.notice(notice);
     }
@@ -78,6 +81,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut balancer = journal.note(None, &mut world, &mut printer, |world, _| {
         Balancer::new(world, config)
     })?;
+    metrics.tell(&mut printer, &balancer.status(&mut world));
     let foreground = Foreground {
         signal: &signal,
         limit: args.duration,
@@ -89,7 +93,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         &mut world,
         &mut printer,
         Balancer::step,
-        |printer, balancer, world| print::status(printer, &balancer.status(world)),
+        |printer, balancer, world| {
+            let status = balancer.status(world);
+            metrics.tell(printer, &status);
+            print::status(printer, &status);
+        },
     );
     // What was done until now must not be lost over an error.
     let finish = Some(Line::Finish);
@@ -98,6 +106,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     });
     let why = end.as_deref().unwrap_or("failed");
     let status = balancer.status(&mut world);
+    metrics.end(&mut printer, &status);
     print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
     drop(turn);
     end?;

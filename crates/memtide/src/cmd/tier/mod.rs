@@ -12,6 +12,7 @@ pub use args::TierArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::Foreground;
 use crate::shared::journal::{self, Journaled, Run};
+use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
 use crate::shared::selection::{check_privileges, selection};
 use crate::shared::signals;
@@ -37,7 +38,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     check_privileges(&context.root, args.options.dry_run)?;
     let signal = signals::hear()?;
     LiveWorld::stay_off_fast_memory(&machine.topology);
-    priority::ask(None);
     let opened = source::open(args.options.source, &context.root, page)?;
     if !context.root.is_live() {
         bail!(
@@ -47,7 +47,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let seed = u64::from(std::process::id());
     let config = TierConfig::new(&args.options, &machine.topology, page, seed)?;
+    // Before the priority: who asks for metrics has none.
+    let metrics = Metrics::begin(&args.metrics, "tier", page)?;
+    priority::ask();
     let mut printer = Printer::new(context.json, page);
+    metrics.announce(&mut printer);
     for notice in &opened.notices {
         printer.notice(notice);
     }
@@ -64,6 +68,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut tierer = journal.note(None, &mut world, &mut printer, |world, _| {
         Tierer::new(world, config)
     });
+    metrics.tell(&mut printer, &tierer.status(&mut world));
     let foreground = Foreground {
         signal: &signal,
         limit: args.duration,
@@ -75,7 +80,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         &mut world,
         &mut printer,
         Tierer::step,
-        |printer, tierer, world| print::status(printer, &tierer.status(world)),
+        |printer, tierer, world| {
+            let status = tierer.status(world);
+            metrics.tell(printer, &status);
+            print::status(printer, &status);
+        },
     );
     // What was done until now must not be lost over an error.
     let finish = Some(Line::Finish);
@@ -83,7 +92,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         tierer.finish(world)
     });
     let why = end.as_deref().unwrap_or("failed");
-    print::summary(&mut printer, &tierer.status(&mut world), why);
+    let status = tierer.status(&mut world);
+    metrics.end(&mut printer, &status);
+    print::summary(&mut printer, &status, why);
     put_back?;
     end?;
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ mod bounds;
 mod endings;
 mod group;
 mod idle;
+mod metrics;
 mod refusals;
 mod reports;
 mod settings;
@@ -38,7 +39,7 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 18] = [
+const QUIET: [(&str, &str, Promise); 19] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
@@ -47,6 +48,7 @@ const QUIET: [(&str, &str, Promise); 18] = [
     ("churn", "cxl", endings::churn),
     ("dry-run", "cxl", reports::dry_run),
     ("explain", "cxl", reports::explain),
+    ("metrics", "cxl", metrics::metrics),
     ("bound/mempolicy", "cxl", bounds::mempolicy),
     ("bound/cpuset", "cxl", bounds::cpuset),
     ("unknown-pid", "cxl", refusals::unknown_pid),

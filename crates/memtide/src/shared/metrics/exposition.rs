@@ -1,0 +1,246 @@
+//! The latest figures as text, in the two formats that are read everywhere.
+//!
+//! Sources: *OpenMetrics 1.0*; Prometheus' *Exposition formats*, text 0.0.4.
+
+use super::families::{Family, Value, families};
+use memtide_core::units::PageSize;
+use memtide_loop::report::Status;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The latest figures.
+#[derive(Debug)]
+pub struct Exposition {
+    name: &'static str,
+    page: PageSize,
+    latest: Arc<Latest>,
+    registry: Registry,
+}
+
+#[derive(Debug)]
+struct Latest(Mutex<Vec<Family>>);
+
+impl Exposition {
+    /// Those of a loop that has not begun.
+    pub fn new(name: &'static str, page: PageSize) -> Exposition {
+        let begun = families(name, page, &Status::default());
+        let latest = Arc::new(Latest(Mutex::new(begun)));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(&latest)));
+        Exposition {
+            name,
+            page,
+            latest,
+            registry,
+        }
+    }
+
+    /// Takes over where things stand.
+    pub fn tell(&self, status: &Status) {
+        let families = families(self.name, self.page, status);
+        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = families;
+    }
+
+    /// In OpenMetrics 1.0.
+    pub fn open_metrics(&self) -> String {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry).expect("a string takes everything");
+        text
+    }
+
+    /// In Prometheus' text format 0.0.4.
+    pub fn plain(&self) -> String {
+        plain(&self.open_metrics())
+    }
+}
+
+impl Collector for Latest {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        for family in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let kind = match family.counter {
+                true => MetricType::Counter,
+                false => MetricType::Gauge,
+            };
+            let unit = family.unit.as_ref();
+            let mut encoder = encoder.encode_descriptor(family.name, family.help, unit, kind)?;
+            for (labels, value) in &family.samples {
+                let mut encoder = encoder.encode_family(labels)?;
+                match (family.counter, value) {
+                    (true, Value::Whole(value)) => {
+                        encoder.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+                    }
+                    (true, Value::Real(value)) => {
+                        encoder.encode_counter::<NoLabelSet, _, u64>(value, None)?;
+                    }
+                    (false, Value::Whole(value)) => encoder.encode_gauge(value)?,
+                    (false, Value::Real(value)) => encoder.encode_gauge(value)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// OpenMetrics in the older format: there a counter's name is that of its samples, and units and
+/// an end are not said.
+fn plain(open_metrics: &str) -> String {
+    let counter = |line: &'_ str| -> Option<String> {
+        let name = line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?;
+        Some(name.to_owned())
+    };
+    let counters: BTreeSet<String> = open_metrics.lines().filter_map(counter).collect();
+    let mut text = String::new();
+    for line in open_metrics.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some("EOF" | "UNIT"), ..) => continue,
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
+                text += &format!("# {what} {name}_total {rest}");
+            }
+            _ => text += line,
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use memtide_core::units::NodeId;
+    use memtide_loop::report::{BalanceStatus, Spent, TierStatus};
+    use std::time::Duration;
+
+    /// Of a loop that has done something of everything.
+    pub fn tiering() -> Exposition {
+        let exposition = Exposition::new("tier", PageSize::KIB_4);
+        exposition.tell(&Status {
+            processes: 2,
+            failed_pages: 3,
+            lost: 4,
+            cpu: Duration::from_millis(1500),
+            tiering: Some(TierStatus {
+                top_pages: 10,
+                lower_pages: 20,
+                pgpromote_success: 5,
+                passes: 7,
+                free_pages: vec![(NodeId(0), 1), (NodeId(2), 1 << 40)],
+                observing: "look",
+                kernel_cpu: Duration::from_millis(250),
+                ..TierStatus::default()
+            }),
+            ..Status::default()
+        });
+        exposition
+    }
+
+    fn balancing() -> Exposition {
+        let exposition = Exposition::new("balance", PageSize::KIB_4);
+        exposition.tell(&Status {
+            balancing: Some(BalanceStatus {
+                source: "ibs \"a\\b\"\n".to_owned(),
+                period: Some(4096),
+                spent: Spent {
+                    move_ns: 1,
+                    ..Spent::default()
+                },
+                ..BalanceStatus::default()
+            }),
+            ..Status::default()
+        });
+        exposition
+    }
+
+    #[test]
+    fn a_status_is_written_in_both_formats() {
+        let (open, plain) = (tiering().open_metrics(), tiering().plain());
+        for line in [
+            "# HELP memtide_promoted_bytes Memory that moved to a faster tier, or would have in a dry run (pgpromote_success)",
+            "# TYPE memtide_promoted_bytes counter",
+            "# UNIT memtide_promoted_bytes bytes",
+            "memtide_promoted_bytes_total{loop=\"tier\"} 20480",
+            "memtide_managed_bytes{loop=\"tier\",tier=\"slow\"} 81920",
+            "memtide_node_free_bytes{loop=\"tier\",node=\"2\"} 4503599627370496",
+            "memtide_observing{loop=\"tier\",state=\"glance\"} 0",
+            "memtide_cpu_seconds_total{loop=\"tier\"} 1.5",
+        ] {
+            assert!(open.lines().any(|there| there == line), "{line}\n{open}");
+        }
+        assert!(open.ends_with("\n# EOF\n"), "{open}");
+        for line in [
+            "# HELP memtide_promoted_bytes_total Memory that moved to a faster tier, or would have in a dry run (pgpromote_success)",
+            "# TYPE memtide_promoted_bytes_total counter",
+            "memtide_promoted_bytes_total{loop=\"tier\"} 20480",
+            "# TYPE memtide_managed_bytes gauge",
+        ] {
+            assert!(plain.lines().any(|there| there == line), "{line}\n{plain}");
+        }
+        assert!(
+            !plain.contains("EOF") && !plain.contains("# UNIT"),
+            "{plain}"
+        );
+    }
+
+    #[test]
+    fn values_from_outside_are_escaped() {
+        let line = r#"memtide_source_info{loop="balance",source="ibs \"a\\b\"\n"} 1"#;
+        for text in [balancing().open_metrics(), balancing().plain()] {
+            assert!(text.lines().any(|there| there == line), "{text}");
+        }
+    }
+
+    /// Each family stands together, is described before its samples, and is described once.
+    #[test]
+    fn families_stand_together() {
+        for exposition in [tiering(), balancing()] {
+            let text = exposition.plain();
+            let mut known = BTreeSet::new();
+            let mut present = "";
+            for line in text.lines() {
+                if let Some(rest) = line.strip_prefix("# HELP ") {
+                    present = rest.split(' ').next().unwrap();
+                    assert!(known.insert(present), "{present} comes twice");
+                } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                    let (name, kind) = rest.split_once(' ').unwrap();
+                    assert_eq!(name, present);
+                    assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+                } else {
+                    let name = line.split('{').next().unwrap();
+                    assert_eq!(name, present, "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn metrics_are_documented() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let documented: BTreeSet<(String, String)> = guide
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.split('|').map(str::trim).skip(1);
+                let name = cells.next()?.strip_prefix("`memtide_")?.strip_suffix('`')?;
+                Some((format!("memtide_{name}"), cells.next()?.to_owned()))
+            })
+            .collect();
+        let mut told = BTreeSet::new();
+        for exposition in [tiering(), balancing()] {
+            for line in exposition.plain().lines() {
+                if let Some(typed) = line.strip_prefix("# TYPE ") {
+                    let (name, kind) = typed.split_once(' ').unwrap();
+                    told.insert((name.to_owned(), kind.to_owned()));
+                }
+            }
+        }
+        assert_eq!(
+            documented, told,
+            "documented on the left, told on the right"
+        );
+    }
+}

@@ -1,0 +1,328 @@
+//! What a status says, as families of metrics.
+//!
+//! Names and units follow Prometheus' conventions: base units (seconds, bytes), counters that only
+//! grow, no rates or shares, no label without an end (no pid, no address). `docs/metrics.md` has
+//! them all; a test compares.
+
+use memtide_core::units::PageSize;
+use memtide_loop::report::{BalanceStatus, Status, TierStatus};
+use prometheus_client::registry::Unit;
+use std::time::Duration;
+
+/// A label and its value.
+pub type Label = (&'static str, String);
+
+/// Samples of one name.
+#[derive(Debug)]
+pub struct Family {
+    /// Without its unit, and without `_total`.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    /// A part of the name.
+    pub unit: Option<Unit>,
+    /// Whether it only grows.
+    pub counter: bool,
+    /// By their labels.
+    pub samples: Vec<(Vec<Label>, Value)>,
+}
+
+/// A sample's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Of what comes one by one.
+    Whole(u64),
+    /// Of time.
+    Real(f64),
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Value {
+        Value::Whole(value)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(value: usize) -> Value {
+        Value::Whole(value as u64)
+    }
+}
+
+impl From<Duration> for Value {
+    fn from(value: Duration) -> Value {
+        Value::Real(value.as_secs_f64())
+    }
+}
+
+/// The families of the status of the loop of this name, in a fixed order.
+pub fn families(name: &'static str, page: PageSize, status: &Status) -> Vec<Family> {
+    let mut all = Families {
+        name,
+        page: page.bytes(),
+        all: Vec::new(),
+    };
+    all.common(status);
+    if let Some(tiering) = &status.tiering {
+        all.tiering(tiering);
+    }
+    if let Some(balancing) = &status.balancing {
+        all.balancing(balancing);
+    }
+    all.all
+}
+
+struct Families {
+    name: &'static str,
+    page: u64,
+    all: Vec<Family>,
+}
+
+impl Families {
+    fn common(&mut self, status: &Status) {
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        self.gauges(
+            "memtide_build_info",
+            "The version that runs; always 1",
+            [(version, 1u64)],
+        );
+        self.gauge("memtide_processes", "Managed processes", status.processes);
+        let cpu = status.cpu;
+        self.seconds(
+            "memtide_cpu",
+            "Processor time of memtide itself",
+            [(vec![], cpu)],
+        );
+        self.bytes_moved(
+            "memtide_unmovable",
+            "Memory that the kernel would not move, each time it was asked",
+            status.failed_pages,
+        );
+        self.counter(
+            "memtide_lost_reports",
+            "Reports or samples of accesses that were lost",
+            status.lost,
+        );
+    }
+
+    fn tiering(&mut self, status: &TierStatus) {
+        let TierStatus {
+            top_pages,
+            lower_pages,
+            pgpromote_success,
+            pgpromote_candidate,
+            pgpromote_candidate_nrl,
+            pgdemote_proactive,
+            pghot_recorded_accesses,
+            passes,
+            free_pages,
+            observing,
+            kernel_cpu,
+        } = status;
+        let tier = |tier: &str| vec![("tier", tier.to_owned())];
+        let managed = [(tier("fast"), *top_pages), (tier("slow"), *lower_pages)];
+        self.bytes(
+            "memtide_managed",
+            "Memory of managed processes, by tier",
+            managed,
+        );
+        let free: Vec<_> = free_pages
+            .iter()
+            .map(|(node, pages)| (vec![("node", node.to_string())], *pages))
+            .collect();
+        self.bytes("memtide_node_free", "Free memory of a node", free);
+        self.bytes_moved(
+            "memtide_promoted",
+            "Memory that moved to a faster tier, or would have in a dry run (pgpromote_success)",
+            *pgpromote_success,
+        );
+        self.bytes_moved(
+            "memtide_demoted",
+            "Memory that moved to a slower tier, or would have in a dry run (pgdemote_proactive)",
+            *pgdemote_proactive,
+        );
+        self.bytes_moved(
+            "memtide_promotion_candidates",
+            "Hot memory that the rate limit counted (pgpromote_candidate)",
+            *pgpromote_candidate,
+        );
+        self.bytes_moved(
+            "memtide_promotion_candidates_unlimited",
+            "Hot memory that went up for there was plenty of room (pgpromote_candidate_nrl)",
+            *pgpromote_candidate_nrl,
+        );
+        self.counter(
+            "memtide_recorded_accesses",
+            "Accesses that were recorded (pghot_recorded_accesses)",
+            *pghot_recorded_accesses,
+        );
+        self.counter("memtide_passes", "Complete looks at every page", *passes);
+        let states = ["look", "glance"];
+        let states = states.map(|state| {
+            let is = u64::from(state == *observing);
+            (vec![("state", state.to_owned())], is)
+        });
+        self.gauges("memtide_observing", "What is being done, 1 or 0", states);
+        self.seconds(
+            "memtide_observation_cpu",
+            "Processor time that the kernel spent observing on memtide's behalf",
+            [(vec![], *kernel_cpu)],
+        );
+    }
+
+    fn balancing(&mut self, status: &BalanceStatus) {
+        let BalanceStatus {
+            source,
+            tasks,
+            samples,
+            local_samples,
+            local_permille: _,
+            invalid_windows,
+            period,
+            moved_pages,
+            forbidden_pages,
+            no_room_pages,
+            placed_tasks,
+            cpu_percent: _,
+            cpu_limit_percent: _,
+            rested_ms,
+            spent,
+            ns_per_moved_page: _,
+        } = status;
+        self.gauges(
+            "memtide_source_info",
+            "What tells of accesses; always 1",
+            [(vec![("source", source.clone())], 1u64)],
+        );
+        self.gauge(
+            "memtide_tasks",
+            "Threads that were seen using memory",
+            *tasks,
+        );
+        self.gauge(
+            "memtide_placed_tasks",
+            "Threads whose affinity is set at present, or proposed",
+            *placed_tasks,
+        );
+        self.counter("memtide_samples", "Accesses that were seen", *samples);
+        self.counter(
+            "memtide_local_samples",
+            "Accesses that were seen, to memory on the node of the CPU",
+            *local_samples,
+        );
+        self.counter(
+            "memtide_invalid_windows",
+            "Moments whose samples were dropped, for some of them were lost",
+            *invalid_windows,
+        );
+        let period = period.map(|period| (vec![], period));
+        self.gauges(
+            "memtide_sample_period",
+            "Operations between two samples",
+            period,
+        );
+        self.bytes_moved(
+            "memtide_balanced",
+            "Memory that moved to the node that uses it, or would have in a dry run",
+            *moved_pages,
+        );
+        self.bytes_moved(
+            "memtide_forbidden",
+            "Memory that a policy or cpuset kept where it was",
+            *forbidden_pages,
+        );
+        self.bytes_moved(
+            "memtide_no_room",
+            "Memory that found no room where it is used",
+            *no_room_pages,
+        );
+        self.seconds(
+            "memtide_rested",
+            "Time of rest, to keep to the limit of processor time",
+            [(vec![], Duration::from_millis(*rested_ms))],
+        );
+        let by_cause = [
+            ("refresh", spent.refresh_ns),
+            ("protect", spent.protect_ns),
+            ("samples", spent.samples_ns),
+            ("locate", spent.locate_ns),
+            ("decide", spent.decide_ns),
+            ("move", spent.move_ns),
+        ];
+        self.seconds(
+            "memtide_spent",
+            "Processor time of the loop, by what it was spent on",
+            by_cause.map(|(on, ns)| (vec![("on", on.to_owned())], Duration::from_nanos(ns))),
+        );
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Into<Value>) {
+        self.add(name, help, None, false, [(vec![], value)]);
+    }
+
+    fn gauges<V: Into<Value>>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        samples: impl IntoIterator<Item = (Vec<Label>, V)>,
+    ) {
+        self.add(name, help, None, false, samples);
+    }
+
+    fn counter(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.add(name, help, None, true, [(vec![], value)]);
+    }
+
+    fn seconds(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        samples: impl IntoIterator<Item = (Vec<Label>, Duration)>,
+    ) {
+        self.add(name, help, Some(Unit::Seconds), true, samples);
+    }
+
+    /// Of so many pages at present.
+    fn bytes(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        samples: impl IntoIterator<Item = (Vec<Label>, u64)>,
+    ) {
+        let page = self.page;
+        let samples = samples
+            .into_iter()
+            .map(|(labels, pages)| (labels, pages * page));
+        self.add(name, help, Some(Unit::Bytes), false, samples);
+    }
+
+    /// Of so many pages since the start.
+    fn bytes_moved(&mut self, name: &'static str, help: &'static str, pages: u64) {
+        let bytes = pages * self.page;
+        self.add(name, help, Some(Unit::Bytes), true, [(vec![], bytes)]);
+    }
+
+    fn add<V: Into<Value>>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        unit: Option<Unit>,
+        counter: bool,
+        samples: impl IntoIterator<Item = (Vec<Label>, V)>,
+    ) {
+        let samples = samples.into_iter().map(|(mut labels, value)| {
+            labels.insert(0, ("loop", self.name.to_owned()));
+            (labels, value.into())
+        });
+        let samples: Vec<_> = samples.collect();
+        // A name without a sample says nothing.
+        if !samples.is_empty() {
+            self.all.push(Family {
+                name,
+                help,
+                unit,
+                counter,
+                samples,
+            });
+        }
+    }
+}
