@@ -1,18 +1,29 @@
-//! A descriptor that is opened anew when the program closed it.
+//! A descriptor that is done without once the program closed it.
 //!
 //! Programs close what they did not open. Without this a pager in such a program
 //! would be blind from then on, or ask a file of the program's that got the number.
+//! To open it again would take a number that the program may be about to get: a program
+//! that closes all it has opens its own files next.
 
 use super::Errno;
+use super::apart::apart;
 use super::known_file::KnownFile;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// What one opening gives, at a high number, for as long as nobody closes it.
+/// What one opening gives, at a high number, for as long as nobody closes it; from then on,
+/// for each use where the program does not see it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     open: fn() -> Result<OwnedFd, Errno>,
-    file: Mutex<Option<KnownFile>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Unopened,
+    Open(KnownFile),
+    Closed,
 }
 
 impl Kept {
@@ -20,26 +31,34 @@ impl Kept {
     pub fn new(open: fn() -> Result<OwnedFd, Errno>) -> Kept {
         Kept {
             open,
-            file: Mutex::default(),
+            state: Mutex::new(State::Unopened),
         }
     }
 
-    /// Has `call` use it; a second time, with a new one, if it was closed meanwhile.
-    pub fn with<T>(
+    /// Has `call`, which must not panic, use it; a second time, with a new one, if it was
+    /// closed meanwhile.
+    pub fn with<T: Send>(
         &self,
-        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> Result<T, Errno> + Send,
     ) -> Result<T, Errno> {
-        use std::os::fd::AsFd;
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = file.as_ref().filter(|file| file.is_ours()) {
-            match call(file.as_fd()) {
-                Err(Errno::BADF) => {}
-                answer => return answer,
-            }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Unopened = *state {
+            *state = State::Open(KnownFile::new((self.open)()?));
         }
-        // Before the next one is opened: that may get the same number, and is the same file.
-        *file = None;
-        call(file.insert(KnownFile::new((self.open)()?)).as_fd())
+        if let State::Open(file) = &*state {
+            if file.is_ours() {
+                match call(file.as_fd()) {
+                    Err(Errno::BADF) => {}
+                    answer => return answer,
+                }
+            }
+            *state = State::Closed;
+        }
+        match apart(|| call((self.open)()?.as_fd())) {
+            // Where there is no such thread, the number is taken for as long as it is used.
+            Err(Errno::NOSYS | Errno::AGAIN) => call((self.open)()?.as_fd()),
+            answer => answer,
+        }
     }
 }
 
@@ -51,7 +70,7 @@ mod tests {
 
     /// In a child, where no other test gets the numbers that this one closes.
     #[test]
-    fn what_was_closed_or_replaced_is_opened_again() {
+    fn what_was_closed_or_replaced_is_done_without() {
         let mut other = tempfile::tempfile().unwrap();
         other.write_all(b"xy").unwrap();
         let passed = crate::sys::child::run(|| {

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod advice;
+pub(crate) mod apart;
 pub(crate) mod cachestat;
 #[cfg(test)]
 pub(crate) mod child;

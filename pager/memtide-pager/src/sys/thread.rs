@@ -17,14 +17,24 @@ type Body = Box<dyn FnOnce() + Send>;
 pub(crate) struct Thread(libc::pthread_t);
 
 /// Starts one. `body` must not panic.
-pub(crate) fn spawn(name: &CStr, body: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+pub(crate) fn spawn(
+    name: &'static CStr,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<Thread> {
     extern "C" fn run(body: *mut libc::c_void) -> *mut libc::c_void {
         // SAFETY: the box that was leaked for this thread, taken once.
         let body = unsafe { Box::from_raw(body.cast::<Body>()) };
         body();
         std::ptr::null_mut()
     }
-    let body: *mut Body = Box::into_raw(Box::new(Box::new(body)));
+    let named = move || {
+        // By itself: whoever names another thread opens a file of /proc for a moment, and takes a
+        // number that the program may be about to get.
+        // SAFETY: a name that lives for ever, at most 15 bytes.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+        body();
+    };
+    let body: *mut Body = Box::into_raw(Box::new(Box::new(named)));
     let mut id = 0;
     // SAFETY: attributes of our own, made, used and ended here; `id` outlives the call; the
     // function takes the box and returns.
@@ -41,8 +51,6 @@ pub(crate) fn spawn(name: &CStr, body: impl FnOnce() + Send + 'static) -> io::Re
         drop(unsafe { Box::from_raw(body) });
         return Err(io::Error::from_raw_os_error(error));
     }
-    // SAFETY: the thread is not joined yet; a name of at most 15 bytes.
-    unsafe { libc::pthread_setname_np(id, name.as_ptr()) };
     Ok(Thread(id))
 }
 
