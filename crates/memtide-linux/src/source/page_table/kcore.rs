@@ -179,10 +179,12 @@ impl Kcore {
         if elf[..6] != *b"\x7fELF\x02\x01" {
             return Err(self.malformed("no ELF64 header"));
         }
-        if u16_at(&elf, 54) != 56 || u64_at(&elf, 32) > 1 << 20 {
+        // They stand behind this header.
+        let table = u64_at(&elf, 32);
+        if u16_at(&elf, 54) != 56 || !(64..=1 << 20).contains(&table) {
             return Err(self.malformed("odd program headers"));
         }
-        read(u64_at(&elf, 32) as usize + usize::from(u16_at(&elf, 56)) * 56)
+        read(table as usize + usize::from(u16_at(&elf, 56)) * 56)
     }
 
     fn parse(&mut self) {
@@ -274,6 +276,16 @@ pub(super) mod tests {
         let mut temporary = tempfile::NamedTempFile::new().unwrap();
         temporary.write_all(file).unwrap();
         Kcore::open(temporary.path()).unwrap()
+    }
+
+    #[test]
+    fn headers_within_the_first_header_are_refused() {
+        let mut file = image(X86_64, &[]);
+        file[32..40].copy_from_slice(&6u64.to_le_bytes());
+        let mut temporary = tempfile::NamedTempFile::new().unwrap();
+        temporary.write_all(&file).unwrap();
+        let error = Kcore::open(temporary.path()).unwrap_err();
+        assert!(error.to_string().contains("odd program headers"), "{error}");
     }
 
     #[test]
