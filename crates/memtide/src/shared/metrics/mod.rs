@@ -89,7 +89,7 @@ impl Metrics {
         })
     }
 
-    /// Says where they are, which the user need not know if the kernel chose the port.
+    /// Says where they are: of port 0 the user does not know what became.
     pub fn announce(&self, printer: &mut Printer) {
         if let Some(address) = self.address {
             printer.notice(&format!("metrics are at http://{address}/metrics"));
