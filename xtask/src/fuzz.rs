@@ -65,6 +65,18 @@ pub struct Arguments {
     /// How long each target runs
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
+    /// Draw inputs from this seed, not from another one each time
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u32>,
+}
+
+/// How targets run.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How long each.
+    pub seconds: u64,
+    /// What inputs are drawn from; something else each time if absent.
+    pub seed: Option<u32>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<i32> {
@@ -76,13 +88,17 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
             known.join(", ")
         );
     }
-    let summary = run_targets(&Workspace::find()?, &arguments.targets, arguments.seconds)?;
+    let effort = Effort {
+        seconds: arguments.seconds,
+        seed: arguments.seed,
+    };
+    let summary = run_targets(&Workspace::find()?, &arguments.targets, effort)?;
     println!("{summary}");
     Ok(i32::from(summary.tally.failed > 0))
 }
 
 /// Builds all targets, runs those that are named, or all; as many at once as there are processors.
-pub fn run_targets(workspace: &Workspace, named: &[String], seconds: u64) -> Result<Summary> {
+pub fn run_targets(workspace: &Workspace, named: &[String], effort: Effort) -> Result<Summary> {
     let folder = workspace.root.join("target/fuzz");
     let status = build(workspace, Command::new(cargo()))
         .status()
@@ -94,7 +110,7 @@ pub fn run_targets(workspace: &Workspace, named: &[String], seconds: u64) -> Res
     let next = || waiting.lock().ok()?.next();
     let run_next = || {
         while let Some(target) = next() {
-            let verdict = run_target(&workspace.root, &folder, target, seconds)
+            let verdict = run_target(&workspace.root, &folder, target, effort)
                 .unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
             if let Ok(mut summary) = summary.lock() {
                 summary.count(format!("fuzz {}", target.name), &verdict);
@@ -121,7 +137,7 @@ pub fn build(workspace: &Workspace, mut cargo: Command) -> Command {
     cargo
 }
 
-fn run_target(root: &Path, folder: &Path, target: &Target, seconds: u64) -> Result<Verdict> {
+fn run_target(root: &Path, folder: &Path, target: &Target, effort: Effort) -> Result<Verdict> {
     let name = target.name;
     let made = |kind: &str| {
         let path = folder.join(kind).join(name);
@@ -137,7 +153,9 @@ fn run_target(root: &Path, folder: &Path, target: &Target, seconds: u64) -> Resu
     let program: PathBuf = folder.join(TARGET).join("release").join(name);
     let mut child = Command::new(&program)
         .args(begins)
-        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-max_total_time={}", effort.seconds))
+        // 0 is libFuzzer's word for any.
+        .arg(format!("-seed={}", effort.seed.unwrap_or(0)))
         .arg(format!("-artifact_prefix={}/", broken.display()))
         .args(["-timeout=25", "-rss_limit_mb=2048", "-print_final_stats=1"])
         .stdout(Stdio::null())
@@ -153,6 +171,7 @@ fn run_target(root: &Path, folder: &Path, target: &Target, seconds: u64) -> Resu
     let status = child.wait()?;
     std::fs::write(&log, lines.join("\n")).with_context(|| log.display().to_string())?;
     let executions = stat(&lines, "stat::number_of_executed_units:");
+    let seconds = effort.seconds;
     eprintln!("fuzz: {name}: {executions} inputs in {seconds} s");
     Ok(match status.success() {
         true => Verdict::Passed,

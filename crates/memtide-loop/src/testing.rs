@@ -107,6 +107,8 @@ pub struct FakeWorld {
     views: BTreeMap<(SourceId, bool), Watching>,
     /// Processor time of ours that each wait takes.
     pub wait_cpu_ns: u64,
+    /// And making pages fault.
+    pub provoke_cpu_ns: u64,
     /// Whether sources cut spans into pieces, and how large these were at the last glance.
     pub cuts: bool,
     /// See [`FakeWorld::cuts`].
@@ -192,6 +194,7 @@ impl FakeWorld {
             ],
             views: BTreeMap::new(),
             wait_cpu_ns: 0,
+            provoke_cpu_ns: 0,
             cuts: false,
             piece: None,
             page_ns: 1000,
@@ -456,6 +459,11 @@ impl World for FakeWorld {
     ) -> Result<(), WorldError> {
         self.piece = Some(piece);
         self.glance(source, subjects, interval_ms)
+    }
+
+    fn provoke(&mut self, _: SourceId) -> Result<(), WorldError> {
+        self.cpu_ns += self.provoke_cpu_ns;
+        Ok(())
     }
 
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {

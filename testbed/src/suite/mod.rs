@@ -134,17 +134,15 @@ impl Summary {
 }
 
 impl std::fmt::Display for Summary {
-    /// The dead guests by kind and one by one, the failures, and the counts as the last line.
+    /// The failures in the words of cargo's harness, which readers of logs look for; the dead guests by
+    /// kind and one by one; the counts as the last line.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, death) in &self.deaths {
             *kinds.entry(death.kind).or_default() += 1;
         }
-        if !self.failures.is_empty() {
-            writeln!(formatter, "failed:")?;
-        }
         for (name, reason) in &self.failures {
-            writeln!(formatter, "  {name}: {reason}")?;
+            writeln!(formatter, "test {name} ... FAILED\n  {reason}")?;
         }
         if !kinds.is_empty() {
             let kinds: Vec<String> = kinds
@@ -309,7 +307,7 @@ mod tests {
         summary.deaths.push(("7.2-cxl-quiet, boot 1".into(), death));
         assert_eq!(
             summary.to_string(),
-            "failed:\n  7.2 b: 2 of 3 pages\n\
+            "test 7.2 b ... FAILED\n  2 of 3 pages\n\
              guests that died: 1 (1 of hang)\n  \
              7.2-cxl-quiet, boot 1, during b: the guest hung: no report for 240 s\n\
              1 passed, 1 failed, 0 skipped"

@@ -66,6 +66,20 @@ impl Credit {
         rest
     }
 
+    /// How long to wait before doing again what just cost `cost_us`, in ms, so that
+    /// it takes `percent` of what is earned meanwhile. Not at all while half of the
+    /// savings are in hand: a burst does not wait.
+    ///
+    /// Without it, whatever is due after each rest would use up what the rest
+    /// earned, and nothing would be left for the work that it prepares.
+    pub fn pause_ms(&self, cost_us: u64, percent: u64) -> u64 {
+        if self.credit_us >= (self.most_us() / 2) as i64 {
+            return 0;
+        }
+        let earned_us = u64::from(self.permille.max(1)) * percent.max(1);
+        cost_us.saturating_mul(100).div_ceil(earned_us)
+    }
+
     /// What was used before the account began is not charged.
     pub fn begin(&mut self, total_us: u64) {
         self.used_us = total_us;
@@ -105,6 +119,17 @@ mod tests {
         }
         // 1 % of 1,000 s are 10 s, and the savings of 20 s are 0.2 s more.
         assert!((9_900_000..=10_201_000).contains(&used), "{used}");
+    }
+
+    #[test]
+    fn who_has_little_left_repeats_what_is_dear_more_rarely() {
+        let mut credit = Credit::new(50, Millis(0));
+        assert_eq!(credit.account(Millis(0), 500_000), 0);
+        assert_eq!(credit.pause_ms(30_000, 25), 0);
+        assert_eq!(credit.account(Millis(0), 500_001), 0);
+        // A quarter of 50 us a millisecond pays 30 ms in 2.4 s.
+        assert_eq!(credit.pause_ms(30_000, 25), 2_400);
+        assert_eq!(credit.pause_ms(0, 25), 0);
     }
 
     #[test]

@@ -52,6 +52,11 @@ const BATCH_MS: u64 = 200;
 const STEER_MS: u64 = 250;
 /// The same while nothing is heard.
 const QUIET_STEER_MS: u64 = 4000;
+/// The most of what may be used that goes into making pages fault, in percent,
+/// once little is left.
+const PROVOKE_PERCENT: u64 = 25;
+/// The same for looking for threads and CPUs.
+const STEER_PERCENT: u64 = 12;
 /// Nothing heard for so long is quiet, in ms.
 const QUIET_AFTER_MS: u64 = 2000;
 /// How often people are told of invalid windows, in ms.
@@ -74,6 +79,10 @@ pub struct Balancer {
     cpu_before_ns: u64,
     /// When the source's period was set.
     steered: Millis,
+    /// When it may be set again.
+    steers_at: Millis,
+    /// When pages may be made to fault again.
+    provokes_at: Millis,
     acted: Millis,
     /// When something was heard last.
     heard_at: Millis,
@@ -104,6 +113,8 @@ impl Balancer {
             credit,
             cpu_before_ns,
             steered: now,
+            steers_at: now,
+            provokes_at: now,
             acted: now,
             heard_at: now,
             told_invalid: None,
@@ -149,12 +160,20 @@ impl Balancer {
             reporter,
         )?;
         watch.lap(world, &mut self.shared.spent.refresh_ns);
-        world.provoke(self.source)?;
-        watch.lap(world, &mut self.shared.spent.protect_ns);
+        if world.now() >= self.provokes_at {
+            world.provoke(self.source)?;
+            let cost_us = watch.lap(world, &mut self.shared.spent.protect_ns) / 1000;
+            let pause_ms = self.credit.pause_ms(cost_us, PROVOKE_PERCENT);
+            self.provokes_at = Millis(world.now().0 + pause_ms);
+        }
         self.listen(world, reporter)?;
         watch.lap(world, &mut self.shared.spent.samples_ns);
-        self.steer(world, quiet, reporter)?;
-        watch.lap(world, &mut self.shared.spent.refresh_ns);
+        let steered = self.steer(world, quiet, reporter)?;
+        let cost_us = watch.lap(world, &mut self.shared.spent.refresh_ns) / 1000;
+        if steered {
+            let pause_ms = self.credit.pause_ms(cost_us, STEER_PERCENT);
+            self.steers_at = Millis(self.steered.0 + pause_ms);
+        }
         self.count(world, &mut watch)?;
         let now = world.now();
         if self.shared.counts.turn > 0 {
@@ -211,21 +230,21 @@ impl Balancer {
     }
 
     /// Sets the source's period by what came since the last time, and looks for
-    /// threads and CPUs that came or went.
+    /// threads and CPUs that came or went. Whether it was time for that.
     fn steer(
         &mut self,
         world: &mut dyn World,
         quiet: bool,
         reporter: &mut dyn Reporter,
-    ) -> Result<(), WorldError> {
+    ) -> Result<bool, WorldError> {
         let now = world.now();
         let elapsed_ms = now.since(self.steered);
         let pause = match quiet {
             true => QUIET_STEER_MS,
             false => STEER_MS,
         };
-        if elapsed_ms < pause {
-            return Ok(());
+        if elapsed_ms < pause || now < self.steers_at {
+            return Ok(false);
         }
         self.steered = now;
         let starved = world.attend(self.source)?;
@@ -242,7 +261,7 @@ impl Balancer {
             .checked_div(self.shared.sampled.period())
             .unwrap_or(100);
         world.adapt(self.source, elapsed_ms, percent.clamp(50, 200) as u32);
-        Ok(())
+        Ok(true)
     }
 
     /// Counts what came.
@@ -433,10 +452,12 @@ impl Stopwatch {
         }
     }
 
-    /// Adds what was used since the last lap to `sum`.
-    fn lap(&mut self, world: &mut dyn World, sum: &mut u64) {
+    /// Adds what was used since the last lap, in ns, to `sum`, and returns it.
+    fn lap(&mut self, world: &mut dyn World, sum: &mut u64) -> u64 {
         let now_ns = world.own_cpu_ns();
-        *sum += now_ns.saturating_sub(self.last_ns);
+        let spent = now_ns.saturating_sub(self.last_ns);
+        *sum += spent;
         self.last_ns = now_ns;
+        spent
     }
 }

@@ -159,3 +159,22 @@ fn turns_that_cost_more_than_a_rest_repays_stay_within_the_limit() {
     assert!(used_ns <= most_ns + 10_000_000, "{used_ns}");
     assert!(used_ns >= 5_500_000_000, "{used_ns}");
 }
+
+#[test]
+fn what_prepares_the_work_leaves_something_for_it() {
+    let mut world = world();
+    // Each turn would use up what the rest before it earned, and come to nothing.
+    world.provoke_cpu_ns = 30_000_000;
+    world.wait_cpu_ns = 1_000_000;
+    let one_percent = BalanceOptions {
+        cpu_limit: "1".parse().unwrap(),
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &one_percent);
+    run(&mut balancer, &mut world, 600_000);
+    let spent = balancer.status(&mut world).balancing.unwrap().spent;
+    // A quarter of what is earned in 600 s, and half of the savings without a pause.
+    let most_ns = 6_000_000_000 / 4 + 100_000_000 + 2 * 30_000_000;
+    assert!(spent.protect_ns <= most_ns, "{spent:?}");
+    assert!(spent.samples_ns >= 6_000_000_000 / 2, "{spent:?}");
+}

@@ -74,6 +74,7 @@ pub(super) struct Observer {
     pub kernel_cpu_ns: u64,
     accounted: Millis,
     random: Random,
+    draws: subjects::Draws,
 }
 
 /// What a look takes in.
@@ -114,6 +115,7 @@ impl Observer {
             kernel_cpu_ns: 0,
             accounted: now,
             random: Random::new(config.seed),
+            draws: subjects::Draws::default(),
         }
     }
 
@@ -339,6 +341,7 @@ impl Observer {
     pub fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
         let (ledger, config) = (&shared.ledger, &shared.config);
         self.stretches.clear();
+        self.draws.begin(ledger);
         let runs = |top: bool, wanted: bool| -> Vec<Vec<Run>> {
             let of = |watched| match wanted {
                 true => subjects::runs_by_tier(ledger, watched, top),
@@ -352,7 +355,7 @@ impl Observer {
         let pieces = subjects::shares(&totals(&top), config.stretches);
         let mut subjects = Vec::new();
         for (n, watched) in ledger.processes.iter().enumerate() {
-            let pages = subjects::draw(&lower[n], samples[n], &mut self.random);
+            let pages = (self.draws).draw(watched.owner, &lower[n], samples[n], &mut self.random);
             // Short runs are many and say little: only as many as asked for.
             let mut stretches: Vec<Run> = sample::stretches(&top[n], pieces[n], STRETCH_PAGES);
             stretches.sort_by_key(|run| std::cmp::Reverse(run.pages));

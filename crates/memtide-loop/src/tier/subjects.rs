@@ -7,6 +7,7 @@ use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::sample::{self, Run};
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::{NodeId, PageNumber};
+use std::collections::BTreeMap;
 
 /// The pages of `watched` that `wanted` accepts, given where they are, as runs.
 pub fn runs(
@@ -117,9 +118,59 @@ pub fn shares(pages: &[u64], budget: u64) -> Vec<u64> {
     pages.iter().map(share).collect()
 }
 
-/// As [`sample::pages`] with the process's share of the samples.
-pub fn draw(runs: &[Run], samples: u64, random: &mut Random) -> Vec<VirtualPage> {
-    sample::pages(runs, samples, |n| random.below(n))
+/// Of the pages that were drawn from the same runs before, one in so many is
+/// drawn again.
+const RENEWED: usize = 8;
+
+/// Pages that stand for their process's. A source is told at a cost that grows
+/// with what differs from the last time, so most of them stay while the process's
+/// runs do, and all have changed after [`RENEWED`] times.
+#[derive(Debug, Default)]
+pub struct Draws {
+    last: BTreeMap<OwnerId, Drawn>,
+    times: usize,
+}
+
+#[derive(Debug)]
+struct Drawn {
+    runs: Vec<Run>,
+    pages: Vec<VirtualPage>,
+}
+
+impl Draws {
+    /// Begins the next time, for the processes of `ledger` only.
+    pub fn begin(&mut self, ledger: &Ledger) {
+        self.times = (self.times + 1) % RENEWED;
+        (self.last).retain(|owner, _| ledger.processes.get(*owner).is_some());
+    }
+
+    /// As [`sample::pages`] with the process's share of the samples.
+    pub fn draw(
+        &mut self,
+        owner: OwnerId,
+        runs: &[Run],
+        samples: u64,
+        random: &mut Random,
+    ) -> Vec<VirtualPage> {
+        let mut pages = sample::pages(runs, samples, |n| random.below(n));
+        if let Some(last) = self.last.get(&owner)
+            && last.runs == runs
+            && last.pages.len() == pages.len()
+        {
+            // Each page is of its own part of the runs: they stay in order.
+            for (n, page) in pages.iter_mut().enumerate() {
+                if n % RENEWED != self.times {
+                    *page = last.pages[n];
+                }
+            }
+        }
+        let drawn = Drawn {
+            runs: runs.to_vec(),
+            pages: pages.clone(),
+        };
+        self.last.insert(owner, drawn);
+        pages
+    }
 }
 
 #[cfg(test)]
@@ -132,5 +183,31 @@ mod tests {
         assert_eq!(shares(&[60_000, 5_500, 36, 0], 256), [234, 21, 1, 0]);
         assert!(shares(&[], 256).is_empty());
         assert_eq!(shares(&[0, 0], 256), [0, 0]);
+    }
+
+    #[test]
+    fn most_drawn_pages_stay_while_the_runs_do() {
+        let run = |pages| Run {
+            first: VirtualPage(16),
+            pages,
+        };
+        let (owner, mut random) = (OwnerId(0), Random::new(7));
+        let mut draws = Draws::default();
+        let mut times = Vec::new();
+        for times_before in 0..=RENEWED {
+            draws.times = times_before % RENEWED;
+            times.push(draws.draw(owner, &[run(65_536)], 256, &mut random));
+        }
+        for pair in times.windows(2) {
+            let other = pair[0].iter().zip(&pair[1]).filter(|(a, b)| a != b).count();
+            assert!((1..=256 / RENEWED).contains(&other), "{other}");
+            assert!(pair[1].is_sorted_by(|a, b| a < b));
+        }
+        let same = times[0].iter().zip(&times[RENEWED]).filter(|(a, b)| a == b);
+        // One page in 256 is drawn twice.
+        assert!(same.count() < 16);
+        let other = draws.draw(owner, &[run(65_000)], 256, &mut random);
+        let same = other.iter().zip(&times[RENEWED]).filter(|(a, b)| a == b);
+        assert!(same.count() < 16);
     }
 }

@@ -58,9 +58,12 @@ pub(super) fn churn(context: &mut Context) -> Result<()> {
     let known = victim.known_pages();
     let (seconds, least) = until_home(&known, &[0, 1], PROMISED, || memtide.check())?;
     let lines = end(memtide)?;
+    let summary = summary(&lines)?;
     context.note(format!(
-        "home after {seconds:.1?} s; {} threads known in the end",
-        number(summary(&lines)?, "tasks")?
+        "home after {seconds:.1?} s; {} threads known in the end; rests of {} ms, processor time {}",
+        number(summary, "tasks")?,
+        number(summary, "rested_ms")?,
+        summary["spent"],
     ))?;
     are_home((seconds, least))
 }
