@@ -35,7 +35,7 @@ const PER_LONG_TEST: Duration = Duration::from_secs(240);
 const CONSOLE_LINES: usize = 40;
 
 /// Half a minute of a guest's.
-const RANDOM_PROGRAMS: u32 = 40;
+const RANDOM_PROGRAMS: u32 = 15;
 /// What each of them may take beside [`PER_TEST`].
 const PER_PROGRAM: Duration = Duration::from_secs(10);
 

@@ -11,6 +11,7 @@
 //! touches: runs are cut into pieces of about equal length.
 
 use super::space::VirtualPage;
+use std::ops::Range;
 
 /// A run of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub struct Run {
     pub pages: u64,
 }
 
+/// The pages of stratum `k` of `samples`, counted from the first of `total`.
+pub fn stratum(total: u64, samples: u64, k: u64) -> Range<u64> {
+    // In 128 bits: a stratum's borders are exact for any size of memory.
+    let border = |k: u64| (u128::from(total) * u128::from(k) / u128::from(samples)) as u64;
+    border(k)..border(k + 1)
+}
+
 /// One page of each of `samples` strata of `runs`, in order. `draw(n)` gives a
 /// number below `n`. All pages if there are no more than `samples`.
 pub fn pages(runs: &[Run], samples: u64, mut draw: impl FnMut(u64) -> u64) -> Vec<VirtualPage> {
@@ -29,10 +37,8 @@ pub fn pages(runs: &[Run], samples: u64, mut draw: impl FnMut(u64) -> u64) -> Ve
     let mut chosen = Vec::with_capacity(samples as usize);
     let (mut run, mut before) = (0, 0);
     for k in 0..samples {
-        // Borders in 128 bits: a stratum's are exact for any size of memory.
-        let border = |k: u64| (u128::from(total) * u128::from(k) / u128::from(samples)) as u64;
-        let (low, high) = (border(k), border(k + 1));
-        let number = low + draw(high - low).min(high - low - 1);
+        let Range { start, end } = stratum(total, samples, k);
+        let number = start + draw(end - start).min(end - start - 1);
         while number - before >= runs[run].pages {
             before += runs[run].pages;
             run += 1;
