@@ -17,6 +17,7 @@ pub mod probe;
 pub mod respread;
 pub mod source;
 pub mod sys;
+pub mod text;
 pub mod weight_table;
 
 pub use sys::huge_pages::HugePages;

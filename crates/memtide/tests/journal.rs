@@ -68,6 +68,24 @@ fn replayed(text: &str) -> (Option<i32>, String) {
     )
 }
 
+#[test]
+fn a_full_device_is_an_error_and_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.journal");
+    std::fs::write(&file, text(&journal())).unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let output = Command::new(env!("CARGO_BIN_EXE_memtide"))
+        .args(["tier", "--from-journal"])
+        .arg(&file)
+        .env_remove("MEMTIDE_ROOT")
+        .stdout(full.unwrap())
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("memtide: cannot write"), "{error}");
+}
+
 fn text(lines: &[String]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }

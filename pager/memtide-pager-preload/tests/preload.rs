@@ -372,6 +372,24 @@ fn the_budget_holds_whatever_becomes_of_the_mappings() {
 }
 
 #[test]
+fn a_hostile_name_stays_on_its_line() {
+    let (folder, file) = data();
+    let hostile = folder.path().join("a\x1b[2J\n.bin");
+    std::fs::rename(&file, &hostile).unwrap();
+    let mut command = Command::new("python3");
+    let text = "import mmap,sys\nf=open(sys.argv[1],'r+b')\nmmap.mmap(f.fileno(),0)[0]\n";
+    command.env("MEMTIDE_PAGER_PID", "1");
+    let stats = folder.path().join("stats.json");
+    let output = preloaded(command.args(["-c", text]).arg(&hostile), &stats);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains(r"a\u{1b}[2J\n.bin: left to the kernel"),
+        "{said:?}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said:?}");
+}
+
+#[test]
 fn what_is_not_kept_is_said_once_with_its_reason() {
     let (folder, file) = data();
     let stats = folder.path().join("stats.json");

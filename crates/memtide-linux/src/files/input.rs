@@ -21,6 +21,19 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     )
 }
 
+/// All of what is at most `limit` bytes, into `bytes`, which is empty.
+///
+/// # Errors
+///
+/// It cannot be read, or is larger.
+pub fn whole(from: impl Read, mut bytes: Vec<u8>, limit: u64) -> io::Result<Vec<u8>> {
+    from.take(limit + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > limit {
+        true => Err(too_large("larger", limit)),
+        false => Ok(bytes),
+    }
+}
+
 /// The whole text of a file of at most `limit` bytes.
 ///
 /// # Errors
@@ -36,11 +49,7 @@ pub fn text(path: &Path, limit: u64) -> io::Result<String> {
 ///
 /// As [`text`].
 pub fn text_of(from: impl Read, limit: u64) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    from.take(limit + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit {
-        return Err(too_large("larger", limit));
-    }
+    let bytes = whole(from, Vec::new(), limit)?;
     let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
     String::from_utf8(bytes).map_err(not_text)
 }

@@ -19,7 +19,7 @@ pub mod input;
 mod output;
 mod private;
 
-pub use output::{Output, write};
+pub use output::{Output, append, write};
 pub use private::{FolderError, Private};
 
 use std::io;

@@ -178,6 +178,20 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     output.commit()
 }
 
+/// A file to whose end is written; made if it is not there, for its user only.
+///
+/// # Errors
+///
+/// It cannot be written, or is a link of another user's.
+pub fn append(path: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let (path, flags) = match through_trusted_links(path)? {
+        Some(place) => (place, flags | OFlags::NOFOLLOW),
+        None => (path.to_owned(), flags),
+    };
+    Ok(fs::open(&path, flags, Mode::from_raw_mode(0o600))?.into())
+}
+
 fn make_beside(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let flags = flags | OFlags::CLOEXEC;
@@ -350,6 +364,25 @@ mod tests {
                     std::fs::remove_file(dir.path().join(left)).unwrap();
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_added_follows_own_links_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        symlink(&file, &link).unwrap();
+        for line in [b"one\n", b"two\n"] {
+            append(&link).unwrap().write_all(line).unwrap();
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), b"one\ntwo\n");
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        append(Path::new("/dev/null")).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(1), None).unwrap();
+            let error = append(&link).unwrap_err().to_string();
+            assert!(error.contains("another user's"), "{error}");
         }
     }
 }

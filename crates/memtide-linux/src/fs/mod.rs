@@ -35,9 +35,10 @@ pub mod zoneinfo;
 
 pub use parse::ParseError;
 
+use crate::files::input;
 use memtide_core::topology::TopologyError;
 use rustix::io::Errno;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a file of the kernel could not be read or understood.
@@ -190,12 +191,15 @@ impl Root {
     }
 }
 
+/// Page counts of a million mappings (`smaps`) are a little smaller. A copy of a
+/// machine's files may hold anything.
+const MOST_BYTES: u64 = 1 << 30;
+
 /// The kernel says of its files that they are empty, so a reader that trusts the
 /// size begins with a few bytes and makes many calls. Most are below 16 KiB.
 fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(16 << 10);
-    std::fs::File::open(path)?.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let file = std::fs::File::open(path)?;
+    input::whole(file, Vec::with_capacity(16 << 10), MOST_BYTES)
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -216,6 +220,14 @@ mod tests {
         assert_eq!(root.path("proc/stat"), Path::new("/fixture/proc/stat"));
         assert!(!root.is_live());
         assert!(Root::default().is_live());
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join("f")).unwrap();
+        let error = Root::new(dir.path()).number("f").unwrap_err().to_string();
+        assert!(error.contains("1024 MiB"), "{error}");
     }
 
     #[test]

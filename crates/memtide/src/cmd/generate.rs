@@ -7,6 +7,7 @@ use crate::shared::context::Context;
 use anyhow::Context as _;
 use clap::Subcommand;
 use clap_complete::Shell;
+use memtide_linux::files;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,5 +50,20 @@ pub fn run(args: Args, mut command: clap::Command, context: &Context) -> anyhow:
 fn man(folder: &Path, command: clap::Command) -> anyhow::Result<()> {
     let cannot = || format!("{}: man pages cannot be written there", folder.display());
     std::fs::create_dir_all(folder).with_context(cannot)?;
-    clap_mangen::generate_to(command, folder).with_context(cannot)
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    pages(&command, folder).with_context(cannot)
+}
+
+/// The page of `command` and those below it. `generate_to` of clap_mangen would write through
+/// anybody's links.
+fn pages(command: &clap::Command, folder: &Path) -> std::io::Result<()> {
+    let below = command.get_subcommands();
+    for command in below.filter(|command| !command.is_hide_set()) {
+        pages(command, folder)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    let mut text = Vec::new();
+    page.render(&mut text)?;
+    files::write(&folder.join(page.get_filename()), &text)
 }

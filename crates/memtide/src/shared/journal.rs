@@ -16,6 +16,7 @@
 //!   says so.
 //! - To run one again takes no privilege: the only file that is opened is it.
 
+use crate::shared::context::Context;
 use crate::shared::outside;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -351,15 +352,15 @@ impl Managed {
 }
 
 /// Runs the journal at `path`, of `memtide tier` or `memtide balance`, again.
-pub fn run_again(path: &Path, command: &str) -> anyhow::Result<ExitCode> {
+pub fn run_again(path: &Path, command: &str, context: &Context) -> anyhow::Result<ExitCode> {
     let name = || outside::path(path);
     let file = File::open(path).with_context(name)?;
     let (turns, end) = again(BufReader::new(file), command).with_context(name)?;
     match end {
-        None => println!("all {turns} turns agree"),
-        Some(End::Cut) => {
-            println!("all {turns} whole turns agree; the journal ends without the end of its run")
-        }
+        None => context.print(&format!("all {turns} turns agree\n"))?,
+        Some(End::Cut) => context.print(&format!(
+            "all {turns} whole turns agree; the journal ends without the end of its run\n"
+        ))?,
         Some(End::Difference(what)) => bail!("{}: after {turns} turns that agree, {what}", name()),
         Some(End::Failed(error)) => return Err(error.context(name())),
     }

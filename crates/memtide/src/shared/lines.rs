@@ -53,12 +53,11 @@ impl Lines {
     /// One JSON object.
     pub fn json_line(&self, content: &impl Serialize) {
         let line = serde_json::to_string(content).expect("plain data");
-        self.write(&outside::json(&line));
+        self.put(&outside::json(&line));
     }
 
     /// A sentence with its time.
     pub fn text_line(&self, at: Millis, text: &str) {
-        let text = outside::screen(text, false);
         self.write(&format!("{:8.3} s  {text}", at.0 as f64 / 1000.0));
     }
 
@@ -73,9 +72,14 @@ impl Lines {
         self.bar.finish_and_clear();
     }
 
+    /// Lines for people.
+    pub fn write(&self, text: &str) {
+        self.put(&outside::screen(text, false));
+    }
+
     /// A reader that went away (a closed pipe) is no reason to stop managing
     /// memory; the signal handling ends the run if it should end.
-    pub fn write(&self, text: &str) {
+    fn put(&self, text: &str) {
         self.bar.suspend(|| {
             let mut out = std::io::stdout().lock();
             let _ = writeln!(out, "{text}");

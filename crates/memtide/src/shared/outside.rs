@@ -11,6 +11,7 @@
 //! printed in the end through [`screen`] or [`json`], which let nothing pass
 //! that moves more than the cursor's line, whoever has forgotten the first.
 
+use memtide_linux::text::{is_hidden, one_line};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -21,7 +22,7 @@ const LONGEST_MESSAGE: usize = 4000;
 
 /// A name or a value, for people.
 pub fn outside(text: &str) -> Cow<'_, str> {
-    shown(text, LONGEST)
+    one_line(text, LONGEST)
 }
 
 /// A value in quotes, as it would be written in a program.
@@ -40,7 +41,7 @@ pub fn path(path: &Path) -> String {
 /// A message, as one line.
 pub fn message(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    shown(&words.join(" "), LONGEST_MESSAGE).into_owned()
+    one_line(&words.join(" "), LONGEST_MESSAGE).into_owned()
 }
 
 /// An error with its causes, none of them said twice: many an error's own words
@@ -107,34 +108,6 @@ pub fn json(document: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(clean)
-}
-
-fn shown(text: &str, most: usize) -> Cow<'_, str> {
-    let cut = text.char_indices().nth(most).map(|(at, _)| at);
-    if cut.is_none() && !text.contains(is_hidden) {
-        return Cow::Borrowed(text);
-    }
-    let mut clean = String::new();
-    for c in text[..cut.unwrap_or(text.len())].chars() {
-        match is_hidden(c) {
-            true => clean.extend(c.escape_default()),
-            false => clean.push(c),
-        }
-    }
-    if cut.is_some() {
-        clean += &format!("... ({} bytes)", text.len());
-    }
-    Cow::Owned(clean)
-}
-
-/// Control characters of both ranges, and what changes how others are shown
-/// without being seen: directions, joiners, separators of lines, tags.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use super::{fork, home, state};
 use crate::reasons::Reason;
 use crate::report::Report;
 use crate::settings::Stats;
-use std::fs::File;
+use memtide_linux::files;
+use memtide_linux::text::one_line;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,10 +42,7 @@ extern "C" fn at_end() {
             Some(Stats::Stderr) => say(&report.sentence()),
             Some(Stats::StderrJson) => put(report.json().as_bytes()),
             Some(Stats::File(path)) => {
-                let added = File::options()
-                    .append(true)
-                    .create(true)
-                    .open(path)
+                let added = files::append(path)
                     .and_then(|mut file| file.write_all(report.json().as_bytes()));
                 if let Err(why) = added {
                     say(&format!("{}: cannot add the report: {why}", path.display()));
@@ -78,9 +76,13 @@ pub fn left_out(file: &Path, reason: Reason) {
     }
 }
 
-/// One line on standard error.
+/// Characters of a line.
+const LONGEST: usize = 4000;
+
+/// One line on standard error, whatever the names in it are.
 pub fn say(what: &str) {
-    put(format!("memtide-pager: {what}\n").as_bytes());
+    let line = one_line(what, LONGEST);
+    put(format!("memtide-pager: {line}\n").as_bytes());
 }
 
 /// The same, for the first thing of the kind in this process.

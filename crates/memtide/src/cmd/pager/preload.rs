@@ -8,6 +8,7 @@ use super::args::RunArgs;
 use crate::shared::context::{BadUsage, Context, complain};
 use crate::shared::program::not_started;
 use anyhow::bail;
+use memtide_linux::files;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -103,8 +104,7 @@ fn stats(args: &RunArgs, context: &Context) -> anyhow::Result<Option<OsString>> 
         Some(path) if path.as_os_str() == "stderr" => return Ok(Some("stderr".into())),
         Some(path) => path,
     };
-    let made = File::options().append(true).create(true).open(path);
-    if let Err(why) = made {
+    if let Err(why) = files::append(path) {
         bail!("{}: cannot be written: {why}", path.display());
     }
     // The program may change its working directory.

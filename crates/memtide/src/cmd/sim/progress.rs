@@ -1,5 +1,6 @@
 //! How far the runs of a scenario are, on a terminal.
 
+use crate::shared::outside::outside;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memtide_sim::scenario::Progress;
 use std::io::IsTerminal;
@@ -25,7 +26,7 @@ impl Bar {
         if !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        bar.set_message(scenario.to_owned());
+        bar.set_message(outside(scenario).into_owned());
         Bar {
             bar,
             done: Mutex::new(vec![0; runs]),
