@@ -27,7 +27,7 @@ enum Chore {
     Lab(lab::Arguments),
     /// Run every check: format, lints, unit and documentation tests, loom, guests on both kernels
     Test(test::Arguments),
-    /// Show a program's hot pages coming home, second by second
+    /// Show a program's hot pages moving to DRAM, second by second
     Demo(lab::DemoArguments),
     /// Run the end-to-end tests in guests
     Guest(guest::Arguments),

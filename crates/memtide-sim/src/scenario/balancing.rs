@@ -100,7 +100,7 @@ fn balances(row: &Row) -> bool {
 
 fn costs(comparison: &Comparison) -> String {
     let mut out = String::from(
-        "\nWhat balancing cost, in seconds of CPU time, and a page that moved in microseconds:\n\n\
+        "\nThe cost of balancing in seconds of CPU time, and of a moved page in microseconds:\n\n\
          | configuration | | fault handling | task work | context switches | sum | a page | pages a second \
          | waits | other CPUs' interrupts | all, a page |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );

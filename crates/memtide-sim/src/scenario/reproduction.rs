@@ -260,7 +260,7 @@ fn translations(comparison: &Comparison, out: &mut String) {
         .map(|(name, _)| format!(" {name}: published | ours |"));
     let _ = writeln!(
         out,
-        "\nOver the first configuration's, which has {} shootdowns:\n\n\
+        "\nRatios to the first configuration, which has {} shootdowns:\n\n\
          | configuration |{}\n|---|{}",
         grouped(first.result.tlb_shootdowns),
         names.concat(),
