@@ -209,6 +209,18 @@ fn the_readme_is_read_in_one_sitting() {
 }
 
 #[test]
+fn the_changelog_begins_with_this_version() {
+    let log = std::fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let mut headings = log.lines().filter_map(|line| line.strip_prefix("## "));
+    assert_eq!(headings.next(), Some("Unreleased"));
+    let newest = headings.next().and_then(|line| line.split_once(" - "));
+    assert_eq!(
+        newest.map(|(version, _)| version),
+        Some(env!("CARGO_PKG_VERSION"))
+    );
+}
+
+#[test]
 fn a_broken_link_is_named() {
     let page = |path: &str, text: &str| Page {
         path: path.to_owned(),
