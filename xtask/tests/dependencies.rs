@@ -128,18 +128,21 @@ fn everything_comes_from_the_default_registry() {
 fn what_comes_twice_has_its_reason() {
     let skipped = lists().bans.skip;
     let mut used = BTreeSet::new();
-    let graph = graph("Cargo.toml");
-    let mut versions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for package in others(&graph) {
-        let all = versions.entry(package.name.as_str()).or_default();
-        all.push(package.version.to_string());
-    }
-    for (name, all) in versions.iter().filter(|(_, all)| all.len() > 1) {
+    let graphs = graphs();
+    let versions = graphs.iter().map(|graph| {
+        let mut versions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for package in others(graph) {
+            let all = versions.entry(package.name.as_str()).or_default();
+            all.push(package.version.to_string());
+        }
+        versions
+    });
+    for (name, all) in versions.flatten().filter(|(_, all)| all.len() > 1) {
         let reason = |version: &String| {
             skipped.iter().position(|skip| {
                 let (skipped, begin) = skip.name.split_once('@').unwrap();
                 let rest = version.strip_prefix(begin);
-                skipped == *name && rest.is_some_and(|rest| rest.starts_with('.'))
+                skipped == name && rest.is_some_and(|rest| rest.starts_with('.'))
             })
         };
         let reasons: Vec<Option<usize>> = all.iter().map(reason).collect();

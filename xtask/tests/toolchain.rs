@@ -29,8 +29,9 @@ fn pages_and_scripts_name_the_oldest_compiler() {
 
 #[test]
 fn every_crate_inherits_it() {
-    let crates = std::fs::read_dir(root().join("crates")).unwrap();
-    let crates = crates.map(|entry| entry.unwrap().path().join("Cargo.toml"));
+    let folders = ["crates", "pager"].map(|name| std::fs::read_dir(root().join(name)).unwrap());
+    let entries = folders.into_iter().flatten();
+    let crates = entries.map(|entry| entry.unwrap().path().join("Cargo.toml"));
     let more = ["testbed/Cargo.toml", "xtask/Cargo.toml"].map(|path| root().join(path));
     for manifest in crates.chain(more) {
         let text = std::fs::read_to_string(&manifest).unwrap();
