@@ -148,6 +148,8 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
             root: None,
         }],
         files: arguments.file.clone(),
+        placed: Vec::new(),
+        needing: Vec::new(),
     };
     let initrd = contents.build(Job {
         modules: Vec::new(),

@@ -30,6 +30,7 @@ struct Step {
 
 const DOCUMENTATION: &str = "documentation without a broken link";
 const TESTS: &str = "unit, integration and documentation tests";
+const STATIC_COMPILES: &str = "the pager compiles for the targets of static binaries";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
 /// Long enough for all that is kept, and for a few thousand inputs more.
 const FUZZ_SECONDS: u64 = 5;
@@ -100,6 +101,9 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let oldest = oldest_compiler(&workspace)?;
     eprintln!("test: {OLDEST_BUILDS}: {oldest:?}");
     summary.count(OLDEST_BUILDS.to_owned(), &oldest);
+    let compiles = static_targets(&workspace)?;
+    eprintln!("test: {STATIC_COMPILES}: {compiles:?}");
+    summary.count(STATIC_COMPILES.to_owned(), &compiles);
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),
@@ -180,6 +184,27 @@ fn oldest_compiler(workspace: &Workspace) -> Result<Verdict> {
     Ok(match status.success() {
         true => Verdict::Passed,
         false => Verdict::Failed(format!("Rust {OLDEST} does not build the workspace")),
+    })
+}
+
+/// Whether what is linked into a release compiles there. The pager's crates are those that call a C
+/// library themselves, so only they are asked; nothing is linked.
+fn static_targets(workspace: &Workspace) -> Result<Verdict> {
+    let targets = [crate::dist::STATIC, crate::dist::AARCH64];
+    for target in targets {
+        if let Some(why) = crate::dist::missing(target)? {
+            return Ok(Verdict::Skipped(why));
+        }
+    }
+    let status = Command::new(cargo())
+        .args(["check", "--quiet", "--package", "memtide-pager"])
+        .args(targets.map(|target| format!("--target={target}")))
+        .current_dir(&workspace.root)
+        .status()
+        .context("cannot run cargo")?;
+    Ok(match status.success() {
+        true => Verdict::Passed,
+        false => Verdict::Failed("memtide-pager does not compile; see the output".to_owned()),
     })
 }
 
