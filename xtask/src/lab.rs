@@ -102,6 +102,9 @@ pub fn fetch() -> Result<()> {
     tell("mkfs.ext4", &cache.mkfs()?);
     tell("redis-server", &cache.redis()?);
     println!("busybox: {}", cache.busybox()?.display());
+    for tool in cache.package_tools()? {
+        tell("for packages", &tool);
+    }
     for line in KernelLine::ALL {
         println!(
             "kernel {}: {}",
