@@ -124,6 +124,32 @@ impl Cache {
         self.program("e2fsprogs", "mkfs.ext4")
     }
 
+    /// dpkg and what it calls, which are the machine's own, and rpm.
+    ///
+    /// # Errors
+    /// When one must be fetched and apt cannot.
+    pub fn package_tools(&self) -> Result<Vec<Program>> {
+        let dpkg = ["dpkg", "dpkg-deb", "dpkg-query", "dpkg-split"].map(|name| ("dpkg", name));
+        let others = [("libc-bin", "ldconfig"), ("tar", "tar"), ("rpm", "rpm")];
+        let all = dpkg.into_iter().chain(others);
+        all.map(|(package, program)| self.program(package, program))
+            .collect()
+    }
+
+    /// What rpm reads before it does anything, by its place in a file system.
+    ///
+    /// # Errors
+    /// When rpm must be fetched and apt cannot.
+    pub fn rpm_configuration(&self) -> Result<Vec<(String, PathBuf)>> {
+        let root = self.program("rpm", "rpm")?.root;
+        let root = root.unwrap_or_else(|| PathBuf::from("/"));
+        ["rpmrc", "macros", "platform/x86_64-linux/macros"]
+            .map(|name| format!("usr/lib/rpm/{name}"))
+            .into_iter()
+            .map(|name| Ok((format!("/{name}"), find_below(&root, &[&name])?)))
+            .collect()
+    }
+
     /// A static busybox: the guest's shell.
     ///
     /// # Errors

@@ -29,6 +29,11 @@ pub struct Contents {
     pub programs: Vec<Program>,
     /// Host files placed in `/bin` under their own names.
     pub files: Vec<PathBuf>,
+    /// Host files by their place in the guest.
+    pub placed: Vec<(String, PathBuf)>,
+    /// Host programs and libraries that come to the guest in another way, and here bring those that they
+    /// need.
+    pub needing: Vec<PathBuf>,
 }
 
 impl Contents {
@@ -47,15 +52,22 @@ impl Contents {
         archive.symlink("/bin/guest", "/init");
         archive.file("/bin/busybox", 0o755, &read(&self.busybox)?);
         archive.file("/etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n");
+        archive.file("/etc/group", 0o644, b"root:x:0:\n");
+        for (place, path) in &self.placed {
+            archive.file(place, 0o644, &read(path)?);
+        }
         let mut taken: BTreeSet<String> = ["busybox", "guest"].map(str::to_owned).into();
         let mut libraries = BTreeSet::new();
-        // A caller's file wins over a program of the same name.
-        let programs = self.programs.iter().cloned();
-        let files = self.files.iter().map(|path| Program {
+        let of_host = |path: &PathBuf| Program {
             path: path.clone(),
             root: None,
-        });
-        for program in files.chain(programs) {
+        };
+        // A caller's file wins over a program of the same name.
+        let files = self.files.iter().map(of_host);
+        let programs = files.chain(self.programs.iter().cloned());
+        let placed = programs.map(|program| (program, true));
+        let needing = self.needing.iter().map(|path| (of_host(path), false));
+        for (program, is_placed) in placed.chain(needing) {
             let name = program
                 .path
                 .file_name()
@@ -73,7 +85,7 @@ impl Contents {
                     }
                 }
             }
-            if taken.insert(name.clone()) {
+            if is_placed && taken.insert(name.clone()) {
                 archive.file(&format!("/bin/{name}"), 0o755, &data);
             }
         }

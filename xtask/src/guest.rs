@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use testbed::fetch::{Cache, KernelLine, Program};
-use testbed::guest::tests::{Test, all};
+use testbed::guest::tests::{BootClass, DEB, RPM, Test, all};
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::{GuestPrograms, Workspace};
@@ -19,7 +19,8 @@ use testbed::suite::series::{Death, Series};
 use testbed::suite::{PlannedBoot, Results, Row, Summary, format_table, plan, plan_of};
 use testbed::topology::Topology;
 
-use crate::random_programs::Built;
+use crate::dist::{Packages, packages_for_a_trial};
+use crate::random_programs::{Built, preload_library};
 
 /// Modules for a disk with ext4, which asks for its checksum by name and not as a dependency.
 const DISK_MODULES: [&str; 3] = ["crc32c_generic", "virtio_blk", "ext4"];
@@ -132,8 +133,24 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
             .map(|line| Kernel::fetched(&cache, line))
             .collect::<Result<_>>()?,
     };
+    let packages = match boots.iter().any(|boot| boot.class == BootClass::Fresh) {
+        true => {
+            eprintln!("guest: packing");
+            let library = preload_library(&workspace, true)?;
+            let folder = workspace.root.join("target/guest/packages");
+            let memtide = &programs.memtide;
+            Some(packages_for_a_trial(
+                &workspace.root,
+                memtide,
+                &library,
+                &folder,
+            )?)
+        }
+        false => None,
+    };
     let bench = Bench {
         cache,
+        packages,
         programs,
         trace_patches: arguments.trace_patches,
         random_programs: arguments.random_programs,
@@ -169,6 +186,8 @@ struct Bench {
     workspace: Workspace,
     cache: Cache,
     programs: GuestPrograms,
+    /// For machines that memtide was never on.
+    packages: Option<Packages>,
     trace_patches: bool,
     random_programs: u32,
     /// What they need.
@@ -283,10 +302,21 @@ impl Bench {
         tests: Vec<String>,
     ) -> Result<Vec<u8>> {
         let busybox = self.cache.busybox()?;
-        let mut programs = vec![Program {
-            path: self.programs.memtide.clone(),
-            root: None,
-        }];
+        let (mut placed, mut needing) = (Vec::new(), Vec::new());
+        let mut programs = match &self.packages {
+            Some(packages) if planned.class == BootClass::Fresh => {
+                placed = self.cache.rpm_configuration()?;
+                placed.push((DEB.to_owned(), packages.deb.clone()));
+                placed.push((RPM.to_owned(), packages.rpm.clone()));
+                // What every distribution has that the package is for.
+                needing.push(packages.library.clone());
+                self.cache.package_tools()?
+            }
+            _ => vec![Program {
+                path: self.programs.memtide.clone(),
+                root: None,
+            }],
+        };
         if planned.needs.redis {
             programs.push(self.cache.redis()?);
         }
@@ -303,6 +333,8 @@ impl Bench {
                 true => self.random_files.clone(),
                 false => Vec::new(),
             },
+            placed,
+            needing,
         };
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
         let job = Job {

@@ -102,6 +102,9 @@ pub fn fetch() -> Result<()> {
     tell("mkfs.ext4", &cache.mkfs()?);
     tell("redis-server", &cache.redis()?);
     println!("busybox: {}", cache.busybox()?.display());
+    for tool in cache.package_tools()? {
+        tell("for packages", &tool);
+    }
     for line in KernelLine::ALL {
         println!(
             "kernel {}: {}",
@@ -148,6 +151,8 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
             root: None,
         }],
         files: arguments.file.clone(),
+        placed: Vec::new(),
+        needing: Vec::new(),
     };
     let initrd = contents.build(Job {
         modules: Vec::new(),

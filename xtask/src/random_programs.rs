@@ -59,19 +59,7 @@ impl Built {
     /// # Errors
     /// When there is no C compiler, or something does not build; its words have been shown.
     pub fn new(workspace: &Workspace, release: bool) -> Result<Built> {
-        let mut build = Command::new(cargo());
-        build.current_dir(&workspace.root).args([
-            "build",
-            "--quiet",
-            "--package",
-            "memtide-pager-preload",
-        ]);
-        if release {
-            build.arg("--release");
-        }
-        let status = build.status().context("cannot run cargo")?;
-        ensure!(status.success(), "the preload library does not build");
-        let profile = if release { "release" } else { "debug" };
+        let library = preload_library(workspace, release)?;
         let target = workspace.root.join("target");
         let folder = target.join("random-programs");
         std::fs::create_dir_all(&folder)
@@ -92,7 +80,7 @@ impl Built {
             Ok(output)
         };
         Ok(Built {
-            library: target.join(profile).join("libmemtide_pager_preload.so"),
+            library,
             program: compile("random", "", &["-lpthread"])?,
             plugin: compile("random_plugin.so", "plugin", &["-shared", "-fPIC"])?,
             compare: compile("compare", "compare", &[])?,
@@ -103,6 +91,28 @@ impl Built {
     pub fn files(self) -> Vec<PathBuf> {
         vec![self.library, self.program, self.plugin, self.compare]
     }
+}
+
+/// Builds the library of `memtide pager run`; `release` for machines that are slow.
+///
+/// # Errors
+/// When it does not build; cargo's words have been shown.
+pub fn preload_library(workspace: &Workspace, release: bool) -> Result<PathBuf> {
+    let mut build = Command::new(cargo());
+    build.current_dir(&workspace.root).args([
+        "build",
+        "--quiet",
+        "--package",
+        "memtide-pager-preload",
+    ]);
+    if release {
+        build.arg("--release");
+    }
+    let status = build.status().context("cannot run cargo")?;
+    ensure!(status.success(), "the preload library does not build");
+    let profile = if release { "release" } else { "debug" };
+    let target = workspace.root.join("target").join(profile);
+    Ok(target.join("libmemtide_pager_preload.so"))
 }
 
 fn c_files(folder: &Path) -> Result<Vec<PathBuf>> {

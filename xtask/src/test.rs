@@ -32,6 +32,8 @@ struct Step {
 
 const DOCUMENTATION: &str = "documentation without a broken link";
 const TESTS: &str = "unit, integration and documentation tests";
+const STATIC_COMPILES: &str = "the pager compiles for the targets of static binaries";
+const ADVISORIES: &str = "no advisory against what is linked in";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.
@@ -106,6 +108,12 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let oldest = oldest_compiler(&workspace)?;
     eprintln!("test: {OLDEST_BUILDS}: {oldest:?}");
     summary.count(OLDEST_BUILDS.to_owned(), &oldest);
+    let compiles = static_targets(&workspace)?;
+    eprintln!("test: {STATIC_COMPILES}: {compiles:?}");
+    summary.count(STATIC_COMPILES.to_owned(), &compiles);
+    let advised = advisories(&workspace)?;
+    eprintln!("test: {ADVISORIES}: {advised:?}");
+    summary.count(ADVISORIES.to_owned(), &advised);
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),
@@ -186,6 +194,53 @@ fn oldest_compiler(workspace: &Workspace) -> Result<Verdict> {
     Ok(match status.success() {
         true => Verdict::Passed,
         false => Verdict::Failed(format!("Rust {OLDEST} does not build the workspace")),
+    })
+}
+
+/// Whether the database of advisories names what is linked in, where there is somebody to ask it.
+fn advisories(workspace: &Workspace) -> Result<Verdict> {
+    let deny = |words: &[&str]| {
+        let mut command = Command::new(cargo());
+        command.arg("deny").args(words).current_dir(&workspace.root);
+        command
+    };
+    let there = deny(&["--version"]).output().context("cannot run cargo")?;
+    if !there.status.success() {
+        let why = "cargo-deny is not installed; the hosted workflow asks";
+        return Ok(Verdict::Skipped(why.to_owned()));
+    }
+    let fetched = deny(&["fetch", "db"])
+        .output()
+        .context("cannot run cargo")?;
+    if !fetched.status.success() {
+        let why = "the database of advisories cannot be reached";
+        return Ok(Verdict::Skipped(why.to_owned()));
+    }
+    let status = deny(&["check", "--disable-fetch", "advisories"]).status();
+    Ok(match status.context("cannot run cargo")?.success() {
+        true => Verdict::Passed,
+        false => Verdict::Failed("see the output of cargo deny".to_owned()),
+    })
+}
+
+/// Whether what is linked into a release compiles there. The pager's crates are those that call a C
+/// library themselves, so only they are asked; nothing is linked.
+fn static_targets(workspace: &Workspace) -> Result<Verdict> {
+    let targets = [crate::dist::STATIC, crate::dist::AARCH64];
+    for target in targets {
+        if let Some(why) = crate::dist::missing(target)? {
+            return Ok(Verdict::Skipped(why));
+        }
+    }
+    let status = Command::new(cargo())
+        .args(["check", "--quiet", "--package", "memtide-pager"])
+        .args(targets.map(|target| format!("--target={target}")))
+        .current_dir(&workspace.root)
+        .status()
+        .context("cannot run cargo")?;
+    Ok(match status.success() {
+        true => Verdict::Passed,
+        false => Verdict::Failed("memtide-pager does not compile; see the output".to_owned()),
     })
 }
 

@@ -10,8 +10,9 @@ pub const STATIC: &str = "x86_64-unknown-linux-musl";
 /// The target of the preload library, which goes into programs of the C library that most have.
 const SHARED: &str = "x86_64-unknown-linux-gnu";
 
-/// Why there is no build for another processor.
-pub const NO_AARCH64: &str = "none: memtide is built and tested on x86-64 only";
+/// The program for another processor. It is linked by the linker that comes with Rust, so no other
+/// compiler is needed.
+pub const AARCH64: &str = "aarch64-unknown-linux-musl";
 
 /// What a build made.
 #[derive(Debug)]
@@ -32,11 +33,38 @@ impl Built {
             Some((major, minor)) => format!("{size} KiB, needs glibc {major}.{minor} or later"),
         }
     }
+
+    /// What another build made, without the symbols that packages do without.
+    pub fn stripped(from: &Path, folder: &Path) -> Result<Self> {
+        let path = folder.join(from.file_name().context("a program without a name")?);
+        let status = Command::new("strip")
+            .arg("-o")
+            .args([&path, from])
+            .status()
+            .context("cannot run strip")?;
+        ensure!(status.success(), "{} cannot be stripped", from.display());
+        Self::read(path)
+    }
+
+    fn read(path: PathBuf) -> Result<Self> {
+        let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        let glibc = glibc(&content);
+        Ok(Self {
+            content,
+            path,
+            glibc,
+        })
+    }
 }
 
 /// The program, or why it cannot be built here.
 pub fn static_binary(root: &Path) -> Result<Result<Built, String>> {
     build(root, STATIC, "memtide", "memtide")
+}
+
+/// The same for another processor.
+pub fn aarch64_binary(root: &Path) -> Result<Result<Built, String>> {
+    build(root, AARCH64, "memtide", "memtide")
 }
 
 /// The library of `memtide pager run`, or why it cannot be built here.
@@ -45,11 +73,19 @@ pub fn preload_library(root: &Path) -> Result<Result<Built, String>> {
     build(root, SHARED, "memtide-pager-preload", name)
 }
 
-fn build(root: &Path, target: &str, package: &str, file: &str) -> Result<Result<Built, String>> {
-    if !Path::new(&rustc(&["--print", "target-libdir", "--target", target])?).is_dir() {
-        return Ok(Err(format!(
+/// Why nothing can be built for `target`, if so.
+pub fn missing(target: &str) -> Result<Option<String>> {
+    let libraries = rustc(&["--print", "target-libdir", "--target", target])?;
+    Ok((!Path::new(&libraries).is_dir()).then(|| {
+        format!(
             "Rust's libraries for {target} are missing; rustup target add {target} installs them"
-        )));
+        )
+    }))
+}
+
+fn build(root: &Path, target: &str, package: &str, file: &str) -> Result<Result<Built, String>> {
+    if let Some(why) = missing(target)? {
+        return Ok(Err(why));
     }
     // Always the same place: what a build leaves of its paths is then the same, too.
     let folder = root.join("target/dist-build");
@@ -64,28 +100,22 @@ fn build(root: &Path, target: &str, package: &str, file: &str) -> Result<Result<
         .arg(&folder)
         .current_dir(root)
         .env("CARGO_INCREMENTAL", "0")
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(root)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(root, target)?)
         .env_remove("RUSTFLAGS")
         .status()
         .context("cannot run cargo")?;
     ensure!(status.success(), "{package} does not build for {target}");
-    let path = made.join("dist").join(file);
-    let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
-    let glibc = glibc(&content);
+    let built = Built::read(made.join("dist").join(file))?;
     ensure!(
-        target != STATIC || glibc.is_none(),
+        target == SHARED || built.glibc.is_none(),
         "{}: not static after all",
-        path.display()
+        built.path.display()
     );
-    Ok(Ok(Built {
-        content,
-        path,
-        glibc,
-    }))
+    Ok(Ok(built))
 }
 
 /// The compiler's flags: no path of this machine stays in what it makes.
-fn flags(root: &Path) -> Result<String> {
+fn flags(root: &Path, target: &str) -> Result<String> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
@@ -96,7 +126,9 @@ fn flags(root: &Path) -> Result<String> {
         (cargo.display().to_string(), "/cargo"),
         (sysroot, "/rust"),
     ];
-    let flags = maps.map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
+    let maps = maps.map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
+    let linker = (target == AARCH64).then(|| "-Clinker=rust-lld".to_owned());
+    let flags: Vec<String> = maps.into_iter().chain(linker).collect();
     Ok(flags.join("\u{1f}"))
 }
 

@@ -19,11 +19,16 @@ const DOCUMENTS: [&str; 5] = [
     "LICENSE-APACHE",
 ];
 
-/// Everything, in no order that counts.
+/// Folders that come along: experiments; a dashboard and rules for alerts.
+const FOLDERS: [&str; 2] = ["scenarios", "deploy"];
+
+/// Everything, in no order that counts. `program` runs here, and tells of `binary` what it tells of
+/// itself.
 pub fn entries(
     root: &Path,
     release: &Release,
     binary: &Built,
+    program: &Path,
     library: Option<&Built>,
     licences: &[u8],
     sbom: &[u8],
@@ -42,7 +47,7 @@ pub fn entries(
         let path = "usr/lib/memtide/libmemtide_pager_preload.so";
         add(path.to_owned(), 0o644, library.content.clone());
     }
-    for (name, page) in man_pages(&binary.path)? {
+    for (name, page) in man_pages(program)? {
         add(
             format!("usr/share/man/man1/{name}.gz"),
             0o644,
@@ -57,15 +62,13 @@ pub fn entries(
         add(
             path.to_owned(),
             0o644,
-            output(&binary.path, &["generate", "completion", shell])?,
+            output(program, &["generate", "completion", shell])?,
         );
     }
-    for (path, content) in files(&root.join("scenarios"))? {
-        add(
-            format!("usr/share/memtide/scenarios/{path}"),
-            0o644,
-            content,
-        );
+    for folder in FOLDERS {
+        for (path, content) in files(&root.join(folder))? {
+            add(format!("usr/share/memtide/{folder}/{path}"), 0o644, content);
+        }
     }
     for name in DOCUMENTS {
         add(format!("{DOC}/{name}"), 0o644, read(&root.join(name))?);

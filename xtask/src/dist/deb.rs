@@ -8,6 +8,10 @@ use anyhow::Result;
 use super::build::Built;
 use super::{Entry, Release, archive};
 
+pub fn file_name(version: &str) -> String {
+    format!("memtide_{version}-1_amd64.deb")
+}
+
 pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) -> Result<Vec<u8>> {
     let entries: Vec<Entry> = entries.iter().map(where_debian_has_it).collect();
     let entries = entries.as_slice();
@@ -65,12 +69,13 @@ fn control(release: &Release, library: Option<&Built>, entries: &[Entry]) -> Str
     );
     // The program needs nothing; only the preload library does, and only where it is used.
     if let Some((major, minor)) = library.and_then(|library| library.glibc) {
-        let _ = writeln!(text, "Recommends: libc6 (>= {major}.{minor})");
+        let _ = writeln!(text, "Recommends: libc6 (>= {major}.{minor}), libgcc-s1");
     }
     let _ = writeln!(
         text,
         "Description: {}\n {}",
-        release.summary, release.description
+        release.summary,
+        release.description.replace('\n', "\n ")
     );
     text
 }
@@ -85,7 +90,7 @@ mod tests {
             version: "1.2.3".to_owned(),
             date: 1_000_000_000,
             summary: "Short".to_owned(),
-            description: "Longer.".to_owned(),
+            description: "Longer,\nmuch longer.".to_owned(),
             before_removal: "true\n".to_owned(),
         }
     }
@@ -123,6 +128,10 @@ mod tests {
             "{control}"
         );
         assert!(control.contains("\nInstalled-Size: 2\n"), "{control}");
+        assert!(
+            control.ends_with("\nDescription: Short\n Longer,\n much longer.\n"),
+            "{control}"
+        );
         assert!(texts.next().unwrap().starts_with("#!/bin/sh\n"));
         assert_eq!(package, super::package(&release(), None, &files).unwrap());
     }

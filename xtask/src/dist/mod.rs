@@ -15,6 +15,10 @@ mod licences;
 mod parts;
 mod rpm;
 mod sbom;
+mod trial;
+
+pub use build::{AARCH64, STATIC, missing};
+pub use trial::{Packages, packages_for_a_trial};
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -116,7 +120,14 @@ fn make(root: &Path) -> Result<Made> {
             .map(build::Built::words)
             .map_err(Clone::clone),
     );
-    note("aarch64", Ok(build::NO_AARCH64.to_owned()));
+    let aarch64 = build::aarch64_binary(root)?;
+    note(
+        "static binary, aarch64",
+        aarch64
+            .as_ref()
+            .map(|built| format!("{}; no check here runs it", built.words()))
+            .map_err(Clone::clone),
+    );
     note(
         "service, unit and default configuration",
         Ok("none: memtide has no service yet".to_owned()),
@@ -133,24 +144,27 @@ fn make(root: &Path) -> Result<Made> {
 
     if let Ok(binary) = &static_binary {
         let library = library.as_ref().ok();
-        let entries = contents::entries(root, &release, binary, library, &licences.text, &sbom)?;
-        let name = |end: &str| format!("memtide{end}");
+        let (program, licences) = (&binary.path, &licences.text);
+        let entries = contents::entries(root, &release, binary, program, library, licences, &sbom)?;
         let version = &release.version;
         let folder = format!("memtide-{version}-x86_64-linux");
-        let files = [
+        let mut files = vec![
             (
                 format!("{folder}.tar.gz"),
                 archive::tarball(&folder, &entries, release.date)?,
             ),
             (
-                name(&format!("_{version}-1_amd64.deb")),
+                deb::file_name(version),
                 deb::package(&release, library, &entries)?,
             ),
             (
-                name(&format!("-{version}-1.x86_64.rpm")),
-                rpm::package(&release, &entries)?,
+                rpm::file_name(version),
+                rpm::package(&release, library, &entries)?,
             ),
         ];
+        if let Ok(other) = &aarch64 {
+            files.push(aarch64_tarball(root, &release, other, program)?);
+        }
         for (name, content) in files {
             note(&name, Ok(format!("{} KiB", content.len() / 1024)));
             made.files.insert(name, content);
@@ -171,6 +185,23 @@ fn make(root: &Path) -> Result<Made> {
     made.files
         .insert("SHA256SUMS".to_owned(), sums.into_bytes());
     Ok(made)
+}
+
+/// The archive for another processor. What it is made of is asked for it: some crates are needed on one
+/// processor only. `program` runs here.
+fn aarch64_tarball(
+    root: &Path,
+    release: &Release,
+    binary: &build::Built,
+    program: &Path,
+) -> Result<(String, Vec<u8>)> {
+    let parts = parts::linked(root, build::AARCH64)?;
+    let licences = licences::collect(root, &parts)?.text;
+    let sbom = sbom::cyclone_dx(release, &parts)?;
+    let entries = contents::entries(root, release, binary, program, None, &licences, &sbom)?;
+    let folder = format!("memtide-{}-aarch64-linux", release.version);
+    let content = archive::tarball(&folder, &entries, release.date)?;
+    Ok((format!("{folder}.tar.gz"), content))
 }
 
 fn release(root: &Path) -> Result<Release> {

@@ -1,11 +1,19 @@
 //! An RPM package. It holds the same files as the Debian one, and is not signed.
 
-use anyhow::{Context, Result};
-use rpm::{BuildConfig, CompressionType, FileOptions, PackageBuilder};
+use std::collections::BTreeSet;
+use std::path::Path;
 
+use anyhow::{Context, Result};
+use rpm::{BuildConfig, CompressionType, Dependency, FileOptions, PackageBuilder};
+
+use super::build::Built;
 use super::{Entry, Release};
 
-pub fn package(release: &Release, entries: &[Entry]) -> Result<Vec<u8>> {
+pub fn file_name(version: &str) -> String {
+    format!("memtide-{version}-1.x86_64.rpm")
+}
+
+pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) -> Result<Vec<u8>> {
     let date = u32::try_from(release.date).context("the commit is from after 2106")?;
     let config = BuildConfig::default()
         .compression(CompressionType::Gzip)
@@ -29,6 +37,17 @@ pub fn package(release: &Release, entries: &[Entry]) -> Result<Vec<u8>> {
             "[ \"$1\" = 0 ] || exit 0\n{}",
             release.before_removal
         ));
+    // The program needs nothing; only the preload library does, and only where it is used.
+    if let Some((major, minor)) = library.and_then(|library| library.glibc) {
+        let needed = format!("libc.so.6(GLIBC_{major}.{minor})(64bit)");
+        builder
+            .recommends(Dependency::any(needed))
+            .recommends(Dependency::any("libgcc_s.so.1()(64bit)"));
+    }
+    // rpm removes only the folders that a package says are its own.
+    for folder in own_folders(entries) {
+        builder.with_dir_entry(FileOptions::dir(format!("/{folder}")).permissions(0o755))?;
+    }
     let mut sorted: Vec<&Entry> = entries.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
     for entry in sorted {
@@ -43,6 +62,15 @@ pub fn package(release: &Release, entries: &[Entry]) -> Result<Vec<u8>> {
     let mut package = Vec::new();
     builder.build()?.write(&mut package)?;
     Ok(package)
+}
+
+/// The folders that no other package has.
+fn own_folders(entries: &[Entry]) -> BTreeSet<String> {
+    let folders = entries.iter().flat_map(|entry| {
+        let above = Path::new(&entry.path).ancestors().skip(1);
+        above.filter(|folder| folder.iter().any(|name| name == "memtide"))
+    });
+    folders.map(|folder| folder.display().to_string()).collect()
 }
 
 #[cfg(test)]
@@ -67,8 +95,8 @@ mod tests {
             mode,
             content: b"content".to_vec(),
         });
-        let one = package(&release, &files).unwrap();
-        assert_eq!(one, package(&release, &files).unwrap());
+        let one = package(&release, None, &files).unwrap();
+        assert_eq!(one, package(&release, None, &files).unwrap());
         let read = rpm::Package::parse(&mut one.as_slice()).unwrap();
         let metadata = &read.metadata;
         assert_eq!(metadata.get_version().unwrap(), "1.2.3");
@@ -80,7 +108,11 @@ mod tests {
             .collect();
         assert_eq!(
             paths,
-            ["/usr/bin/memtide", "/usr/share/doc/memtide/README.md"]
+            [
+                "/usr/bin/memtide",
+                "/usr/share/doc/memtide",
+                "/usr/share/doc/memtide/README.md"
+            ]
         );
     }
 }

@@ -16,6 +16,11 @@ type Body = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(crate) struct Thread(libc::pthread_t);
 
+// SAFETY: a number, or with musl an address that only the C library reads; any thread may name it.
+unsafe impl Send for Thread {}
+// SAFETY: as above; nothing can be done by reference.
+unsafe impl Sync for Thread {}
+
 /// Starts one. `body` must not panic.
 pub(crate) fn spawn(
     name: &'static CStr,
@@ -35,7 +40,8 @@ pub(crate) fn spawn(
         body();
     };
     let body: *mut Body = Box::into_raw(Box::new(Box::new(named)));
-    let mut id = 0;
+    // SAFETY: a number or a pointer, for which all bytes zero is a value.
+    let mut id: libc::pthread_t = unsafe { std::mem::zeroed() };
     // SAFETY: attributes of our own, made, used and ended here; `id` outlives the call; the
     // function takes the box and returns.
     let error = unsafe {

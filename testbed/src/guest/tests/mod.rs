@@ -11,6 +11,7 @@ mod balance;
 mod journal;
 mod large;
 mod manners;
+mod packages;
 mod pager;
 mod placement;
 mod random_programs;
@@ -24,6 +25,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Result;
+
+pub use packages::{DEB, RPM};
 
 use super::init::Reporter;
 use super::late::is_late;
@@ -43,6 +46,8 @@ pub enum BootClass {
     KernelTiering,
     /// The kernel's own balancing between sockets: NUMA balancing mode 1, on from the boot.
     KernelBalancing,
+    /// Quiet, and a machine that memtide was never on: beside it lie packages and what installs them.
+    Fresh,
 }
 
 impl BootClass {
@@ -50,7 +55,7 @@ impl BootClass {
     #[must_use]
     pub fn cmdline(self) -> &'static str {
         match self {
-            Self::Quiet => "numa_balancing=disable",
+            Self::Quiet | Self::Fresh => "numa_balancing=disable",
             Self::KernelTiering => "",
             Self::KernelBalancing => "numa_balancing=enable",
         }
@@ -60,7 +65,7 @@ impl BootClass {
     #[must_use]
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Quiet | Self::KernelBalancing => &[],
+            Self::Quiet | Self::KernelBalancing | Self::Fresh => &[],
             Self::KernelTiering => &[
                 ("/proc/sys/kernel/numa_balancing", "2"),
                 ("/sys/kernel/mm/numa/demotion_enabled", "1"),
@@ -75,6 +80,7 @@ impl BootClass {
             Self::Quiet => "quiet",
             Self::KernelTiering => "kernel-tiering",
             Self::KernelBalancing => "kernel-balancing",
+            Self::Fresh => "fresh",
         }
     }
 }
@@ -164,6 +170,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(terminal::tests());
     tests.extend(agreement::tests());
     tests.extend(large::tests());
+    tests.extend(packages::tests());
     tests
 }
 

@@ -20,9 +20,9 @@ use crate::guest::procfs::{NumaLine, numa_line, parse_list};
 use crate::guest::subject::Victim;
 
 /// What a victim needs to be small, quiet and where the policy wants it.
-const PROGRAM: [&str; 6] = ["/init", "victim", "--anywhere", "--hot", "0", "--size"];
+pub(super) const PROGRAM: [&str; 6] = ["/init", "victim", "--anywhere", "--hot", "0", "--size"];
 /// MiB of memory, and its pages.
-const MIB: &str = "32";
+pub(super) const MIB: &str = "32";
 const PAGES: u64 = 32 << 8;
 const TABLE: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 /// How long anything may take, in quiet time.
