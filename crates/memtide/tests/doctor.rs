@@ -241,6 +241,29 @@ fn weights_of_a_killed_run_are_put_back() {
     );
 }
 
+/// A run was killed when all was put back and the note not yet gone. What somebody writes by hand
+/// later is theirs, even if that run had wanted the same.
+#[test]
+fn a_note_of_weights_that_were_put_back_is_forgotten() {
+    const TABLE: &str = "sys/kernel/mm/mempolicy/weighted_interleave/node0";
+    const NOTE: &str = "run/memtide/run-weights.json";
+    let machine = Machine::copy("two-sockets");
+    machine.write(TABLE, "1\n");
+    machine.write(
+        NOTE,
+        r#"{"boot_id":"","weights":{"0":1,"1":1},"auto":null,"ours":{"0":[1,9],"1":[1]}}"#,
+    );
+    let nothing = "Nothing of a crashed memtide is left.\n";
+    for table in ["1\n", "9\n"] {
+        machine.write(TABLE, table);
+        let output = doctor(machine.root(), &["--restore"]);
+        assert_eq!(text(&output.stdout), nothing);
+        assert!(!machine.root().join(NOTE).exists());
+        let now = std::fs::read_to_string(machine.root().join(TABLE)).unwrap();
+        assert_eq!(now, table);
+    }
+}
+
 #[test]
 fn rights_that_are_missing_are_named() {
     let machine = Machine::copy("two-sockets-cxl-hmat");

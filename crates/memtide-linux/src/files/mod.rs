@@ -18,6 +18,8 @@ pub mod faults;
 pub mod input;
 mod output;
 mod private;
+#[cfg(any(test, feature = "testing"))]
+pub mod refusals;
 
 pub use output::{Output, append, write};
 pub use private::{FolderError, Private};

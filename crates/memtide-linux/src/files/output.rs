@@ -13,7 +13,7 @@
 //! it is written to as it comes, and never removed or replaced.
 
 use super::step;
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
@@ -45,6 +45,8 @@ struct Beside {
     folder: OwnedFd,
     made: OsString,
     name: OsString,
+    /// Whether what is in its place then is replaced.
+    replaces: bool,
 }
 
 impl Output {
@@ -67,6 +69,22 @@ impl Output {
         Output::begin(path, true)
     }
 
+    /// Begins to write a file where there is none: never over what is there, and never
+    /// through a link.
+    ///
+    /// # Errors
+    ///
+    /// Something is there, whatever it is, or it cannot be made. That something came there
+    /// meanwhile is an error of [`Output::commit`].
+    pub fn create_new(path: &Path) -> io::Result<Output> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => return Err(Errno::EXIST.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Output::begin_beside(path, None, 0o666, false)
+    }
+
     fn begin(path: &Path, private: bool) -> io::Result<Output> {
         let Some(path) = through_trusted_links(path)? else {
             return Output::direct(path);
@@ -79,6 +97,16 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
+        Output::begin_beside(&path, mode, if private { 0o600 } else { 0o666 }, true)
+    }
+
+    /// With the mode `new` by the user's mask, or `mode` in spite of it.
+    fn begin_beside(
+        path: &Path,
+        mode: Option<Mode>,
+        new: u32,
+        replaces: bool,
+    ) -> io::Result<Output> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
         let parent = path
             .parent()
@@ -86,11 +114,15 @@ impl Output {
         let parent = parent.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = fs::open(parent, flags, Mode::empty())?;
-        let new = if private { 0o600 } else { 0o666 };
         let (file, made) = make_beside(&folder, &name, Mode::from_raw_mode(new))?;
         let output = Output {
             file,
-            beside: Some(Beside { folder, made, name }),
+            beside: Some(Beside {
+                folder,
+                made,
+                name,
+                replaces,
+            }),
         };
         if let Some(mode) = mode {
             fs::fchmod(&output.file, mode)?;
@@ -134,14 +166,32 @@ impl Output {
         step("sync the output")?;
         self.file.sync_all()?;
         step("rename the output")?;
-        let Beside { folder, made, name } = beside;
-        fs::renameat(folder, made, folder, name)?;
+        beside.rename()?;
         let beside = self.beside.take().expect("seen above");
         step("sync the output's folder")?;
         match fs::fsync(&beside.folder) {
             // A file system that cannot has nothing to sync.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Beside {
+    fn rename(&self) -> io::Result<()> {
+        let Beside {
+            folder, made, name, ..
+        } = self;
+        if self.replaces {
+            return Ok(fs::renameat(folder, made, folder, name)?);
+        }
+        match fs::renameat_with(folder, made, folder, name, RenameFlags::NOREPLACE) {
+            // A file system that cannot: a second name, which is refused if it is taken.
+            Err(Errno::INVAL) => {
+                fs::linkat(folder, made, folder, name, AtFlags::empty())?;
+                Ok(fs::unlinkat(folder, made, AtFlags::empty())?)
+            }
+            renamed => Ok(renamed?),
         }
     }
 }
@@ -290,6 +340,60 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"two, three");
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
         assert_eq!(names(dir.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_new_file_is_put_over_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("a"), dir.path().join("link"));
+        symlink("nowhere", &link).unwrap();
+        for taken in [&link, dir.path()] {
+            let error = Output::create_new(taken).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        }
+        let begin = || {
+            let mut output = Output::create_new(&path).unwrap();
+            output.write_all(b"new").unwrap();
+            assert!(!path.exists());
+            output
+        };
+        // Somebody else's came meanwhile.
+        let output = begin();
+        std::fs::write(&path, "theirs").unwrap();
+        let error = output.commit().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+        assert_eq!(names(dir.path()), ["a", "link"]);
+        std::fs::remove_file(&path).unwrap();
+        begin().commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(dir.path()), ["a", "link"]);
+    }
+
+    /// Whatever fails, it is not there or whole.
+    #[test]
+    fn the_nth_failure_leaves_nothing_or_the_new() {
+        let work = |path: &Path| {
+            let mut output = Output::create_new(path)?;
+            output.write_all(b"new")?;
+            output.commit()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let (_, trail) = faults::trail(|| work(&dir.path().join("a")).unwrap());
+        assert!(trail.len() >= 5, "{trail:?}");
+        for (nth, what) in trail.iter().enumerate() {
+            for fault in [Fault::Fail(libc::ENOSPC), Fault::Die] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("a");
+                let done = faults::with(nth, fault, || work(&path));
+                assert!(done.is_err(), "{fault:?}: {what}");
+                let renamed = trail[..nth].iter().any(|what| what == "rename the output");
+                assert_eq!(std::fs::read(&path).is_ok_and(|now| now == b"new"), renamed);
+                assert_eq!(path.exists(), renamed, "{fault:?}: {what}");
+                let left = names(dir.path()).len() - usize::from(renamed);
+                assert!(left == 0 || fault == Fault::Die, "{fault:?}: {what}");
+            }
+        }
     }
 
     #[test]

@@ -403,6 +403,7 @@ fn set(_: &Root, tid: u32, cpus: &BTreeSet<u32>) -> Result<(), Kept> {
 mod tests {
     use super::*;
     use crate::files::faults::{self, Fault};
+    use crate::files::refusals::{self, Ended};
     use rustix::thread::sched_getaffinity;
 
     /// Process 7 with thread 8, on a machine of four CPUs.
@@ -555,6 +556,38 @@ mod tests {
                 assert!(!Affinities::is_left(&root).unwrap(), "{at}");
             }
         }
+    }
+
+    /// Ended by an allocation that is refused, or without what it was refused: the next start frees
+    /// every thread.
+    #[test]
+    fn whichever_allocation_is_refused_the_next_start_frees_every_thread() {
+        const NAME: &str = "live::affinity::tests::whichever_allocation_is_refused_the_next_start_frees_every_thread";
+        if let Some(place) = refusals::place() {
+            let root = Root::new(place);
+            refusals::begin();
+            let _ = lends_three_times_and_puts_back(&root);
+            std::process::exit(0);
+        }
+        let library = tempfile::tempdir().unwrap();
+        let ended = refusals::Library::build(library.path()).each(
+            two_threads,
+            |(dir, _)| refusals::itself(NAME, dir.path()),
+            |(_, root), ended, at| {
+                let turn = journal(root).turn().unwrap().unwrap();
+                Affinities::put_back_by(root, &turn, set_in_copy).unwrap();
+                for tid in [8, 9] {
+                    let thread = ThreadId { tid, ..THREAD };
+                    let now = allowed_cpus(root, thread).unwrap().unwrap();
+                    let all = BTreeSet::from([0, 1, 2, 3]);
+                    assert_eq!(now, all, "thread {tid}, {at}: {ended:?}");
+                }
+                drop(turn);
+                assert!(!Affinities::is_left(root).unwrap(), "{at}: {ended:?}");
+                assert!(!matches!(ended, Ended::Failed(_)), "{at}");
+            },
+        );
+        assert!(ended > 50, "only {ended}");
     }
 
     #[test]

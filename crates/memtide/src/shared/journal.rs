@@ -452,6 +452,7 @@ mod tests {
     use super::*;
     use memtide_core::units::Millis;
     use memtide_linux::files::faults::{self, Fault};
+    use memtide_linux::files::refusals::{self, Ended};
     use memtide_loop::testing::{FakeProcess, FakeWorld, SLOW};
     use std::os::unix::fs::MetadataExt;
 
@@ -533,5 +534,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The same when an allocation is refused, which ends the run.
+    #[test]
+    fn whichever_allocation_is_refused_there_is_the_old_file_or_a_journal() {
+        const NAME: &str = "shared::journal::tests::whichever_allocation_is_refused_there_is_the_old_file_or_a_journal";
+        if let Some(place) = refusals::place() {
+            refusals::begin();
+            let _ = run(&place.join("run.journal"));
+            std::process::exit(0);
+        }
+        let library = tempfile::tempdir().unwrap();
+        let whole = library.path().join("whole.journal");
+        run(&whole).unwrap();
+        let whole = std::fs::read_to_string(whole).unwrap();
+        let ended = refusals::Library::build(library.path()).each(
+            || {
+                let dir = tempfile::tempdir().unwrap();
+                std::fs::write(dir.path().join("run.journal"), "old").unwrap();
+                dir
+            },
+            |dir| refusals::itself(NAME, dir.path()),
+            |dir, ended, at| {
+                let now = std::fs::read_to_string(dir.path().join("run.journal")).unwrap();
+                if now != "old" {
+                    assert!(whole.starts_with(&now), "{at}: {now}");
+                    let (agree, end) = again(now.as_bytes(), "tier").expect(at);
+                    assert!(agree <= 4 && matches!(end, None | Some(End::Cut)), "{at}");
+                }
+                let names = std::fs::read_dir(dir.path()).unwrap().count();
+                let aborted = matches!(ended, Ended::Aborted);
+                assert!(names == 1 || aborted, "{at}: {names} files");
+            },
+        );
+        assert!(ended > 50, "only {ended}");
     }
 }

@@ -97,11 +97,22 @@ pub fn is_lent(root: &Root) -> Result<Option<bool>, LentError> {
     }
 }
 
+/// Whether something is noted, of a living run or not, that holds or not.
+pub fn is_noted(root: &Root) -> bool {
+    journal(root).path().exists()
+}
+
 /// Puts back what a killed run left, if anything. The turn is that of
-/// [`journal`].
+/// [`journal`]. A note by which nothing is to be put back is forgotten: a run
+/// was killed just before it would have forgotten it, or somebody has written
+/// the table since. Later it could read by chance as that run had wanted it.
 pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightError> {
     match noted(root)? {
         Some((mut table, _)) => table.restore(turn).map(Some),
+        None if is_noted(root) => {
+            journal(root).forget()?;
+            Ok(None)
+        }
         None => Ok(None),
     }
 }
@@ -109,8 +120,10 @@ pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightErr
 /// Puts back what a killed run left, if anything. Returns what there is to say.
 pub fn put_back_left(root: &Root) -> Option<String> {
     let attempt = || -> anyhow::Result<Option<String>> {
-        if !matches!(standing(root)?, Standing::Left(_)) {
-            return Ok(None);
+        match standing(root)? {
+            Standing::Left(_) => {}
+            Standing::Free if is_noted(root) => {}
+            Standing::Free | Standing::Lent | Standing::Hidden => return Ok(None),
         }
         let put_back = match journal(root).turn()? {
             Some(turn) => put_back_by(root, &turn)?,

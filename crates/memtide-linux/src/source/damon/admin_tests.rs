@@ -2,7 +2,9 @@
 use super::super::knobs::fake::{ADMIN, FakeKernel, Shared};
 use super::*;
 use crate::files::faults::{self, Fault};
+use crate::files::refusals;
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 
 /// A root with nothing in it.
@@ -317,5 +319,110 @@ fn whenever_it_is_killed_the_next_start_gives_everything_back() {
             assert_eq!(files[&switch("damon_stat")], "Y", "{at}");
             assert_eq!(left_over(root.path()).unwrap(), None, "{at}");
         }
+    }
+}
+
+/// A kernel in a file: it outlives a process that is aborted. A write has happened once it is in
+/// the file.
+struct Kept(PathBuf);
+
+impl Kept {
+    /// In the folder of `root`, with `damon_stat` on.
+    fn new(root: &Path) -> Kept {
+        let kept = Kept(root.join("kernel.json"));
+        let mut kernel = FakeKernel::new();
+        kernel.files.insert(switch("damon_stat"), "Y".into());
+        kept.keep(&kernel);
+        kept
+    }
+
+    fn kernel(&self) -> FakeKernel {
+        let text = or_no_memory(std::fs::read(&self.0));
+        FakeKernel {
+            files: serde_json::from_slice(&text).unwrap(),
+            ..FakeKernel::default()
+        }
+    }
+
+    fn keep(&self, kernel: &FakeKernel) {
+        let beside = self.0.with_extension("new");
+        std::fs::write(&beside, serde_json::to_vec(&kernel.files).unwrap()).unwrap();
+        std::fs::rename(&beside, &self.0).unwrap();
+    }
+}
+
+/// The kernel itself has all the memory that it needs, so this is no error of its: the process ends.
+fn or_no_memory<T>(result: io::Result<T>) -> T {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+            std::alloc::handle_alloc_error(std::alloc::Layout::new::<Kept>())
+        }
+        result => result.unwrap(),
+    }
+}
+
+impl Knobs for Kept {
+    fn read(&self, path: &str) -> Result<String, KnobError> {
+        self.kernel().read(path)
+    }
+
+    fn write(&mut self, path: &str, value: &str) -> Result<(), KnobError> {
+        let mut kernel = self.kernel();
+        kernel.write(path, value)?;
+        self.keep(&kernel);
+        Ok(())
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.kernel().exists(path)
+    }
+
+    fn shown(&self, path: &str) -> PathBuf {
+        path.into()
+    }
+}
+
+/// Ended by an allocation that is refused, alone or while it takes over what another left: the next
+/// start gives everything back.
+#[test]
+fn whichever_allocation_is_refused_the_next_start_gives_everything_back() {
+    const NAME: &str = "source::damon::admin::tests::whichever_allocation_is_refused_the_next_start_gives_everything_back";
+    if let Some(place) = refusals::place() {
+        let kernel = Kept(place.join("kernel.json"));
+        refusals::begin();
+        if let Ok(mut admin) = claim(kernel, &place, true) {
+            let _ = start(&mut admin, 0, config(&[0..4096, 8192..12288]));
+            let _ = admin.restore();
+        }
+        std::process::exit(0);
+    }
+    let library = tempfile::tempdir().unwrap();
+    let library = refusals::Library::build(library.path());
+    for taken_over in [false, true] {
+        let ended = library.each(
+            || {
+                let root = root();
+                let kernel = Kept::new(root.path());
+                if taken_over {
+                    let mut admin = claim(kernel, root.path(), true).unwrap();
+                    start(&mut admin, 0, config(&[0..4096])).unwrap();
+                    faults::with(0, Fault::Die, || drop(admin));
+                }
+                root
+            },
+            |root| refusals::itself(NAME, root.path()),
+            |root, ended, at| {
+                let kept = || Kept(root.path().join("kernel.json"));
+                let next = claim(kept(), root.path(), true);
+                next.unwrap_or_else(|error| panic!("{at}, {ended:?}: {error}"))
+                    .restore()
+                    .unwrap();
+                let files = kept().kernel().files;
+                assert_eq!(files[&format!("{ADMIN}/nr_kdamonds")], "0", "{at}");
+                assert_eq!(files[&switch("damon_stat")], "Y", "{at}");
+                assert_eq!(left_over(root.path()).unwrap(), None, "{at}");
+            },
+        );
+        assert!(ended > 50, "only {ended}");
     }
 }

@@ -59,10 +59,14 @@ fn both(
 
 /// The table of interleave weights, if a killed `memtide run` left it.
 fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
-    let TableStanding::Left(left) = lent_weights::standing(root)? else {
-        return Ok(None);
+    let left = match lent_weights::standing(root)? {
+        TableStanding::Left(left) => format!("memtide run {left}"),
+        // A note that puts nothing back, but could some day.
+        TableStanding::Free if lent_weights::is_noted(root) => {
+            "memtide run left a note of the interleave weights".to_owned()
+        }
+        TableStanding::Free | TableStanding::Lent | TableStanding::Hidden => return Ok(None),
     };
-    let left = format!("memtide run {left}");
     // Without a turn another run has just begun, which has put it back itself.
     let Some(turn) = lent_weights::journal(root).turn()? else {
         return Ok(None);

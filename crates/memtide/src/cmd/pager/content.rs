@@ -4,7 +4,6 @@
 //! 2^64. So no two words of a file are equal, and a page that shows another
 //! page's bytes, or a part of one, or zeros, is wrong in every word.
 
-use std::fs::File;
 use std::io::{self, Write};
 
 /// Any odd number with its bits well mixed will do.
@@ -31,9 +30,8 @@ pub fn wrong_words(words: impl Iterator<Item = u64>, page: u64) -> usize {
     differing
 }
 
-/// Writes `bytes` bytes, whole pages, and has them on the disk. `progress`
-/// hears how many are written.
-pub fn write(file: &mut File, bytes: u64, mut progress: impl FnMut(u64)) -> io::Result<()> {
+/// Writes `bytes` bytes, whole pages. `progress` hears how many are written.
+pub fn write(to: &mut impl Write, bytes: u64, mut progress: impl FnMut(u64)) -> io::Result<()> {
     let mut chunk = Vec::with_capacity(1 << 20);
     let mut at = 0;
     while at < bytes {
@@ -42,11 +40,11 @@ pub fn write(file: &mut File, bytes: u64, mut progress: impl FnMut(u64)) -> io::
         for index in at / 8..end / 8 {
             chunk.extend_from_slice(&word(index).to_le_bytes());
         }
-        file.write_all(&chunk)?;
+        to.write_all(&chunk)?;
         at = end;
         progress(at);
     }
-    file.sync_all()
+    Ok(())
 }
 
 #[cfg(test)]

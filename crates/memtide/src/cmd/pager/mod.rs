@@ -26,6 +26,7 @@ use args::{PagerCommand, TrialArgs, Way};
 use content::PAGE_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limit::Limit;
+use memtide_linux::files::Output;
 use report::{Report, WayReport};
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -62,26 +63,20 @@ fn make(path: &Path, bytes: u64, context: &Context) -> anyhow::Result<ExitCode> 
         return Err(BadUsage(format!("--size: give at least {PAGE_BYTES} bytes")).into());
     }
     // Never over what is there: it may be somebody's weights.
-    let mut file =
-        File::create_new(path).with_context(|| format!("{}: cannot make it", path.display()))?;
+    let shown = crate::shared::outside::path(path);
+    let mut output =
+        Output::create_new(path).with_context(|| format!("{shown}: cannot make it"))?;
     let bar = bar(bytes, "{bar:40} {bytes} of {total_bytes}  {eta} left");
-    let written = content::write(&mut file, bytes, |at| bar.set_position(at));
+    let written = content::write(&mut output, bytes, |at| bar.set_position(at));
+    let written = written.and_then(|()| output.commit());
     bar.finish_and_clear();
-    if let Err(why) = written {
-        drop(file);
-        let _ = std::fs::remove_file(path);
-        bail!("{}: cannot write {bytes} bytes: {why}", path.display());
-    }
+    written.with_context(|| format!("{shown}: cannot write {bytes} bytes"))?;
     match context.json {
         true => context.print_json(&report::Made {
             made: path.display().to_string(),
             bytes,
         })?,
-        false => context.print(&format!(
-            "{}: {} written\n",
-            crate::shared::outside::path(path),
-            print::size(bytes)
-        ))?,
+        false => context.print(&format!("{shown}: {} written\n", print::size(bytes)))?,
     }
     Ok(ExitCode::SUCCESS)
 }
