@@ -6,7 +6,9 @@
 //! and a file is replaced whole: written beside, synced, renamed.
 //!
 //! The locks are here too: nobody else can open them, so nobody else can hold
-//! them.
+//! them. To hold a lock it is enough to read the file. So a file of ours that
+//! others may read, as an earlier version made it, is closed to them before
+//! anything else. It is not made anew: a living memtide may hold it.
 
 use super::step;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -127,8 +129,8 @@ impl Private {
     ///
     /// # Errors
     ///
-    /// It is no regular file of ours, others may write to it, or it has more
-    /// than `limit` bytes.
+    /// It is no regular file of ours, others may write to it, it cannot be
+    /// closed to those who may read it, or it has more than `limit` bytes.
     pub fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, FolderError> {
         let Some(file) = self.existing(name, OFlags::RDONLY)? else {
             return Ok(None);
@@ -233,13 +235,27 @@ impl Private {
         Ok(Some(file.into()))
     }
 
+    /// Refuses what is not ours alone, and closes it to others if they may only
+    /// read it.
     fn check(&self, name: &str, file: &OwnedFd) -> Result<(), FolderError> {
         let stat = fs::fstat(file).map_err(|errno| self.failed(name, "open", errno))?;
         let path = self.path.join(name);
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(refused(&path, "not a regular file"));
         }
-        only_ours(&path, &stat)
+        only_ours(&path, &stat)?;
+        if stat.st_mode & 0o7177 == 0 {
+            return Ok(());
+        }
+        // Its other name is somewhere else, where its mode is not ours to choose.
+        if stat.st_nlink > 1 {
+            return Err(refused(&path, "it has another name, too"));
+        }
+        let close = || -> io::Result<()> {
+            step("close the file to others")?;
+            Ok(fs::fchmod(file, Mode::RUSR | Mode::WUSR)?)
+        };
+        close().map_err(|cause| self.io(name, "close to others", cause))
     }
 
     fn unlink(&self, name: &str) -> Result<(), FolderError> {
@@ -373,6 +389,79 @@ mod tests {
         says(folder.read("fifo", 9), "not a regular file");
         folder.replace("big", &[0; 10]).unwrap();
         says(folder.read("big", 9), "too large");
+    }
+
+    #[test]
+    fn files_that_others_may_read_are_closed_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("memtide");
+        let folder = Private::make(&path).unwrap();
+        let make = |name: &str, bits| {
+            std::fs::write(path.join(name), "1").unwrap();
+            std::fs::set_permissions(path.join(name), PermissionsExt::from_mode(bits)).unwrap();
+        };
+        for bits in [0o644, 0o640, 0o604, 0o700] {
+            make("note", bits);
+            assert_eq!(folder.read("note", 1).unwrap().unwrap(), b"1");
+            make("asked", bits);
+            assert!(!folder.is_locked("asked").unwrap());
+            make("lock", bits);
+            let held = folder.lock("lock").unwrap().unwrap();
+            for name in ["note", "asked", "lock"] {
+                assert_eq!(mode(&path.join(name)), 0o600, "{name}, {bits:o}");
+            }
+            drop(held);
+            // One that a living memtide of an earlier version holds is still held.
+            let held = folder.lock("lock").unwrap();
+            make("lock", bits);
+            assert!(folder.is_locked("lock").unwrap());
+            make("lock", bits);
+            assert!(folder.lock("lock").unwrap().is_none());
+            assert_eq!(mode(&path.join("lock")), 0o600, "{bits:o}");
+            drop(held);
+        }
+        make("note", 0o644);
+        let fault = Fault::Fail(libc::EROFS);
+        let read = faults::with(0, fault, || folder.read("note", 1));
+        says(read, "note: cannot close to others");
+        // Of two names the other may be anybody's.
+        std::fs::hard_link(path.join("note"), dir.path().join("other")).unwrap();
+        says(folder.read("note", 1), "it has another name, too");
+        says(folder.lock("note"), "it has another name, too");
+        assert_eq!(mode(&dir.path().join("other")), 0o644);
+        for bits in [0o620, 0o602, 0o666] {
+            make("lock", bits);
+            says(folder.lock("lock"), "others may write");
+            says(folder.is_locked("lock"), "others may write");
+            assert_eq!(mode(&path.join("lock")), bits, "not taken over");
+        }
+    }
+
+    /// Killed while it replaces the file, and the next one, too: the file holds
+    /// something whole, and what is beside it goes.
+    #[test]
+    fn whenever_the_next_one_is_killed_too_the_file_is_whole() {
+        let make = |dir: &tempfile::TempDir| Private::make(&dir.path().join("memtide"));
+        let replace = |dir: &_, bytes| drop(make(dir).and_then(|it| it.replace("a", bytes)));
+        let pairs = faults::mended(
+            || {
+                let dir = faults::folder();
+                replace(&dir, b"old");
+                dir
+            },
+            |dir| replace(dir, b"one"),
+            |dir| replace(dir, b"two"),
+            |dir, at| {
+                let folder = make(dir).unwrap();
+                let now = folder.read("a", 9).unwrap().unwrap();
+                assert!([&b"old"[..], b"one", b"two"].contains(&&now[..]), "{at}");
+                folder.replace("a", b"next").unwrap();
+                assert_eq!(folder.read("a", 9).unwrap().unwrap(), b"next", "{at}");
+                let names = std::fs::read_dir(dir.path().join("memtide")).unwrap();
+                assert_eq!(names.count(), 1, "{at}");
+            },
+        );
+        assert!(pairs > 6 * 6, "only {pairs}");
     }
 
     /// Whatever fails, the file reads as before or as it should after.

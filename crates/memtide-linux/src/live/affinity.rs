@@ -160,6 +160,8 @@ pub struct Affinities {
     root: Root,
     journal: Journal,
     lent: BTreeMap<u32, Lent>,
+    /// Whether there may be a note of ours.
+    noted: bool,
     set: Set,
 }
 
@@ -170,6 +172,7 @@ impl Affinities {
             journal: journal(&root),
             root,
             lent: BTreeMap::new(),
+            noted: false,
             set,
         }
     }
@@ -213,6 +216,7 @@ impl Affinities {
             given: given_yet,
         };
         self.lent.insert(thread.tid, lent);
+        self.noted = true;
         // The note comes first: what is not noted is not changed.
         let done = match self.note() {
             Ok(()) => (self.set)(&self.root, thread.tid, &given),
@@ -241,7 +245,8 @@ impl Affinities {
     /// The first reason why a thread may not be free. The rest are, and the
     /// note stays for another try.
     pub fn put_back(&mut self) -> Result<usize, AffinityError> {
-        if self.lent.is_empty() {
+        // A thread that could not be changed is noted all the same.
+        if self.lent.is_empty() && !self.noted {
             return Ok(0);
         }
         let possible = self.cpus("sys/devices/system/cpu/possible")?;
@@ -280,6 +285,7 @@ impl Affinities {
         }
         self.journal.forget()?;
         self.lent.clear();
+        self.noted = false;
         Ok(freed)
     }
 
@@ -408,7 +414,7 @@ mod tests {
 
     /// Process 7 with thread 8, on a machine of four CPUs.
     fn machine(allowed: &str, cpuset: Option<&str>) -> (tempfile::TempDir, Root) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = faults::folder();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -654,5 +660,71 @@ mod tests {
         assert!(!Affinities::is_left(&root).unwrap());
         drop(end);
         worker.join().unwrap();
+    }
+
+    /// Killed at any change, and the next start, which frees the threads and lends
+    /// them again, at any of its own: the one after that frees every thread.
+    #[test]
+    fn whenever_the_mending_is_killed_the_next_start_mends() {
+        let pairs = faults::mended(
+            two_threads,
+            |(_dir, root)| {
+                let _ = lends_three_times_and_puts_back(root);
+            },
+            |(_dir, root)| {
+                let Ok(Some(turn)) = journal(root).turn() else {
+                    return;
+                };
+                if Affinities::put_back_by(root, &turn, set_in_copy).is_ok() {
+                    drop(turn);
+                    let _ = lends_three_times_and_puts_back(root);
+                }
+            },
+            |(_dir, root), at| {
+                let turn = journal(root).turn().unwrap().unwrap();
+                Affinities::put_back_by(root, &turn, set_in_copy)
+                    .unwrap_or_else(|error| panic!("{at}: {error}"));
+                for tid in [8, 9] {
+                    let thread = ThreadId { tid, ..THREAD };
+                    let now = allowed_cpus(root, thread).unwrap().unwrap();
+                    assert_eq!(now, BTreeSet::from([0, 1, 2, 3]), "thread {tid}, {at}");
+                }
+                drop(turn);
+                assert!(!Affinities::is_left(root).unwrap(), "{at}");
+            },
+        );
+        assert!(pairs > 25 * 25, "only {pairs}");
+    }
+
+    /// A note of what was never given would free a thread that somebody pins later
+    /// to the same CPUs.
+    #[test]
+    fn nothing_stays_noted_of_a_thread_that_could_not_be_changed() {
+        let (_dir, root) = two_threads();
+        let turn = journal(&root).turn().unwrap().unwrap();
+        let mut lender = Affinities {
+            set: |_, _, _| Err(Kept::Refused(libc::EPERM)),
+            ..Affinities::new(root.clone())
+        };
+        let lent = lender.lend(THREAD, &BTreeSet::from([2, 3]));
+        assert_eq!(lent, Err(Kept::Refused(libc::EPERM)));
+        assert_eq!(lender.put_back().unwrap(), 0);
+        drop(turn);
+        assert!(!Affinities::is_left(&root).unwrap());
+    }
+
+    /// Who only proposes has no turn, and may not remove another one's note.
+    #[test]
+    fn who_has_noted_nothing_forgets_nothing() {
+        let (_dir, root) = two_threads();
+        let mut lender = Affinities {
+            set: set_in_copy,
+            ..Affinities::new(root.clone())
+        };
+        lender.lend(THREAD, &BTreeSet::from([2, 3])).unwrap();
+        let mut proposer = Affinities::new(root.clone());
+        proposer.propose(THREAD, &BTreeSet::from([2])).unwrap_err();
+        assert_eq!(proposer.put_back().unwrap(), 0);
+        assert!(Affinities::is_left(&root).unwrap());
     }
 }

@@ -409,14 +409,23 @@ impl<K: Knobs> WeightTable<K> {
         Ok(self.noted()?.filter(|noted| noted.still_holds(now)))
     }
 
-    /// Puts back what [`remembered`](Self::remembered) says, and forgets it.
+    /// Puts back what [`remembered`](Self::remembered) says, and forgets it. A
+    /// note of what stands there already is forgotten, too: it was put back by
+    /// one that was killed then.
     ///
     /// # Errors
     ///
     /// [`WeightError::NothingRemembered`], [`WeightError::Before`],
     /// [`WeightError::Lent`], [`WeightError::Write`].
     pub fn restore(&mut self, _turn: &Turn) -> Result<Change, WeightError> {
-        let noted = self.remembered()?.ok_or(WeightError::NothingRemembered)?;
+        let now = self.read()?;
+        let noted = self.noted()?.ok_or(WeightError::NothingRemembered)?;
+        if noted.is_as_before(&now) {
+            self.note(None)?;
+        }
+        if !noted.still_holds(&now) {
+            return Err(WeightError::NothingRemembered);
+        }
         let change = self.put_back(&noted.before())?;
         self.note(None)?;
         Ok(change)
@@ -554,6 +563,11 @@ impl Remembered {
         }
     }
 
+    /// Whether the table reads as before, so that nothing is to be put back.
+    fn is_as_before(&self, now: &Weights) -> bool {
+        self.weights == now.weights && self.auto == now.auto
+    }
+
     /// Whether the table reads by our doing and not as before. Once the kernel
     /// computes the weights again, nothing of ours is left.
     fn still_holds(&self, now: &Weights) -> bool {
@@ -564,9 +578,11 @@ impl Remembered {
                     .get(node)
                     .is_some_and(|ours| ours.contains(weight))
         };
-        let as_before = self.weights == now.weights && self.auto == now.auto;
         let same_nodes = self.weights.keys().eq(now.weights.keys());
-        !as_before && now.auto != Some(true) && same_nodes && now.weights.iter().all(ours)
+        !self.is_as_before(now)
+            && now.auto != Some(true)
+            && same_nodes
+            && now.weights.iter().all(ours)
     }
 }
 

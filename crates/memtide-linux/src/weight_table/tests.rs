@@ -8,6 +8,9 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+#[path = "mending_tests.rs"]
+mod mending;
+
 /// A kernel's table: what it accepts, what a write of it does to the rest.
 #[derive(Clone, Debug)]
 struct FakeTable {

@@ -205,3 +205,7 @@ impl Drop for Lent {
 fn open(root: &Root) -> Result<WeightTable, WeightError> {
     Ok(WeightTable::open(root)?.noting_in(journal(root)))
 }
+
+#[cfg(test)]
+#[path = "lent_weights_tests.rs"]
+mod tests;

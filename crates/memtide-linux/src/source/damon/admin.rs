@@ -4,12 +4,14 @@
 //! destroys what was there. Another program may be using it, and a crash of
 //! ours may have left it filled in.
 //!
-//! Approach. The tree is taken only if it is empty. Before it is filled, a
-//! state file says who takes it: boot id, process id and the process's start
-//! time. A tree that is not empty is ours to clear if the file names this boot
-//! and a process that is no longer there, and if every context in the tree
-//! bears our mark, an update interval that no person would choose. Anything
-//! else is somebody else's and stays untouched.
+//! Approach. One memtide at a time has the tree: it holds DAMON's lock in the
+//! journal ([`crate::lent`]) from before it first looks at the tree until the
+//! tree is empty again. Before the tree is filled, a note says what will be
+//! there. A tree that is not empty is ours to clear if there is such a note of
+//! this boot (we hold the lock, so its writer is gone), if it has as many
+//! kdamonds as the note says, and if every context in it bears our mark, an
+//! update interval that no person would choose. Anything else is somebody
+//! else's and stays untouched.
 //!
 //! `nr_kdamonds` cannot be written while any kdamond runs. So both of ours are
 //! made at once, at the start, and each is turned on and off by itself.
@@ -113,7 +115,6 @@ impl<K: Knobs> Admin<K> {
                 path: knobs.shown(&count),
             });
         }
-        let there = knobs.read_number(&count)?;
         let journal = holder::journal(root);
         let Some(turn) = journal.turn()? else {
             // It may not have come to its note yet, or have gone from it.
@@ -123,6 +124,8 @@ impl<K: Knobs> Admin<K> {
                 note: journal.path(),
             });
         };
+        // Not before: another memtide may have come and gone until then.
+        let there = knobs.read_number(&count)?;
         let leftover = holder::noted(&journal)?;
         if there > 0 {
             let ours = leftover

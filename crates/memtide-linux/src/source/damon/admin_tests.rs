@@ -7,6 +7,9 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
+#[path = "admin_mending_tests.rs"]
+mod mending;
+
 /// A root with nothing in it.
 fn root() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()

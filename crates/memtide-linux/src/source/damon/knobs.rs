@@ -5,6 +5,7 @@
 //! it was a write, what was to be written: sysfs answers nearly all mistakes
 //! with the same "invalid argument".
 
+use crate::files::step;
 use rustix::fs::{Mode, OFlags, open, openat};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -160,7 +161,9 @@ impl Knobs for Sysfs {
                 .map_err(io::Error::from)
                 .and_then(|file| write_at_once(&file, value))
         };
-        while_busy(write).map_err(|source| KnobError::Write {
+        let asked = step(&path.to_string_lossy());
+        let written = asked.and_then(|()| while_busy(write));
+        written.map_err(|source| KnobError::Write {
             path,
             value: value.to_owned(),
             source,
@@ -186,15 +189,13 @@ impl Knobs for Sysfs {
         })?;
         let (mut name, mut value) = (String::new(), String::new());
         while values(&mut name, &mut value) {
-            openat(
-                &folder,
-                name.as_str(),
-                OFlags::WRONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            )
-            .map_err(io::Error::from)
-            .and_then(|file| write_at_once(&file, &value))
-            .map_err(|source| KnobError::Write {
+            let open = || {
+                let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+                Ok(openat(&folder, name.as_str(), flags, Mode::empty())?)
+            };
+            let written = step(&name).and_then(|()| open());
+            let written = written.and_then(|file| write_at_once(&file, &value));
+            written.map_err(|source| KnobError::Write {
                 path: path.join(&name),
                 value: value.clone(),
                 source,

@@ -1,0 +1,113 @@
+//! A run that has the table, and the next one, killed at any write: on a copy
+//! of a machine, whose files take what is written.
+
+use super::*;
+use memtide_linux::files::faults;
+
+const TABLE: &str = "sys/kernel/mm/mempolicy/weighted_interleave";
+/// What stood there before memtide came.
+const FIRST: [u8; 3] = [4, 4, 1];
+/// What `memtide weights` had set for good before the runs.
+const SET: [u8; 3] = [5, 4, 2];
+
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    /// Of three nodes; `auto` is off where the kernel has it.
+    fn new(has_auto: bool) -> Machine {
+        // Each is synced many times: in memory where there is such a place.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let machine = Machine(folder.unwrap());
+        machine.put("sys/devices/system/node/online", "0-2\n");
+        machine.put("sys/devices/system/node/has_memory", "0-2\n");
+        machine.put("proc/sys/kernel/random/boot_id", "this-boot\n");
+        for (node, weight) in FIRST.iter().enumerate() {
+            machine.put(&format!("{TABLE}/node{node}"), &format!("{weight}\n"));
+        }
+        if has_auto {
+            machine.put(&format!("{TABLE}/auto"), "false\n");
+        }
+        let mut table = WeightTable::open(&machine.root()).unwrap();
+        let turn = table.journal().turn().unwrap().unwrap();
+        table.write(&turn, &weights(SET)).unwrap();
+        machine
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn root(&self) -> Root {
+        Root::new(self.0.path())
+    }
+
+    fn reads(&self) -> BTreeMap<NodeId, u8> {
+        let table = WeightTable::open(&self.root()).unwrap();
+        table.read().unwrap().weights
+    }
+}
+
+fn weights(of: [u8; 3]) -> BTreeMap<NodeId, u8> {
+    (0..).map(NodeId).zip(of).collect()
+}
+
+/// A run that ends as it should, unless it is killed.
+fn run(machine: &Machine) {
+    if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([9, 9, 9])) {
+        let _ = lent.give_back();
+    }
+}
+
+/// Whatever the run was killed at, and the next start: the one after that puts
+/// back what was set for good, and that can be undone as before.
+fn mends(next: impl Fn(&Machine)) {
+    for has_auto in [false, true] {
+        let pairs = faults::mended(
+            || Machine::new(has_auto),
+            run,
+            &next,
+            |machine, at| {
+                let root = machine.root();
+                let said = put_back_left(&root);
+                assert!(said.is_none_or(|said| said == PUT_BACK), "{at}");
+                assert_eq!(machine.reads(), weights(SET), "{at}");
+                assert_eq!(standing(&root).unwrap(), Standing::Free, "{at}");
+                assert!(!is_noted(&root), "{at}");
+                // Runs come and go as ever.
+                let (lent, _) = Lent::take(&root, &weights([9, 1, 9])).unwrap();
+                assert_eq!(machine.reads(), weights([9, 1, 9]), "{at}");
+                lent.give_back().unwrap();
+                assert_eq!(machine.reads(), weights(SET), "{at}");
+                let mut table = WeightTable::open(&root).unwrap();
+                let turn = table.journal().turn().unwrap().unwrap();
+                table.restore(&turn).unwrap();
+                assert_eq!(machine.reads(), weights(FIRST), "{at}");
+            },
+        );
+        assert!(pairs > 100, "only {pairs}");
+    }
+}
+
+#[test]
+fn whenever_the_mending_is_killed_the_next_start_mends() {
+    mends(|machine| drop(put_back_left(&machine.root())));
+}
+
+/// As `memtide run --apply-weights` begins and ends.
+#[test]
+fn whenever_the_next_run_is_killed_too_the_next_start_mends() {
+    mends(|machine| {
+        let _ = put_back_left(&machine.root());
+        if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([3, 9, 2])) {
+            let _ = lent.give_back();
+        }
+    });
+}
+
+/// On its way out because of an error, too.
+#[test]
+fn a_run_that_is_dropped_puts_back() {
+    mends(|machine| drop(Lent::take(&machine.root(), &weights([9, 2, 1]))));
+}
