@@ -22,7 +22,7 @@ mod private;
 pub mod refusals;
 
 pub use output::{Output, append, write};
-pub use private::{FolderError, Private};
+pub use private::{FolderError, Lock, Private};
 
 use std::io;
 

@@ -71,6 +71,18 @@ pub struct Private {
     path: PathBuf,
 }
 
+/// A lock of a [`Private`] folder, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked has the file open,
+        // too, until it executes its program.
+        let _ = fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 impl Private {
     /// The folder, if it is there. Changes nothing.
     ///
@@ -192,7 +204,7 @@ impl Private {
     /// # Errors
     ///
     /// The file is not ours, or the kernel's.
-    pub fn lock(&self, name: &str) -> Result<Option<File>, FolderError> {
+    pub fn lock(&self, name: &str) -> Result<Option<Lock>, FolderError> {
         let create = || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let flags = flags | OFlags::NONBLOCK;
@@ -201,7 +213,7 @@ impl Private {
         let file = create().map_err(|errno| self.failed(name, "open", errno))?;
         self.check(name, &file)?;
         match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(file.into())),
+            Ok(()) => Ok(Some(Lock(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(self.failed(name, "lock", errno)),
         }
@@ -217,7 +229,10 @@ impl Private {
             return Ok(false);
         };
         match fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(false),
+            Ok(()) => {
+                drop(Lock(file.into()));
+                Ok(false)
+            }
             Err(Errno::WOULDBLOCK) => Ok(true),
             Err(errno) => Err(self.failed(name, "lock", errno)),
         }
@@ -357,6 +372,18 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
         Private::make(&path).unwrap();
         assert_eq!(mode(&path), 0o700);
+    }
+
+    /// As a child has it between `fork` and `execve`.
+    #[test]
+    fn a_lock_ends_though_a_child_has_its_file_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Private::make(&dir.path().join("memtide")).unwrap();
+        let lock = folder.lock("l").unwrap().unwrap();
+        let _childs = lock.0.try_clone().unwrap();
+        drop(lock);
+        assert!(!folder.is_locked("l").unwrap());
+        assert!(folder.lock("l").unwrap().is_some());
     }
 
     #[test]

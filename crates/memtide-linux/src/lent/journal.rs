@@ -1,7 +1,7 @@
 //! The journal: a note and a lock for each thing that is lent.
 
 use super::{FOLDER, Kind};
-use crate::files::{FolderError, Private};
+use crate::files::{FolderError, Lock, Private};
 use crate::fs::{FsError, Root};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -65,7 +65,7 @@ pub struct Journal {
 /// holds this was left.
 #[derive(Debug)]
 pub struct Turn {
-    _lock: std::fs::File,
+    _lock: Lock,
 }
 
 /// The key under which a note names its boot.

@@ -4,14 +4,14 @@ use super::*;
 
 type World = (tempfile::TempDir, Shared);
 
-/// Works at the table of a world, as a process of its own.
-fn process(world: &World, work: impl FnOnce(&mut WeightTable<Shared>, &Turn)) {
+/// Works at the table of a world, as a process of its own. Whether it had the turn.
+fn process(world: &World, work: impl FnOnce(&mut WeightTable<Shared>, &Turn)) -> bool {
     let (folder, kernel) = world;
     let auto = kernel.borrow().auto;
     let mut table = table_of(folder, Rc::clone(kernel), 3, auto);
-    if let Ok(Some(turn)) = table.journal.turn() {
-        work(&mut table, &turn);
-    }
+    let turn = table.journal.turn();
+    let turn = turn.ok().flatten();
+    turn.inspect(|turn| work(&mut table, turn)).is_some()
 }
 
 /// Two changes, put back in the end.
@@ -35,13 +35,14 @@ fn mends(next: impl Fn(&World)) {
             changes,
             &next,
             |world, at| {
-                process(world, |table, turn| {
+                let begun = process(world, |table, turn| {
                     match table.restore(turn) {
                         Ok(_) | Err(WeightError::NothingRemembered) => {}
                         Err(error) => panic!("{at}: {error}"),
                     }
                     assert!(!table.journal.path().exists(), "{at}");
                 });
+                assert!(begun, "{at}");
                 let now = (world.1.borrow().weights.clone(), world.1.borrow().auto);
                 assert_eq!(now, start, "{at}");
             },
