@@ -33,6 +33,7 @@ struct Step {
 const DOCUMENTATION: &str = "documentation without a broken link";
 const TESTS: &str = "unit, integration and documentation tests";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
+const BOOK: &str = "the book builds, and needs no network";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.
 const FUZZ: Effort = Effort {
@@ -106,6 +107,9 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let oldest = oldest_compiler(&workspace)?;
     eprintln!("test: {OLDEST_BUILDS}: {oldest:?}");
     summary.count(OLDEST_BUILDS.to_owned(), &oldest);
+    let book = crate::book::verdict(&workspace);
+    eprintln!("test: {BOOK}: {book:?}");
+    summary.count(BOOK.to_owned(), &book);
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),
