@@ -4,27 +4,139 @@
 //! are in its root, where people look for them. So the pages are laid out once more under
 //! `target/book`, each where it is in the repository; only the summary's links change.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use testbed::lab::Workspace;
+use testbed::report::Verdict;
+
+const MISSING: &str = "mdbook is not installed; cargo install mdbook --locked installs it";
 
 pub fn run() -> Result<i32> {
     let workspace = Workspace::find()?;
-    let book = workspace.root.join("target/book");
+    match build(&workspace)? {
+        Some(index) => println!("{}", index.display()),
+        None => bail!(
+            "{MISSING}. The pages to build from are in {}",
+            book(&workspace).display()
+        ),
+    }
+    Ok(0)
+}
+
+/// Whether the book builds, as a step of all checks.
+pub fn verdict(workspace: &Workspace) -> Verdict {
+    match build(workspace) {
+        Ok(Some(_)) => Verdict::Passed,
+        Ok(None) => Verdict::Skipped(MISSING.to_owned()),
+        Err(error) => Verdict::Failed(format!("{error:#}")),
+    }
+}
+
+fn book(workspace: &Workspace) -> PathBuf {
+    workspace.root.join("target/book")
+}
+
+/// The first page of the built book; none without mdbook.
+fn build(workspace: &Workspace) -> Result<Option<PathBuf>> {
+    let book = book(workspace);
     lay_out(&workspace.root, &book)?;
     match Command::new("mdbook").arg("build").arg(&book).status() {
         Ok(status) => ensure!(status.success(), "mdbook build: {status}"),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
-            "mdbook is not installed; cargo install mdbook --locked installs it. The pages to build \
-             from are in {}",
-            book.display()
-        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("mdbook cannot be started"),
     }
-    println!("{}", book.join("book/index.html").display());
-    Ok(0)
+    let html = book.join("book");
+    let summary = std::fs::read_to_string(book.join("src/SUMMARY.md"))?;
+    all_are_searched(&html, &summary)?;
+    nothing_is_loaded(&html)?;
+    Ok(Some(html.join("index.html")))
+}
+
+/// The search index comes with the book, and has every page.
+fn all_are_searched(html: &Path, summary: &str) -> Result<()> {
+    let mut index = String::new();
+    for entry in std::fs::read_dir(html)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("searchindex") && name.ends_with(".js") {
+            index = std::fs::read_to_string(html.join(&*name))?;
+        }
+    }
+    ensure!(
+        !index.is_empty(),
+        "{}: there is no search index",
+        html.display()
+    );
+    for page in links(summary) {
+        let page = page
+            .replace("README.md", "index.md")
+            .replace(".md", ".html");
+        ensure!(html.join(&page).is_file(), "{page}: mdbook did not make it");
+        ensure!(index.contains(&page), "{page}: not in the search index");
+    }
+    Ok(())
+}
+
+/// No page and no style needs a network. Links that readers follow may lead anywhere.
+fn nothing_is_loaded(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            nothing_is_loaded(&path)?;
+            continue;
+        }
+        let found = match path.extension().and_then(|end| end.to_str()) {
+            Some("html") => loaded_by_page(&std::fs::read_to_string(&path)?),
+            Some("css" | "svg") => loaded_by_style(&std::fs::read_to_string(&path)?),
+            _ => None,
+        };
+        if let Some(what) = found {
+            bail!("{}: loads {what} over the network", path.display());
+        }
+    }
+    Ok(())
+}
+
+fn is_elsewhere(link: &str) -> bool {
+    let link = link.trim_start_matches(['"', '\'', ' ']);
+    ["http:", "https:", "//"]
+        .iter()
+        .any(|start| link.starts_with(start))
+}
+
+fn loaded_by_page(text: &str) -> Option<String> {
+    // mdBook's script asks the playground which crates it has, where a page has code for it.
+    if text.contains("class=\"playground") {
+        return Some("what Rust's playground knows".to_owned());
+    }
+    let tags = text.split('<').skip(1);
+    let tags = tags.filter_map(|rest| rest.split_once('>').map(|(tag, _)| tag));
+    let loading = tags.filter(|tag| tag.split_whitespace().next() != Some("a"));
+    let in_tags = loading.flat_map(|tag| {
+        let values = [" src=", " href=", " srcset=", " data="];
+        values.into_iter().flat_map(|name| tag.split(name).skip(1))
+    });
+    let mut in_tags = in_tags.filter(|value| is_elsewhere(value));
+    in_tags
+        .next()
+        .map(str::to_owned)
+        .or_else(|| loaded_by_style(text))
+}
+
+fn loaded_by_style(text: &str) -> Option<String> {
+    let mut values = ["url(", "@import "]
+        .into_iter()
+        .flat_map(|name| text.split(name).skip(1));
+    let value = values.find(|value| is_elsewhere(value))?;
+    Some(
+        value
+            .split([')', ';'])
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    )
 }
 
 /// Writes `book.toml` and `src/` into `book`, anew each time.
@@ -101,6 +213,44 @@ mod tests {
             summary_from_root("# S\n- [A](../A.md)\n- [b](how-to/b.md) c\n"),
             "# S\n- [A](A.md)\n- [b](docs/how-to/b.md) c\n"
         );
+    }
+
+    #[test]
+    fn what_a_page_loads_is_found() {
+        let fine = "<a href=\"https://example.org\">x</a><link rel=\"icon\" href=\"icon.svg\">\
+                    <script src=\"book.js\"></script><pre>&lt;img src=\"https://e\"&gt;</pre>";
+        assert_eq!(loaded_by_page(fine), None);
+        for page in [
+            "<script async src=\"https://example.org/x.js\">",
+            "<link rel=\"stylesheet\" href='http://example.org/x.css'>",
+            "<img src=//example.org/x.png>",
+            "<style>@import \"https://example.org/x.css\";</style>",
+            "<pre><pre class=\"playground\"><code class=\"language-rust\">",
+        ] {
+            assert!(loaded_by_page(page).is_some(), "{page}");
+        }
+        assert_eq!(loaded_by_style("a { background: url('x.png') }"), None);
+        assert_eq!(
+            loaded_by_style("@font-face { src: url(https://e/x.woff2) }").as_deref(),
+            Some("https://e/x.woff2")
+        );
+    }
+
+    #[test]
+    fn every_page_is_in_the_index() {
+        let book = tempfile::tempdir().unwrap();
+        let summary = "- [A](README.md)\n- [b](docs/b.md)\n";
+        let why = || all_are_searched(book.path(), summary).map_err(|error| error.to_string());
+        let write = |name: &str, text: &str| std::fs::write(book.path().join(name), text).unwrap();
+        assert!(why().unwrap_err().contains("no search index"));
+        write("searchindex-1.js", "[\"index.html#a\"]");
+        write("index.html", "");
+        assert_eq!(why().unwrap_err(), "docs/b.html: mdbook did not make it");
+        std::fs::create_dir(book.path().join("docs")).unwrap();
+        write("docs/b.html", "");
+        assert_eq!(why().unwrap_err(), "docs/b.html: not in the search index");
+        write("searchindex-1.js", "[\"index.html#a\",\"docs/b.html#b\"]");
+        assert_eq!(why(), Ok(()));
     }
 
     #[test]

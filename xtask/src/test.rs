@@ -35,6 +35,7 @@ const TESTS: &str = "unit, integration and documentation tests";
 const STATIC_COMPILES: &str = "the pager compiles for the targets of static binaries";
 const ADVISORIES: &str = "no advisory against what is linked in";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
+const BOOK: &str = "the book builds, and needs no network";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.
 const FUZZ: Effort = Effort {
@@ -114,6 +115,9 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let advised = advisories(&workspace)?;
     eprintln!("test: {ADVISORIES}: {advised:?}");
     summary.count(ADVISORIES.to_owned(), &advised);
+    let book = crate::book::verdict(&workspace);
+    eprintln!("test: {BOOK}: {book:?}");
+    summary.count(BOOK.to_owned(), &book);
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),

@@ -3,109 +3,36 @@
 //! - A code block marked `console` is run, and its output compared. `...` is
 //!   any number of lines, and a first line `? 1` is the exit status. The
 //!   commands of a page run one after the other on a copy of a machine, two
-//!   sockets with a CXL expander; the host is neither read nor changed.
-//! - A block marked `console recorded` needs a guest or root. Of it, of all
-//!   other code and of words such as `memtide tier --all`, the commands and
-//!   their options must exist.
+//!   sockets with a CXL expander; the host is neither read nor changed, except
+//!   by the pager on files of its own.
+//! - A block marked `sh`, and commands in a block without a mark, are run as
+//!   well, and must succeed.
+//! - What needs a guest, root or more is told in `book/commands.toml`, a test
+//!   in the guests or the reason with each; a command that is in no class fails.
+//!   A block marked `console recorded` holds such commands with their output.
+//! - Of all commands, and of words such as `memtide tier --all`, the commands
+//!   and their options must exist.
 //!
 //! After a wanted change run the tests once with `SNAPSHOTS=overwrite` and read
 //! the difference.
 
+#[path = "book/blocks.rs"]
+mod blocks;
+#[path = "book/classes.rs"]
+mod classes;
 mod pages;
 
+use blocks::{Shown, code, words};
+use classes::{Class, Classes, Here};
 use pages::{Page, all, root};
-use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const MACHINE: &str = "crates/memtide-linux/tests/fixtures/two-sockets-cxl-hmat";
 
 fn memtide() -> Command {
     Command::new(env!("CARGO_BIN_EXE_memtide"))
-}
-
-/// A block of code with the words behind its fence, or words between backticks.
-struct Code {
-    mark: String,
-    text: String,
-}
-
-fn code(text: &str) -> Vec<Code> {
-    let mut found = Vec::new();
-    let mut block: Option<Code> = None;
-    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
-        match event {
-            Event::Start(Tag::CodeBlock(kind)) => {
-                let mark = match kind {
-                    CodeBlockKind::Fenced(mark) => mark.into_string(),
-                    CodeBlockKind::Indented => String::new(),
-                };
-                block = Some(Code {
-                    mark,
-                    text: String::new(),
-                });
-            }
-            Event::Text(words) => {
-                if let Some(block) = &mut block {
-                    block.text.push_str(&words);
-                }
-            }
-            Event::End(TagEnd::CodeBlock) => found.extend(block.take()),
-            Event::Code(words) => found.push(Code {
-                mark: "words".to_owned(),
-                text: words.into_string(),
-            }),
-            _ => {}
-        }
-    }
-    found
-}
-
-/// A command of a block, with what it must print.
-#[derive(Debug, PartialEq)]
-struct Shown {
-    command: String,
-    status: i32,
-    output: String,
-}
-
-fn shown(block: &str) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
-    for line in block.lines() {
-        if let Some(command) = line.strip_prefix("$ ") {
-            all.push(Shown {
-                command: command.to_owned(),
-                status: 0,
-                output: String::new(),
-            });
-        } else if let Some(last) = all.last_mut() {
-            match line.strip_prefix("? ").map(str::parse) {
-                Some(Ok(status)) if last.output.is_empty() => last.status = status,
-                _ => last.output.extend([line, "\n"]),
-            }
-        }
-    }
-    all
-}
-
-/// The words of a shell line up to what ends a command. Quotes hold words
-/// together, which is all that the pages use.
-fn words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quote = None;
-    for c in line.chars() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some(_), c) => words.last_mut().unwrap().push(c),
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '#' | '>' | '|' | ';') if words.last().unwrap().is_empty() => break,
-            (None, c) if c.is_whitespace() => words.push(String::new()),
-            (None, c) => words.last_mut().unwrap().push(c),
-        }
-    }
-    words.retain(|word| !word.is_empty());
-    words
 }
 
 /// Whether `actual` is `expected`, in which a line `...` is any lines.
@@ -145,38 +72,89 @@ fn rewritten(output: &str, actual: &str) -> String {
     }
 }
 
-fn run_page(page: &Page, wrong: &mut Vec<String>) -> usize {
-    let machine = tempfile::tempdir().unwrap();
-    copy(&root().join(MACHINE), machine.path());
-    let elsewhere = tempfile::tempdir().unwrap();
+/// Where the commands of a page are run.
+struct Place {
+    machine: tempfile::TempDir,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(classes: &Classes) -> Place {
+        let place = Place {
+            machine: tempfile::tempdir().unwrap(),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        copy(&root().join(MACHINE), place.machine.path());
+        for (name, source) in &classes.given {
+            let (from, to) = (root().join(source), place.folder.path().join(name));
+            if source.starts_with("memtide ") {
+                let output = place.run(source, &Here::default());
+                assert!(output.status.success(), "{source}: {output:?}");
+            } else if from.is_dir() {
+                copy(&from, &to);
+            } else {
+                std::fs::copy(&from, &to).unwrap();
+            }
+        }
+        place
+    }
+
+    fn run(&self, command: &str, how: &Here) -> Output {
+        let ours = Path::new(env!("CARGO_BIN_EXE_memtide")).parent().unwrap();
+        // Where cargo builds the library for tests.
+        let test = std::env::current_exe().unwrap();
+        let library = test.with_file_name("libmemtide_pager_preload.so");
+        let others = std::env::var_os("PATH").unwrap_or_default();
+        let folders = [ours.to_owned(), self.folder.path().to_owned()];
+        let folders = folders.into_iter().chain(std::env::split_paths(&others));
+        let mut shell = Command::new("sh");
+        shell
+            .arg("-c")
+            .arg(format!("{command} {}", how.and))
+            .env("PATH", std::env::join_paths(folders).unwrap())
+            .env("MEMTIDE_PAGER_LIBRARY", library)
+            .env("HOME", self.folder.path())
+            .env_remove("MEMTIDE_ROOT")
+            .current_dir(self.folder.path());
+        if !how.host {
+            shell.env("MEMTIDE_ROOT", self.machine.path());
+        }
+        shell.output().expect("a shell")
+    }
+}
+
+fn run_page(page: &Page, classes: &Classes, wrong: &mut Vec<String>) -> usize {
+    let mut place = None;
     let mut text = page.text.clone();
     let mut ran = 0;
     let blocks = code(&page.text);
-    let blocks = blocks.iter().filter(|code| code.mark == "console");
-    for shown in blocks.flat_map(|block| shown(&block.text)) {
-        let words = words(&shown.command);
-        assert_eq!(words[0], "memtide", "{}: {}", page.path, shown.command);
-        let output = memtide()
-            .args(&words[1..])
-            .env("MEMTIDE_ROOT", machine.path())
-            .current_dir(elsewhere.path())
-            .output()
-            .expect("the command was just built");
+    let blocks = blocks.iter().filter(|code| !code.is_recorded());
+    for shown in blocks.flat_map(|block| block.commands().unwrap_or_default()) {
+        let Some(Class::Here(how)) = classes.of(&shown.command) else {
+            continue;
+        };
+        let place = place.get_or_insert_with(|| Place::new(classes));
+        let output = place.run(&shown.command, &how);
         ran += 1;
         let status = output.status.code();
         let errors = String::from_utf8_lossy(&output.stderr);
         let actual = String::from_utf8_lossy(&output.stdout);
+        let Shown {
+            command,
+            output: expected,
+            ..
+        } = shown;
         if status != Some(shown.status) {
             wrong.push(format!(
-                "{}: {}: status {status:?}: {errors}",
-                page.path, shown.command
+                "{}: {command}: status {status:?}: {errors}",
+                page.path
             ));
-        } else if !matches(&shown.output, &actual) {
+        } else if let Some(expected) = expected.filter(|expected| !matches(expected, &actual)) {
             wrong.push(format!(
-                "{}: {} prints\n{actual}instead of\n{}",
-                page.path, shown.command, shown.output
+                "{}: {command} prints\n{actual}instead of\n{expected}",
+                page.path
             ));
-            text = text.replace(&shown.output, &rewritten(&shown.output, &actual));
+            text = text.replace(&expected, &rewritten(&expected, &actual));
         }
     }
     // A page of a test of this harness is no file.
@@ -190,12 +168,73 @@ fn run_page(page: &Page, wrong: &mut Vec<String>) -> usize {
     ran
 }
 
+/// Names every command of a page with what becomes of it, and what nobody
+/// thought of.
+fn classify(page: &Page, classes: &Classes, wrong: &mut Vec<String>) -> Vec<(String, Class)> {
+    let mut all = Vec::new();
+    for block in code(&page.text) {
+        let Some(commands) = block.commands() else {
+            wrong.push(format!(
+                "{}: a block is marked {:?}, which says nothing of its commands",
+                page.path, block.mark
+            ));
+            continue;
+        };
+        for Shown { command, .. } in commands {
+            match classes.of(&command) {
+                None => wrong.push(format!(
+                    "{}: {command}: in no class; book/commands.toml has them",
+                    page.path
+                )),
+                // Its output may be one that no run repeats; then a block without output runs it.
+                Some(Class::Here(_))
+                    if block.is_recorded()
+                        && !all.iter().any(|(other, class)| {
+                            *other == command && matches!(class, Class::Here(_))
+                        }) =>
+                {
+                    wrong.push(format!(
+                        "{}: {command}: recorded, though it can be run here",
+                        page.path
+                    ));
+                }
+                Some(class) => all.push((command, class)),
+            }
+        }
+    }
+    all
+}
+
 #[test]
-fn commands_print_what_the_pages_show() {
+fn commands_do_what_the_pages_show() {
+    let classes = Classes::read();
     let mut wrong = Vec::new();
-    let ran: usize = all().iter().map(|page| run_page(page, &mut wrong)).sum();
+    let pages = all();
+    let run = |page| run_page(page, &classes, &mut wrong);
+    let ran: usize = pages.iter().map(run).sum();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    assert!(ran >= 8, "{ran} commands were found");
+    assert!(ran >= 30, "{ran} commands were found");
+}
+
+#[test]
+fn every_command_of_the_pages_is_in_a_class() {
+    let classes = Classes::read();
+    let mut wrong = Vec::new();
+    let mut commands = Vec::new();
+    for page in all() {
+        for (command, class) in classify(&page, &classes, &mut wrong) {
+            match &class {
+                Class::Here(_) => println!("{}: {command}: run here", page.path),
+                Class::Guest(test) => println!("{}: {command}: in a guest, {test}", page.path),
+                Class::Nowhere(why) => println!("{}: {command}: not run: {why}", page.path),
+            }
+            commands.push(command);
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+    let idle = classes.idle(commands.iter().map(String::as_str));
+    assert!(idle.is_empty(), "no command fits these lines: {idle:#?}");
+    assert!(commands.len() > 70, "{} commands", commands.len());
 }
 
 /// What `memtide` says about its commands, each asked once.
@@ -281,8 +320,9 @@ fn a_wrong_page_is_found_out() {
         text: "```console\n$ memtide policy validate bind 0\n? 1\nno\n$ memtide topology\nno\n...\n```\n"
             .to_owned(),
     };
+    let classes = Classes::read();
     let mut wrong = Vec::new();
-    assert_eq!(run_page(&page, &mut wrong), 2);
+    assert_eq!(run_page(&page, &classes, &mut wrong), 2);
     assert!(wrong[0].starts_with("page.md: memtide policy validate bind 0: status Some(0)"));
     assert!(wrong[1].starts_with("page.md: memtide topology prints\nnode"));
     assert_eq!(wrong.len(), 2);
@@ -304,6 +344,42 @@ fn a_wrong_page_is_found_out() {
         judge("teir --pid 1").as_deref(),
         Some("there is no command teir")
     );
+}
+
+#[test]
+fn a_command_in_no_class_is_found_out() {
+    let classes = Classes::read();
+    let wrong = |text: &str| {
+        let page = Page {
+            path: "page.md".to_owned(),
+            text: text.to_owned(),
+        };
+        let mut wrong = Vec::new();
+        classify(&page, &classes, &mut wrong);
+        wrong
+    };
+    let none: [String; 0] = [];
+    assert_eq!(wrong("```sh\nmemtide sim list # words\n\n```\n"), none);
+    assert_eq!(wrong("```toml\nrm = 1\n```\n"), none);
+    assert_eq!(wrong("words\n\n    crates/memtide/  the command\n"), none);
+    for text in [
+        "```sh\nrm -rf target\n```\n",
+        "```sh\nmemtide tier --pid 4712\n```\n",
+        "```console\n$ memtide balance --all\n```\n",
+        "words\n\n    memtide tier --pid 4712\n",
+        "```console recorded\n$ memtide topology\n```\n",
+        "```\ncargo publish\n```\n",
+        "```bash\nmemtide topology\n```\n",
+    ] {
+        assert_eq!(wrong(text).len(), 1, "{text}");
+    }
+    assert_eq!(
+        classes.of("cargo xtask demo --balance"),
+        classes.of("cargo xtask fetch")
+    );
+    assert_eq!(classes.of("cargo xtasks"), None);
+    let idle = |commands: &[&str]| classes.idle(commands.iter().copied()).len();
+    assert_eq!(idle(&["cargo xtask fetch", "no"]), idle(&[]) - 1);
 }
 
 #[test]
