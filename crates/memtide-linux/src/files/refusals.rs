@@ -5,7 +5,7 @@
 //! or new, and what was lent is put back by the next start. Since the process ends, each try is a
 //! process of its own, with a library (`refusals.c`) that takes the place of the C library's allocator.
 //!
-//! [`each`] runs a command so, for a growing number; or a test runs itself ([`itself`]) and says with
+//! [`Library::each`] runs a command so, for a growing number; or a test runs itself ([`itself`]) and says with
 //! [`begin`] from where on its own thread's allocations count.
 //!
 //! Left out: allocations that are mappings of their own (`HugePages`), which do not ask the C library.
