@@ -244,9 +244,10 @@ fn observing_stays_within_its_share() {
         world.process(7).hot = pages.map(VirtualPage).collect();
         run(&mut tierer, &mut world, 1000);
     }
-    // 5 % of 120 s, 3 s in hand, and a pass over.
+    // 5 % of 120 s, 3 s in hand, and two passes over: the second one of a look is taken on
+    // credit.
     let spent_ms = world.source_status(SourceId(0)).kernel_cpu_ns / 1_000_000;
-    assert!(spent_ms <= 6000 + 3000 + 400, "{spent_ms} ms");
+    assert!(spent_ms <= 6000 + 3000 + 2 * 400, "{spent_ms} ms");
 }
 
 /// A pass costs more than all that is in hand, as on a machine that others use.

@@ -16,7 +16,6 @@
 //!   says so.
 //! - To run one again takes no privilege: the only file that is opened is it.
 
-use crate::shared::context::Context;
 use crate::shared::outside;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -34,7 +33,6 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// The version of the shape.
 const SHAPE: u32 = 1;
@@ -351,20 +349,20 @@ impl Managed {
     }
 }
 
-/// Runs the journal at `path`, of `memtide tier` or `memtide balance`, again.
-pub fn run_again(path: &Path, command: &str, context: &Context) -> anyhow::Result<ExitCode> {
+/// Runs the journal at `path`, of `memtide tier` or `memtide balance`, again. The line that says how
+/// that went.
+pub fn run_again(path: &Path, command: &str) -> anyhow::Result<String> {
     let name = || outside::path(path);
     let file = File::open(path).with_context(name)?;
     let (turns, end) = again(BufReader::new(file), command).with_context(name)?;
     match end {
-        None => context.print(&format!("all {turns} turns agree\n"))?,
-        Some(End::Cut) => context.print(&format!(
+        None => Ok(format!("all {turns} turns agree\n")),
+        Some(End::Cut) => Ok(format!(
             "all {turns} whole turns agree; the journal ends without the end of its run\n"
-        ))?,
+        )),
         Some(End::Difference(what)) => bail!("{}: after {turns} turns that agree, {what}", name()),
-        Some(End::Failed(error)) => return Err(error.context(name())),
+        Some(End::Failed(error)) => Err(error.context(name())),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// A journal of any bytes, for the fuzz target: it runs again, or there is a difference or an error

@@ -30,7 +30,8 @@ use std::process::ExitCode;
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.selection.from_journal {
-        return journal::run_again(path, "balance", context);
+        context.print(&journal::run_again(path, "balance")?)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let machine = topology::read(&context.root)?;
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
