@@ -31,6 +31,8 @@ struct Entry {
 pub struct RecentMoves {
     slots: Box<[Option<Entry>]>,
     shift: u32,
+    /// When any page moved down.
+    down_at: Option<Millis>,
 }
 
 impl RecentMoves {
@@ -40,11 +42,15 @@ impl RecentMoves {
         RecentMoves {
             slots: vec![None; slots].into_boxed_slice(),
             shift: 64 - slots.trailing_zeros(),
+            down_at: None,
         }
     }
 
     /// Notes that `page` moved at `now`.
     pub fn note(&mut self, page: PageNumber, way: Moved, now: Millis) {
+        if way == Moved::Down {
+            self.down_at = Some(now);
+        }
         let slot = self.slot(page);
         self.slots[slot] = Some(Entry {
             page: page.0,
@@ -63,6 +69,12 @@ impl RecentMoves {
     pub fn moved_within(&self, page: PageNumber, way: Moved, within_ms: u64, now: Millis) -> bool {
         self.last(page, now)
             .is_some_and(|(w, ago)| w == way && ago <= within_ms)
+    }
+
+    /// Whether any page moved down within the last `within_ms`: if not, none need be
+    /// asked about.
+    pub fn any_down_within(&self, within_ms: u64, now: Millis) -> bool {
+        self.down_at.is_some_and(|at| now.since(at) <= within_ms)
     }
 
     /// Spreads neighbouring pages over the table (Fibonacci hashing).
@@ -89,7 +101,10 @@ mod tests {
         let rival = (2..)
             .map(PageNumber)
             .find(|&p| moves.slot(p) == moves.slot(PageNumber(1)));
+        assert!(!moves.any_down_within(1000, Millis(200)));
         moves.note(rival.unwrap(), Moved::Down, Millis(200));
+        assert!(moves.any_down_within(50, Millis(250)));
+        assert!(!moves.any_down_within(49, Millis(250)));
         assert_eq!(moves.last(PageNumber(1), Millis(200)), None);
     }
 }

@@ -313,12 +313,17 @@ impl Observer {
             let recent = &records.recent;
             recent.moved_within(page, Moved::Down, KNOWN_IDLE_MS, now)
         };
+        let some_idle = records.recent.any_down_within(KNOWN_IDLE_MS, now);
         let mut pages = 0;
         let mut candidates: Vec<Candidate> = Vec::new();
         for watched in ledger.processes.iter() {
-            let runs = subjects::runs(ledger, watched, |page, node| {
-                everything || (!ledger.topology.is_top_tier(node) && !idle(page))
-            });
+            // By runs where no page need be asked about: by pages costs by the memory.
+            let runs = match everything || some_idle {
+                true => subjects::runs(ledger, watched, |page, node| {
+                    everything || (!ledger.topology.is_top_tier(node) && !idle(page))
+                }),
+                false => subjects::runs_by_tier(ledger, watched, false),
+            };
             let runs = sample::joined(&runs, LOOK_RUNS);
             pages += runs.iter().map(|run| run.pages).sum::<u64>();
             if !runs.is_empty() {

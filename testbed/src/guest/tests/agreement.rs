@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
 use std::process::{Child, Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -105,6 +105,9 @@ fn page_counts(context: &mut Context) -> Result<Verdict> {
     result.map(|()| Verdict::Passed)
 }
 
+/// How often pages are counted at most until none is missing.
+const COUNTS: usize = 20;
+
 fn count_pages(context: &mut Context, weights: (u32, u32)) -> Result<()> {
     for (node, weight) in [(0, weights.0), (1, weights.1)] {
         let path = format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}");
@@ -113,8 +116,17 @@ fn count_pages(context: &mut Context, weights: (u32, u32)) -> Result<()> {
     let machine = machine::here(0)?;
     let eater = Eater::start()?;
     for name in ["heap", "whole"] {
-        let mapping = eater.mapping(name)?;
+        let mut mapping = eater.mapping(name)?;
         let kernel = eater.nodes(&mapping)?;
+        // A page that the kernel moves just now, to make room for huge ones, is in no count.
+        let present = kernel.iter().filter(|&&node| node >= 0).count() as u64;
+        for _ in 0..COUNTS {
+            if mapping.counts.iter().sum::<u64>() >= present {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            mapping = eater.mapping(name)?;
+        }
         let model = predict(&machine, &mapping, &kernel)?;
         if let Some(page) = (0..kernel.len()).find(|&page| kernel[page] != model[page]) {
             anyhow::bail!(

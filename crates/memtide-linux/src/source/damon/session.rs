@@ -11,9 +11,11 @@ use crate::sys::perf_event::{self, Watch};
 use perf_event_open_sys::bindings as b;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// A record in the ring: header, time, the payload's length and 48 bytes of
@@ -95,6 +97,8 @@ pub struct Session {
     skip: bool,
     ended: Option<Ended>,
     stopped: bool,
+    /// The kdamond's.
+    schedstat: Option<File>,
 }
 
 impl Session {
@@ -133,7 +137,9 @@ impl Session {
                 return Err(error);
             }
         };
+        let schedstat = damon.root().join(format!("proc/{kdamond}/schedstat"));
         Ok(Session {
+            schedstat: File::open(schedstat).ok(),
             damon: damon.clone(),
             slot,
             by,
@@ -268,11 +274,11 @@ impl Session {
 
     /// The CPU time that the kdamond has used, or `None` if it is gone.
     pub fn cpu_time(&self) -> Option<Duration> {
-        let path = self
-            .damon
-            .root()
-            .join(format!("proc/{}/schedstat", self.kdamond));
-        let text = std::fs::read_to_string(path).ok()?;
+        // Asked twice a turn: one call each, and not the five of opening it every time.
+        let file = self.schedstat.as_ref()?;
+        let mut text = [0; 96];
+        let length = file.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..length]).ok()?;
         let nanoseconds = text.split_ascii_whitespace().next()?.parse().ok()?;
         Some(Duration::from_nanos(nanoseconds))
     }
