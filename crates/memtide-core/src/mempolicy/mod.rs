@@ -76,7 +76,7 @@ pub use mode::{
 };
 pub use place::{Counter, Spread};
 pub use policy::{Policy, Request};
-pub use process::{Explanation, PolicySource, Process, Query, Reply, Turn};
+pub use process::{Explanation, Family, Member, PolicySource, Process, Query, Reply, Turn};
 pub use rawmask::RawMask;
 pub use resolve::Landing;
 pub use weight_rules::{WeightFiles, WeightRules};

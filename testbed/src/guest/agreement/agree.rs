@@ -182,6 +182,7 @@ pub fn pages_compared(call: &Call, answer: &Answer) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::calls::Line;
     use super::*;
 
     #[test]
@@ -199,7 +200,7 @@ mod tests {
             seed: 7,
             sequence: Sequence {
                 machine,
-                calls: (0..3).map(run_on).collect(),
+                calls: (0..3).map(run_on).map(Line::from).collect(),
             },
             kernel: vec![ret(0), ret(-22), ret(-22)],
             model: vec![ret(0), ret(0), ret(0)],

@@ -109,10 +109,37 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// A call, and who makes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Name given by `fork`; none for the first process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// What is called.
+    #[serde(flatten)]
+    pub call: Call,
+}
+
+impl From<Call> for Line {
+    fn from(call: Call) -> Self {
+        Self {
+            process: None,
+            call,
+        }
+    }
+}
+
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 pub enum Call {
+    /// fork(2).
+    Fork {
+        /// The child's name from now on.
+        child: String,
+    },
+    /// The process ends.
+    Exit,
     /// From now on on a CPU of this node.
     RunOn {
         /// Which.
@@ -239,7 +266,7 @@ pub struct Sequence {
     /// The machine.
     pub machine: Machine,
     /// The calls in order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<Line>,
 }
 
 impl Sequence {
@@ -281,17 +308,15 @@ impl Sequence {
         let start = match (&place.region, place.address) {
             (_, Some(Word(address))) => address,
             (None, None) => 0,
-            (Some(name), None) => {
-                self.calls[..before]
-                    .iter()
-                    .rev()
-                    .find_map(|call| match call {
-                        Call::Mmap {
-                            region, address, ..
-                        } if region == name => Some(address.0),
-                        _ => None,
-                    })?
-            }
+            (Some(name), None) => self.calls[..before]
+                .iter()
+                .rev()
+                .find_map(|line| match &line.call {
+                    Call::Mmap {
+                        region, address, ..
+                    } if region == name => Some(address.0),
+                    _ => None,
+                })?,
         };
         Some(
             start
@@ -316,9 +341,12 @@ mod tests {
             r#"{"call":"get_mempolicy","mode":true,"mask":true,"maxnode":1024,"region":"a","first":3,"flags":2}"#,
             r#"{"call":"mmap","region":"a","address":"0x200000000000","pages":64}"#,
             r#"{"call":"touch","region":"a","first":1,"pages":16}"#,
+            r#"{"call":"fork","child":"b"}"#,
+            r#"{"process":"b","call":"touch","region":"a","first":1,"pages":16}"#,
+            r#"{"process":"b","call":"exit"}"#,
         ];
         for line in lines {
-            let call: Call = serde_json::from_str(line).unwrap();
+            let call: Line = serde_json::from_str(line).unwrap();
             assert_eq!(serde_json::to_string(&call).unwrap(), line);
         }
     }
@@ -334,7 +362,9 @@ mod tests {
         let machine = r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","possible_nodes":"0",
             "kernel":"6.12","cpuset":"0","run_on":0,"weights":{},"auto":null,"distances":[[10]],"zero_page_node":0,"capable":true}}"#;
         let mut sequence = Sequence::parse(&machine.replace('\n', "")).unwrap();
-        sequence.calls = vec![map(0x1000), map(0x2000), map(0x9000)];
+        sequence.calls = [map(0x1000), map(0x2000), map(0x9000)]
+            .map(Line::from)
+            .into();
         let place = Place {
             region: Some("a".to_owned()),
             first: 3,

@@ -9,7 +9,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
 use super::calls::{Answer, Call, Sequence};
-use super::child::{Child, decode, is_for_parent, words_needed};
+use super::cast::Cast;
+use super::child::{self, Child, decode, is_for_parent, words_needed};
 use super::machine::Group;
 use super::sys::{self, SharedWords};
 use crate::guest::sys::{die_with_parent, fork};
@@ -49,7 +50,8 @@ pub fn main(options: &Options) -> Result<()> {
 /// When the child cannot be started or dies.
 pub fn run(sequence: &Sequence) -> Result<Vec<Answer>> {
     sys::without_huge_pages()?;
-    let answers = SharedWords::new(words_needed(sequence))?;
+    let cast = Cast::new(sequence)?;
+    let answers = SharedWords::new(words_needed(sequence, &cast))?;
     let group = Group::new(&format!("agreement-{}", std::process::id()))?;
     let child_event = || eventfd(0, EventfdFlags::empty());
     let (wants_parent, parent_is_done) = (child_event()?, child_event()?);
@@ -57,12 +59,14 @@ pub fn run(sequence: &Sequence) -> Result<Vec<Answer>> {
         rustix::io::dup(&wants_parent)?,
         rustix::io::dup(&parent_is_done)?,
     );
-    let mut child = Child::new(sequence, &answers, events)?;
+    let mut child = Child::new(sequence, &cast, &answers, events)?;
     let Some(pid) = start(&mut child, &parent_is_done)? else {
         unreachable!("the child ends in start()");
     };
     let parent = Parent {
         sequence,
+        cast: &cast,
+        answers: &answers,
         group,
         pid,
         wants_parent,
@@ -70,10 +74,9 @@ pub fn run(sequence: &Sequence) -> Result<Vec<Answer>> {
     };
     let of_parent = parent.run()?;
     let mut of_parent = of_parent.into_iter();
-    let mut at = 0;
-    sequence
-        .calls
-        .iter()
+    let mut at = child::first_answer(&cast);
+    let calls = sequence.calls.iter().map(|line| &line.call);
+    calls
         .map(|call| match is_for_parent(call) {
             true => of_parent
                 .next()
@@ -83,21 +86,22 @@ pub fn run(sequence: &Sequence) -> Result<Vec<Answer>> {
         .collect()
 }
 
-/// Forks; the child waits for its parent's first word, makes the calls and ends.
+/// Forks; the child waits for its parent's first word, makes the calls and ends. So do those that
+/// come of it.
 fn start(child: &mut Child<'_>, first_word: &OwnedFd) -> Result<Option<Pid>> {
     let Some(pid) = fork()? else {
         let ready =
             die_with_parent().is_ok() && rustix::io::read(first_word, &mut [0_u8; 8]).is_ok();
-        if ready {
-            child.run();
-        }
-        std::process::exit(i32::from(!ready));
+        let well = ready && child.run();
+        std::process::exit(i32::from(!well));
     };
     Ok(Pid::from_raw(pid))
 }
 
 struct Parent<'a> {
     sequence: &'a Sequence,
+    cast: &'a Cast,
+    answers: &'a SharedWords,
     group: Group,
     pid: Pid,
     wants_parent: OwnedFd,
@@ -115,13 +119,15 @@ impl Parent<'_> {
             node: machine.run_on,
         };
         ensure!(self.group.call(pid, &run_on)?.ret == 0, "no CPU to run on");
+        child::set_pid(self.answers, 0, pid);
         let mut answers = Vec::new();
         let done = || rustix::io::write(&self.parent_is_done, &1_u64.to_ne_bytes());
         done()?;
-        let calls = self.sequence.calls.iter();
-        for call in calls.filter(|call| is_for_parent(call)) {
+        let calls = self.sequence.calls.iter().zip(&self.cast.roles);
+        for (line, role) in calls.filter(|(line, _)| is_for_parent(&line.call)) {
             self.wait_for_turn()?;
-            answers.push(self.group.call(pid, call)?);
+            let pid = child::pid(self.answers, role.actor);
+            answers.push(self.group.call(pid, &line.call)?);
             done()?;
         }
         let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::empty())? else {

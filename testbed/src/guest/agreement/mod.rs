@@ -11,9 +11,14 @@
 //! a child that does nothing else (`child`): it has one thread, allocates nothing, answers into
 //! shared memory that is there already, and leaves to its parent what needs no caller: the cpuset, the
 //! weights, the choice of a CPU.
+//!
+//! Where a sequence forks, the children make their own calls ([`cast`]): one process acts at a time
+//! and wakes the next. After a fork nobody asks for the counter until a policy has reset it, and never
+//! in a child, whose page tables come as it runs.
 
 pub mod agree;
 pub mod calls;
+mod cast;
 mod child;
 pub mod coverage;
 pub mod draw;

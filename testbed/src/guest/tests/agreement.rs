@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{BootClass, Context, Needs, Test};
 use crate::guest::agreement::agree::{self, CALLS, answers, pages_compared};
-use crate::guest::agreement::calls::{Answer, Call, Machine, Mask, Place, Sequence, Word};
+use crate::guest::agreement::calls::{Answer, Call, Line, Machine, Mask, Place, Sequence, Word};
 use crate::guest::agreement::coverage::Coverage;
 use crate::guest::agreement::machine;
 use crate::guest::sys::query_nodes;
@@ -70,9 +70,9 @@ fn run_seeds(context: &mut Context, seeds: RangeInclusive<u64>) -> Result<Verdic
                  cargo xtask lab --run 'guest agree --seed {seed}'"
             )));
         }
-        for (call, answer) in answered.sequence.calls.iter().zip(&answered.kernel) {
-            coverage.count(call, answer);
-            pages += pages_compared(call, answer);
+        for (line, answer) in answered.sequence.calls.iter().zip(&answered.kernel) {
+            coverage.count(&line.call, answer);
+            pages += pages_compared(&line.call, answer);
         }
     }
     let kinds = coverage
@@ -203,7 +203,7 @@ fn predict(machine: &Machine, mapping: &Mapping, kernel: &[i32]) -> Result<Vec<i
     });
     let sequence = Sequence {
         machine: machine.clone(),
-        calls,
+        calls: calls.into_iter().map(Line::from).collect(),
     };
     let file = std::env::temp_dir().join("page-counts.jsonl");
     std::fs::write(&file, sequence.lines()?.join("\n") + "\n")?;

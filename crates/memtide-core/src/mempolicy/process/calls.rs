@@ -32,6 +32,8 @@ enum Wrong {
     Ignored,
     Fatal,
     Moved,
+    /// Those that no other process has.
+    OwnMoved,
 }
 
 impl Process {
@@ -93,7 +95,8 @@ impl Process {
             Some(_) => Holes::Fatal,
         };
         let wrong = match policy {
-            _ if flags & (MF_MOVE | MF_MOVE_ALL) != 0 => Wrong::Moved,
+            _ if flags & MF_MOVE_ALL != 0 => Wrong::Moved,
+            _ if flags & MF_MOVE != 0 => Wrong::OwnMoved,
             Some(_) if flags & MF_STRICT != 0 => Wrong::Fatal,
             _ => Wrong::Ignored,
         };
@@ -110,7 +113,7 @@ impl Process {
         let landing = policy.as_ref().map(|policy| self.ready(policy));
         let landing = landing.as_deref().unwrap_or(&self.landing);
         for pages in queued {
-            let target = |page, entry: &mut Entry| *entry = Entry::on(landing.node_at(page));
+            let target = |page, entry: &mut Entry| *entry = entry.moved(landing.node_at(page));
             self.pages.change(pages, target);
         }
         Ok(())
@@ -196,7 +199,10 @@ impl Process {
             if wrong == Wrong::Ignored {
                 continue;
             }
-            let outside = |(_, e): &(u64, Entry)| e.node().is_some_and(|n| !mask.contains(n));
+            let outside = |(_, e): &(u64, Entry)| {
+                e.node().is_some_and(|n| !mask.contains(n))
+                    && (wrong != Wrong::OwnMoved || e.shared().is_none())
+            };
             for (page, _) in self.pages.present(piece.clone()).filter(outside) {
                 match queued.last_mut() {
                     _ if wrong == Wrong::Fatal => return Err(Errno::EIO),

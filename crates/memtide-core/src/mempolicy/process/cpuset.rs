@@ -8,7 +8,6 @@
 use super::super::machine::Machine;
 use super::super::rebind::remap_node;
 use super::Process;
-use super::pages::Entry;
 use crate::nodemask::NodeMask;
 use crate::units::NodeId;
 
@@ -42,7 +41,7 @@ impl Process {
         self.pages.change(0..u64::MAX, |_, entry| {
             if let Some(node) = entry.node() {
                 let step = |at, &(from, to): &(NodeId, NodeId)| if at == from { to } else { at };
-                *entry = Entry::on(moves.iter().fold(node, step));
+                *entry = entry.moved(moves.iter().fold(node, step));
             }
         });
     }

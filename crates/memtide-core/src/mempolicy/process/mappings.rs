@@ -5,7 +5,8 @@
 //! policy cuts the mappings at its ends and joins neighbours that have become
 //! equal, unless their pages are tracked by different owners (`anon_vma`): the
 //! first page written in a mapping gives it one, its neighbour's where the two
-//! could be joined, else a new one.
+//! could be joined, else a new one. Of a mapping that came by fork(2) with pages,
+//! the owner is a new one, and neither lends itself to neighbours without one.
 
 use super::super::machine::Kernel;
 use super::super::policy::Policy;
@@ -19,6 +20,8 @@ pub(super) struct Mapping {
     pub(super) policy: Option<Policy>,
     /// Who tracks its pages; `None` until one is written.
     owner: Option<u32>,
+    /// Whether its pages came from a parent, who tracks them, too.
+    inherited: bool,
 }
 
 /// All mappings of a process, by first page.
@@ -36,6 +39,10 @@ impl Mappings {
             next_owner: 0,
             kernel,
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
     }
 
     /// The mapping that holds `page`, with its range.
@@ -58,6 +65,24 @@ impl Mappings {
         self.by_start.values_mut()
     }
 
+    /// The mappings of a child: the same, each owner a new one.
+    pub(super) fn inherited(&self) -> Mappings {
+        let mut child = self.clone();
+        let written = child.by_start.values_mut().filter(|m| m.owner.is_some());
+        for mapping in written {
+            mapping.owner = Some(child.next_owner);
+            mapping.inherited = true;
+            child.next_owner += 1;
+        }
+        child
+    }
+
+    /// The ranges of mappings in which a page was ever written, ascending.
+    pub(super) fn written(&self) -> impl Iterator<Item = Range<u64>> {
+        let written = self.by_start.iter().filter(|(_, m)| m.owner.is_some());
+        written.map(|(&start, m)| start..m.end)
+    }
+
     /// Adds a mapping without policy where there is none, joined with its
     /// neighbours where they have none either.
     pub(super) fn add(&mut self, pages: Range<u64>) {
@@ -65,6 +90,7 @@ impl Mappings {
             end: pages.end,
             policy: None,
             owner: None,
+            inherited: false,
         };
         self.by_start.insert(pages.start, fresh);
         self.join(pages, None);
@@ -105,7 +131,7 @@ impl Mappings {
             let same = |n: &&Mapping| {
                 Policy::same(n.policy.as_ref(), mapping.policy.as_ref(), &self.kernel)
             };
-            neighbour.filter(same)?.owner
+            neighbour.filter(same).filter(|n| !n.inherited)?.owner
         };
         let before = || like(self.before(range.start).map(|(_, m)| m));
         let owner = like(self.by_start.get(&range.end)).or_else(before);
@@ -133,17 +159,20 @@ impl Mappings {
     /// Joins the mapping at exactly `pages` with its neighbours. A mapping that
     /// both could take goes to both only if they could take each other.
     fn join(&mut self, pages: Range<u64>, policy: Option<&Policy>) {
-        let owner = self.by_start[&pages.start].owner;
+        let Mapping {
+            owner, inherited, ..
+        } = self.by_start[&pages.start];
         let same = |m: &Mapping| Policy::same(m.policy.as_ref(), policy, &self.kernel);
         let takes = |m: &Mapping| {
             let adopts = self.kernel.written_merges_into_untouched && m.owner.is_none();
-            m.owner == owner || owner.is_none() || adopts
+            m.owner == owner || owner.is_none() && !m.inherited || adopts && !inherited
         };
         let fits = |m: &&Mapping| same(m) && takes(m);
         let before = self.before(pages.start);
-        let left = before.filter(|(_, m)| fits(m)).map(|(s, m)| (s, m.owner));
+        let left = before.filter(|(_, m)| fits(m));
+        let left = left.map(|(start, m)| (start, m.owner, m.inherited));
         let after = self.by_start.get(&pages.end);
-        let right = after.filter(fits).map(|m| (m.end, m.owner));
+        let right = after.filter(fits).map(|m| (m.end, m.owner, m.inherited));
         let compatible = |a: Option<u32>, b: Option<u32>| a.is_none() || b.is_none() || a == b;
         let right = right.filter(|r| left.is_none_or(|l| compatible(l.1, r.1)));
         if left.is_none() && right.is_none() {
@@ -154,6 +183,7 @@ impl Mappings {
             end: right.map_or(pages.end, |r| r.0),
             policy: policy.cloned(),
             owner: owners.into_iter().flatten().next(),
+            inherited: inherited || left.is_some_and(|l| l.2) || right.is_some_and(|r| r.2),
         };
         self.by_start.remove(&pages.start);
         if right.is_some() {

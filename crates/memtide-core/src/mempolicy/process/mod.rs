@@ -10,7 +10,9 @@
 //! few that were used are kept until the CPU, the cpuset or the weights change:
 //! one takes up to half a megabyte, and a process may have a policy a page.
 //!
-//! Left out: huge pages, files and shared memory, swap, forks, other threads,
+//! Processes that come of one another by fork(2) are a [`Family`].
+//!
+//! Left out: huge pages, files and shared memory, swap, other threads,
 //! full nodes, `mremap` (indices stay tied to addresses), `mprotect`, the limit
 //! on the number of mappings (`vm.max_map_count`) and every page that the kernel
 //! takes through the counter for other ends than page tables (slab, page
@@ -19,6 +21,7 @@
 mod calls;
 mod cpuset;
 mod explain;
+mod family;
 mod mappings;
 mod pages;
 mod query;
@@ -27,6 +30,7 @@ mod tests;
 
 pub use calls::{MF_MOVE, MF_MOVE_ALL, MF_STRICT};
 pub use explain::{Explanation, PolicySource, Turn};
+pub use family::{Family, Member};
 pub use query::{F_ADDR, F_MEMS_ALLOWED, F_NODE, Query, Reply};
 
 use super::errno::Errno;
@@ -102,6 +106,11 @@ impl Process {
     /// process takes in memory here goes by them.
     pub fn table_pages(&self) -> u64 {
         self.pages.room()
+    }
+
+    /// How many mappings there are.
+    pub fn mappings(&self) -> usize {
+        self.mappings.len()
     }
 
     /// The machine.
@@ -208,7 +217,8 @@ impl Process {
                 let (entries, made) = self.pages.populate(piece.clone());
                 count_tables(&mut self.counter, &self.landing, made);
                 for (page, entry) in piece.zip(entries) {
-                    if entry.node().is_none() {
+                    // What others have, too, is copied before it is written.
+                    if entry.node().is_none() || entry.shared().is_some() {
                         *entry = Entry::on(landing.node_at(page));
                     }
                 }

@@ -4,28 +4,60 @@
 //! matter only because each table is itself a page that the kernel takes
 //! through the task's policy, which advances the interleave counter. Tables
 //! come with the first fault in their span and go when the last mapping does.
+//!
+//! After a fork(2), parent and child have the same pages. Addresses never move
+//! here, so a shared page is named by its virtual page and by the fork that it
+//! became shared with ([`Entry::shared`]): who has the same number there has
+//! the same page.
 
 use crate::units::{NodeId, PageSize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::ops::Range;
+
+/// The number of a fork, from 1.
+pub(super) type Fork = NonZeroU16;
 
 /// What lies at a virtual page. Small, since there is one a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry(u16);
+pub(super) struct Entry {
+    at: u16,
+    shared: Option<Fork>,
+}
 
 impl Entry {
     /// Nothing was ever touched here.
-    pub(super) const NONE: Entry = Entry(u16::MAX);
+    pub(super) const NONE: Entry = Entry::of(u16::MAX);
     /// It was read only: the kernel's page of zeros is mapped.
-    pub(super) const ZERO_PAGE: Entry = Entry(u16::MAX - 1);
+    pub(super) const ZERO_PAGE: Entry = Entry::of(u16::MAX - 1);
 
-    pub(super) fn on(node: NodeId) -> Entry {
-        Entry(node.0)
+    const fn of(at: u16) -> Entry {
+        Entry { at, shared: None }
     }
 
-    /// The node of a page of the process's own.
+    /// A page that no other process has.
+    pub(super) fn on(node: NodeId) -> Entry {
+        Entry::of(node.0)
+    }
+
+    /// The node of a page that is not the kernel's page of zeros.
     pub(super) fn node(self) -> Option<NodeId> {
-        (self.0 < NodeId::LIMIT).then_some(NodeId(self.0))
+        (self.at < NodeId::LIMIT).then_some(NodeId(self.at))
+    }
+
+    /// The fork since which others may have the page, if any may.
+    pub(super) fn shared(self) -> Option<Fork> {
+        self.shared
+    }
+
+    /// The same page, moved to `node`.
+    pub(super) fn moved(self, node: NodeId) -> Entry {
+        Entry { at: node.0, ..self }
+    }
+
+    /// The same page, which no other process has any more.
+    pub(super) fn alone(self) -> Entry {
+        Entry::of(self.at)
     }
 }
 
@@ -134,6 +166,36 @@ impl Pages {
                 spans.remove(&n);
             }
         }
+    }
+
+    /// Gives `child` the tables and the pages of `pages`; from now on they are
+    /// shared, those that were not yet since `fork`. Returns how many tables
+    /// had to be made.
+    pub(super) fn share(&mut self, pages: Range<u64>, fork: Fork, child: &mut Pages) -> u32 {
+        let (spans, bits) = (self.spans(&pages, 1), self.bits);
+        let mut made = 0;
+        for (&n, table) in self.tables.range_mut(spans) {
+            let copy = child.tables.entry(n).or_insert_with(|| {
+                made += 1;
+                vec![Entry::NONE; 1 << bits].into()
+            });
+            for (slot, page) in (n << bits..(n + 1) << bits).enumerate() {
+                if pages.contains(&page) {
+                    let entry = &mut table[slot];
+                    if entry.node().is_some() {
+                        entry.shared = entry.shared.or(Some(fork));
+                    }
+                    copy[slot] = *entry;
+                }
+            }
+        }
+        for level in [2, 3] {
+            let inside = self.spans(&pages, level);
+            for &n in self.upper[level as usize - 2].range(inside) {
+                made += u32::from(child.upper[level as usize - 2].insert(n));
+            }
+        }
+        made
     }
 
     /// The numbers of the tables of a level, from 1, that cover `pages`.

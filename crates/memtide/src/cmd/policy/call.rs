@@ -6,7 +6,7 @@
 
 use super::fields::{Fields, Result, word};
 use crate::shared::outside::{outside, quoted};
-use memtide_core::mempolicy::{Query, RawMask};
+use memtide_core::mempolicy::{Family, Member, Query, RawMask};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
 use serde_json::Value;
@@ -28,10 +28,21 @@ impl Range {
     }
 }
 
+/// A call, and the process that makes it; for what no process does, the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Who.
+    pub process: Member,
+    /// What.
+    pub call: Call,
+}
+
 /// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // as in docs/policy-replay.md
 pub enum Call {
+    Fork,
+    Exit,
     RunOn {
         node: NodeId,
     },
@@ -81,53 +92,82 @@ pub enum Call {
 /// process by default.
 const MOST_REGIONS: usize = 65_530;
 
-/// Names of regions and where each was mapped last.
+/// Processes that there may be at once.
+const MOST_PROCESSES: usize = 16;
+/// What the first process goes by.
+const FIRST: &str = "";
+
+/// What the names in a replay mean.
 #[derive(Debug)]
-pub struct Regions {
+pub struct Names {
     page_size: u64,
-    starts: BTreeMap<String, u64>,
+    /// Where each region was mapped last.
+    regions: BTreeMap<String, u64>,
+    /// The processes that have not ended.
+    processes: BTreeMap<String, Member>,
+    forks: usize,
 }
 
-impl Regions {
-    /// None yet.
-    pub fn new(page_size: u64) -> Regions {
-        let starts = BTreeMap::new();
-        Regions { page_size, starts }
+impl Names {
+    /// No region yet, and one process.
+    pub fn new(page_size: u64) -> Names {
+        Names {
+            page_size,
+            regions: BTreeMap::new(),
+            processes: BTreeMap::from([(FIRST.to_owned(), Family::FIRST)]),
+            forks: 0,
+        }
     }
 
     /// Reads a call.
-    pub fn read(&mut self, line: &str) -> Result<Call> {
+    pub fn read(&mut self, line: &str) -> Result<Line> {
         let mut fields = Fields::parse(line)?;
         let name = fields.text("call")?;
         fields.is(&outside(&name));
-        let call = match name.as_str() {
+        let ours = matches!(name.as_str(), "cpuset" | "weight" | "auto");
+        let (of, process) = match ours {
+            true => (FIRST.to_owned(), Family::FIRST),
+            false => self.process(&mut fields)?,
+        };
+        let call = self.call(&name, &mut fields)?;
+        fields.end()?;
+        if call == Call::Exit {
+            self.processes.remove(&of);
+        }
+        Ok(Line { process, call })
+    }
+
+    fn call(&mut self, name: &str, fields: &mut Fields) -> Result<Call> {
+        Ok(match name {
+            "fork" => self.fork(fields)?,
+            "exit" => Call::Exit,
             "run_on" => Call::RunOn {
-                node: node(&mut fields)?,
+                node: node(fields)?,
             },
             "cpuset" => Call::Cpuset {
-                nodes: some_nodes(&mut fields, "nodes")?,
+                nodes: some_nodes(fields, "nodes")?,
             },
             "weight" => Call::Weight {
-                node: node(&mut fields)?,
+                node: node(fields)?,
                 text: fields.text("text")?,
             },
             "auto" => Call::Auto {
                 text: fields.text("text")?,
             },
             "set_mempolicy" => Call::SetMempolicy {
-                mode: mode(&mut fields)?,
-                mask: mask(&mut fields)?,
+                mode: mode(fields)?,
+                mask: mask(fields)?,
                 maxnode: fields.number("maxnode")?,
             },
             "mbind" => Call::Mbind {
-                range: self.range(&mut fields)?,
-                mode: mode(&mut fields)?,
-                mask: mask(&mut fields)?,
+                range: self.range(fields)?,
+                mode: mode(fields)?,
+                mask: mask(fields)?,
                 maxnode: fields.number("maxnode")?,
                 flags: fields.small("flags")?,
             },
             "set_mempolicy_home_node" => Call::SetMempolicyHomeNode {
-                range: self.range(&mut fields)?,
+                range: self.range(fields)?,
                 node: fields.number("node")?,
                 flags: fields.number("flags")?,
             },
@@ -135,35 +175,68 @@ impl Regions {
                 mode: fields.truth("mode")?,
                 mask: fields.truth("mask")?,
                 maxnode: fields.number("maxnode")?,
-                addr: self.start(&mut fields)?.unwrap_or(0),
+                addr: self.start(fields)?.unwrap_or(0),
                 flags: fields.number("flags")?,
             }),
             "mmap" => Call::Mmap {
-                range: self.map(&mut fields)?,
+                range: self.map(fields)?,
             },
             "munmap" => Call::Munmap {
-                range: self.range(&mut fields)?,
+                range: self.range(fields)?,
             },
             "touch" => Call::Touch {
-                range: self.range(&mut fields)?,
+                range: self.range(fields)?,
             },
             "where" => Call::Where {
-                range: self.range(&mut fields)?,
+                range: self.range(fields)?,
             },
             _ => return fields.wrong("call", "no call that is known here"),
+        })
+    }
+
+    /// Takes the name of a process, and gives it with its number.
+    fn process(&self, fields: &mut Fields) -> Result<(String, Member)> {
+        let name = match fields.has("process") {
+            true => fields.text("process")?,
+            false => FIRST.to_owned(),
         };
-        fields.end()?;
-        Ok(call)
+        match self.processes.get(&name) {
+            Some(&process) => Ok((name, process)),
+            None if name == FIRST => fields.wrong("process", "the first process has ended"),
+            None => fields.wrong(
+                "process",
+                &format!("no process is called {}", quoted(&name)),
+            ),
+        }
+    }
+
+    fn fork(&mut self, fields: &mut Fields) -> Result<Call> {
+        let child = fields.text("child")?;
+        if child == FIRST || self.processes.contains_key(&child) {
+            return fields.wrong("child", &format!("{} is not a new name", quoted(&child)));
+        }
+        if self.processes.len() == MOST_PROCESSES {
+            return fields.wrong(
+                "child",
+                &format!("more than {MOST_PROCESSES} processes at once"),
+            );
+        }
+        if self.forks == Family::MOST_FORKS {
+            return fields.wrong("child", &format!("more than {} forks", Family::MOST_FORKS));
+        }
+        self.forks += 1;
+        self.processes.insert(child, Member::nth(self.forks));
+        Ok(Call::Fork)
     }
 
     fn map(&mut self, fields: &mut Fields) -> Result<Range> {
         let name = fields.text("region")?;
         let start = fields.must("address", ADDRESS, word)?;
         let pages = fields.number("pages")?;
-        if self.starts.len() == MOST_REGIONS && !self.starts.contains_key(&name) {
+        if self.regions.len() == MOST_REGIONS && !self.regions.contains_key(&name) {
             return fields.wrong("region", &format!("more than {MOST_REGIONS} names"));
         }
-        self.starts.insert(name, start);
+        self.regions.insert(name, start);
         let length = pages.wrapping_mul(self.page_size);
         Ok(Range { start, length })
     }
@@ -176,7 +249,7 @@ impl Regions {
             (true, true) => return fields.wrong("address", "there is a region as well"),
             (true, false) => {
                 let name = fields.text("region")?;
-                match self.starts.get(&name) {
+                match self.regions.get(&name) {
                     Some(start) => Some(*start),
                     None => {
                         return fields
@@ -259,15 +332,15 @@ fn mask(fields: &mut Fields) -> Result<RawMask> {
 mod tests {
     use super::*;
 
-    fn regions() -> Regions {
-        let mut regions = Regions::new(4096);
+    fn names() -> Names {
+        let mut names = Names::new(4096);
         let map = r#"{"call":"mmap","region":"a","address":"0x10000","pages":4}"#;
-        regions.read(map).unwrap();
-        regions
+        names.read(map).unwrap();
+        names
     }
 
     fn error(line: &str) -> String {
-        regions().read(line).unwrap_err().to_string()
+        names().read(line).unwrap_err().to_string()
     }
 
     /// Page 2 and 8 bytes into a region at 0x10000: 0x10000 + 0x2000 + 8.
@@ -275,7 +348,7 @@ mod tests {
     fn a_range_is_pages_of_a_region_or_bytes_from_an_address() {
         let touch = |place: &str| {
             let line = format!(r#"{{"call":"touch",{place}}}"#);
-            regions().read(&line).unwrap()
+            names().read(&line).unwrap().call
         };
         let range = |start, length| Call::Touch {
             range: Range { start, length },
@@ -297,7 +370,7 @@ mod tests {
             let line = format!(
                 r#"{{"call":"set_mempolicy","mode":{mode},"mask":"unreadable","maxnode":0}}"#
             );
-            regions().read(&line)
+            names().read(&line).map(|line| line.call)
         };
         let with = |mode| {
             Ok(Call::SetMempolicy {
@@ -349,6 +422,22 @@ mod tests {
                 r#"set_mempolicy: "mask": [3] is not a list of words such as ["0x3"], null or "unreadable""#,
             ),
             (
+                r#"{"call":"touch","region":"a","process":"b"}"#,
+                r#"touch: "process": no process is called "b""#,
+            ),
+            (
+                r#"{"call":"fork"}"#,
+                r#"fork: "child": missing; give a text"#,
+            ),
+            (
+                r#"{"call":"fork","child":""}"#,
+                r#"fork: "child": "" is not a new name"#,
+            ),
+            (
+                r#"{"call":"cpuset","nodes":"0","process":"b"}"#,
+                r#"cpuset: "process": unknown"#,
+            ),
+            (
                 r#"{"call":"auto","text":"1","node":0}"#,
                 r#"auto: "node": unknown"#,
             ),
@@ -356,5 +445,33 @@ mod tests {
         for (line, text) in cases {
             assert_eq!(error(line), text);
         }
+    }
+
+    #[test]
+    fn a_process_has_its_name_until_it_ends() {
+        let mut names = names();
+        let mut who = |line: &str| names.read(line).map(|line| line.process);
+        let fork = r#"{"call":"fork","child":"b"}"#;
+        assert_eq!(who(fork), Ok(Family::FIRST));
+        assert!(who(fork).is_err());
+        assert_eq!(who(r#"{"call":"exit","process":"b"}"#), Ok(Member::nth(1)));
+        assert!(who(r#"{"call":"exit","process":"b"}"#).is_err());
+        assert_eq!(who(fork), Ok(Family::FIRST));
+        let run_on = r#"{"call":"run_on","process":"b","node":0}"#;
+        assert_eq!(who(run_on), Ok(Member::nth(2)));
+        assert_eq!(who(r#"{"call":"exit"}"#), Ok(Family::FIRST));
+        let ended = who(r#"{"call":"exit"}"#).unwrap_err().to_string();
+        assert_eq!(ended, r#"exit: "process": the first process has ended"#);
+        // What belongs to no process goes on.
+        assert!(who(r#"{"call":"cpuset","nodes":"0"}"#).is_ok());
+    }
+
+    #[test]
+    fn sixteen_processes_at_once() {
+        let mut names = names();
+        let mut fork = |n| names.read(&format!(r#"{{"call":"fork","child":"{n}"}}"#));
+        assert!((1..16).all(|n| fork(n).is_ok()));
+        let error = fork(16).unwrap_err().to_string();
+        assert_eq!(error, r#"fork: "child": more than 16 processes at once"#);
     }
 }

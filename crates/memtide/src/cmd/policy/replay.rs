@@ -4,11 +4,11 @@
 //! replay with its number; what came before it has been answered. Answers are
 //! written together, as long as there are lines to read without waiting.
 
-use super::call::{Call, Range, Regions};
+use super::call::{Call, Line, Names, Range};
 use super::machine::Description;
 use crate::shared::context::{Context, unless_gone};
 use anyhow::{Context as _, bail};
-use memtide_core::mempolicy::{Errno, Process, Query};
+use memtide_core::mempolicy::{Errno, Family, Machine, Member, Process, Query, WeightFiles};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
 use memtide_linux::files::input;
@@ -18,13 +18,16 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Exit status for a file that cannot be used at all.
 const UNUSABLE: u8 = 2;
 /// Pages that one line may touch or ask for; bounds the work of a line.
 const MOST_PAGES: u64 = 1 << 24;
-/// Pages that page tables may have room for, all lines together: two bytes each.
+/// Pages that page tables may have room for, all processes together: four bytes each.
 const MOST_IN_TABLES: u64 = 1 << 27;
+/// Mappings of all processes that a fork may lead to.
+const MOST_MAPPINGS: usize = 1 << 20;
 /// The longest first line: distances between 1,024 nodes take 4 MiB.
 const LONGEST_FIRST: u64 = 16 << 20;
 /// The longest line of a call; bounds what reading it takes.
@@ -166,8 +169,10 @@ fn open(path: &Path) -> std::io::Result<BufReader<Box<dyn Read>>> {
 }
 
 struct Replay {
-    process: Process,
-    regions: Regions,
+    family: Family,
+    names: Names,
+    machine: Arc<Machine>,
+    files: WeightFiles,
     page_size: u64,
 }
 
@@ -175,74 +180,114 @@ impl Replay {
     fn new(description: &Description) -> Replay {
         let page_size = description.machine.page().bytes();
         Replay {
-            process: description.process(),
-            regions: Regions::new(page_size),
+            family: Family::new(description.process()),
+            names: Names::new(page_size),
+            machine: Arc::clone(&description.machine),
+            files: description.weights.clone(),
             page_size,
         }
     }
 
     fn answer(&mut self, line: &str) -> anyhow::Result<Answer> {
-        let call = self.regions.read(line)?;
-        let process = &mut self.process;
+        let Line { process: who, call } = self.names.read(line)?;
+        let family = &mut self.family;
         Ok(match call {
-            Call::RunOn { node } => process.run_on(node).into(),
+            Call::Fork => self.fork(who)?,
+            Call::Exit => {
+                family.exit(who);
+                Answer::default()
+            }
+            Call::RunOn { node } => self.process(who)?.run_on(node).into(),
             Call::Cpuset { nodes } => self.write_cpuset(nodes).into(),
             Call::Weight { node, text } => {
-                let written = process.files().write_node(node, text.as_bytes());
+                let written = self.files.write_node(node, text.as_bytes());
                 self.table(written)
             }
             Call::Auto { text } => {
-                let written = process.files().write_auto(text.as_bytes());
+                let written = self.files.write_auto(text.as_bytes());
                 self.table(written)
             }
             Call::SetMempolicy {
                 mode,
                 mask,
                 maxnode,
-            } => process.set_mempolicy(mode, &mask, maxnode).into(),
+            } => self
+                .process(who)?
+                .set_mempolicy(mode, &mask, maxnode)
+                .into(),
             Call::Mbind {
                 range: Range { start, length },
                 mode,
                 mask,
                 maxnode,
                 flags,
-            } => process
-                .mbind(start, length, mode.into(), &mask, maxnode, flags)
+            } => family
+                .mbind(who, start, length, mode.into(), &mask, maxnode, flags)
                 .into(),
             Call::SetMempolicyHomeNode {
                 range: Range { start, length },
                 node,
                 flags,
-            } => process
+            } => self
+                .process(who)?
                 .set_mempolicy_home_node(start, length, node, flags)
                 .into(),
-            Call::GetMempolicy(query) => self.ask(query),
-            Call::Mmap { range } => process.mmap(range.start, range.length).into(),
-            Call::Munmap { range } => process.munmap(range.start, range.length).into(),
-            Call::Touch { range } => self.touch(range)?,
+            Call::GetMempolicy(query) => self.ask(who, query)?,
+            Call::Mmap { range } => self.process(who)?.mmap(range.start, range.length).into(),
+            Call::Munmap { range } => self.process(who)?.munmap(range.start, range.length).into(),
+            Call::Touch { range } => self.touch(who, range)?,
             Call::Where { range } => {
                 let (first, pages) = self.pages(range)?;
                 Answer {
-                    nodes: Some(self.nodes(first, pages)),
+                    nodes: Some(self.nodes(who, first, pages)?),
                     ..Answer::default()
                 }
             }
         })
     }
 
+    /// A process of which the names said that it has not ended.
+    fn process(&mut self, who: Member) -> anyhow::Result<&mut Process> {
+        self.family.get_mut(who).context("the process has ended")
+    }
+
+    fn fork(&mut self, parent: Member) -> anyhow::Result<Answer> {
+        let process = self.process(parent)?;
+        let (pages, mappings) = (process.table_pages(), process.mappings());
+        if pages > MOST_PAGES {
+            bail!("a fork that copies page tables for more than {MOST_PAGES} pages");
+        }
+        self.check_tables(pages)?;
+        let all = self.family.members().map(Process::mappings);
+        if all.sum::<usize>() + mappings > MOST_MAPPINGS {
+            bail!("more than {MOST_MAPPINGS} mappings of all processes");
+        }
+        self.family.fork(parent).context("no fork is left")?;
+        Ok(Answer::default())
+    }
+
+    /// Whether there may be page tables for so many more pages.
+    fn check_tables(&self, more: u64) -> anyhow::Result<()> {
+        let tables = self.family.members().map(Process::table_pages);
+        match tables.sum::<u64>() + more > MOST_IN_TABLES {
+            true => bail!("more than {MOST_IN_TABLES} pages in page tables"),
+            false => Ok(()),
+        }
+    }
+
     /// The root's cpuset has the nodes with memory, and no other takes more.
     fn write_cpuset(&mut self, nodes: NodeMask) -> Result<(), Errno> {
-        let memory = self.process.machine().memory_nodes();
+        let memory = self.machine.memory_nodes();
         if nodes.intersection(memory) != nodes {
             return Err(Errno::EINVAL);
         }
-        self.process.set_cpuset(&nodes);
+        self.family.set_cpuset(&nodes);
         Ok(())
     }
 
     /// The table as it is after a write to it.
     fn table(&self, written: Result<(), Errno>) -> Answer {
-        let files = self.process.files();
+        let files = &self.files;
         let ids = (0..NodeId::LIMIT).map(NodeId);
         let weights = ids.filter_map(|node| Some((node, files.read_node(node)?)));
         Answer {
@@ -252,32 +297,31 @@ impl Replay {
         }
     }
 
-    fn ask(&mut self, query: Query) -> Answer {
-        let reply = self.process.get_mempolicy(query);
+    fn ask(&mut self, who: Member, query: Query) -> anyhow::Result<Answer> {
+        let reply = self.process(who)?.get_mempolicy(query);
         let words = reply.mask.iter().map(|word| format!("{word:#x}"));
-        Answer {
+        Ok(Answer {
             mode: reply.mode,
             mask: (!reply.mask.is_empty()).then(|| words.collect()),
             ..Answer::from(reply.result)
-        }
+        })
     }
 
     /// Touches pages, and says where those are that could be touched.
-    fn touch(&mut self, range: Range) -> anyhow::Result<Answer> {
+    fn touch(&mut self, who: Member, range: Range) -> anyhow::Result<Answer> {
         let (first, pages) = self.pages(range)?;
-        if self.process.table_pages() + pages > MOST_IN_TABLES {
-            bail!("more than {MOST_IN_TABLES} pages in page tables");
-        }
-        let touched = self.process.touch(first, pages);
+        self.check_tables(pages)?;
+        let touched = self.family.touch(who, first, pages);
+        let process = self.process(who)?;
         let there = match touched {
             Ok(()) => pages,
             Err(_) => {
-                let hole = |page: &u64| self.process.node_of(*page).is_none();
+                let hole = |page: &u64| process.node_of(*page).is_none();
                 (first..first + pages).find(hole).unwrap_or(first) - first
             }
         };
         Ok(Answer {
-            nodes: Some(self.nodes(first, there)),
+            nodes: Some(self.nodes(who, first, there)?),
             ..Answer::from(touched)
         })
     }
@@ -290,17 +334,18 @@ impl Replay {
         }
     }
 
-    fn nodes(&self, first: u64, pages: u64) -> Vec<(i32, u64)> {
+    fn nodes(&mut self, who: Member, first: u64, pages: u64) -> anyhow::Result<Vec<(i32, u64)>> {
+        let process = self.process(who)?;
         let mut runs: Vec<(i32, u64)> = Vec::new();
         for page in first..first + pages {
-            let node = self.process.node_of(page);
+            let node = process.node_of(page);
             let node = node.map_or(-1, |node| node.0.into());
             match runs.last_mut() {
                 Some((last, count)) if *last == node => *count += 1,
                 _ => runs.push((node, 1)),
             }
         }
-        runs
+        Ok(runs)
     }
 }
 
@@ -312,7 +357,9 @@ mod tests {
     use proptest::sample::select;
     use serde_json::{Value, json};
 
-    const CALLS: [&str; 12] = [
+    const CALLS: [&str; 14] = [
+        "fork",
+        "exit",
         "run_on",
         "cpuset",
         "weight",
@@ -354,7 +401,7 @@ mod tests {
     fn line() -> impl Strategy<Value = String> {
         let names = vec![
             "address", "first", "offset", "pages", "length", "node", "nodes", "text", "mode",
-            "mask", "maxnode", "flags",
+            "mask", "maxnode", "flags", "process", "child",
         ];
         let fields = vec((select(names), value()), 0..7);
         let region = proptest::bool::weighted(0.7);
@@ -458,13 +505,7 @@ mod tests {
         #[test]
         fn every_line_is_answered_or_refused(lines in vec(line(), 1..60), bytes in ".{0,40}") {
             let machine = r#"{"machine":{"memory_nodes":"0-2","cpu_nodes":"0-1","kernel":"7.2"}}"#;
-            let description = Description::read(machine).unwrap();
-            let page_size = description.machine.page().bytes();
-            let mut replay = Replay {
-                process: description.process(),
-                regions: Regions::new(page_size),
-                page_size,
-            };
+            let mut replay = replay_of(machine);
             let map = r#"{"call":"mmap","region":"a","address":"0x200000000000","pages":64}"#;
             replay.answer(map).unwrap();
             for line in &lines {

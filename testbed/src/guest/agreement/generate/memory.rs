@@ -16,7 +16,7 @@ const RUNGS: u64 = 256;
 const LADDER_AT: u64 = 16 << 20;
 const RUNG_PAGES: u64 = HUGE_PAGE / 4096;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Region {
     pub(super) name: String,
     pub(super) address: u64,
@@ -31,7 +31,7 @@ impl Generator {
     /// Chooses where regions are, and maps the anchors, the ladder and most regions.
     pub(super) fn lay_out(&mut self) {
         let base = LOWEST + self.draw.below(BASES) * HUGE_PAGE;
-        self.calls.push(Call::Mmap {
+        self.push(Call::Mmap {
             region: "ladder".to_owned(),
             address: Word(base + LADDER_AT),
             pages: RUNGS * RUNG_PAGES,
@@ -40,12 +40,12 @@ impl Generator {
         for slot in 0..SLOTS {
             let start = base + slot * HUGE_PAGE;
             let anchor = format!("anchor{slot}");
-            self.calls.push(Call::Mmap {
+            self.push(Call::Mmap {
                 region: anchor.clone(),
                 address: Word(start + HUGE_PAGE - 4096),
                 pages: 1,
             });
-            self.calls.push(Call::Touch {
+            self.push(Call::Touch {
                 place: pages(&anchor, 0, 1),
             });
             let mut at = self.draw.below(32);
@@ -76,7 +76,7 @@ impl Generator {
             let page = self.rung * RUNG_PAGES + self.draw.below(RUNG_PAGES);
             self.rung += 1;
             let place = pages("ladder", page, 1);
-            self.calls.push(Call::Touch { place });
+            self.push(Call::Touch { place });
         }
     }
 
@@ -91,18 +91,19 @@ impl Generator {
         }
         let place = pages(&target.name, first, count);
         self.spoil_counter();
-        self.calls.push(Call::Touch { place });
+        self.push(Call::Touch { place });
     }
 
     pub(super) fn map(&mut self, region: usize) {
         let region = &mut self.regions[region];
         region.known = true;
         region.mapped.fill(true);
-        self.calls.push(Call::Mmap {
+        let call = Call::Mmap {
             region: region.name.clone(),
             address: Word(region.address),
             pages: region.pages,
-        });
+        };
+        self.push(call);
         self.spoil_counter();
     }
 
@@ -119,7 +120,7 @@ impl Generator {
         let (region, first, count) = self.some_piece();
         let region = &self.regions[region];
         if region.mapped[first as usize..(first + count) as usize].contains(&true) {
-            self.calls.push(Call::Mmap {
+            self.push(Call::Mmap {
                 region: format!("{}-again", region.name),
                 address: Word(region.address + first * 4096),
                 pages: count,
@@ -140,7 +141,7 @@ impl Generator {
         target.touched[range].fill(false);
         let place = pages(&target.name, first, count);
         self.spoil_counter();
-        self.calls.push(Call::Munmap { place });
+        self.push(Call::Munmap { place });
     }
 
     /// Where the pages of a region, or of all, are now.
@@ -149,9 +150,13 @@ impl Generator {
             .regions
             .iter()
             .filter(|of| of.touched.contains(&true) && region.is_none_or(|name| of.name == name));
-        self.calls.extend(regions.map(|region| Call::Where {
+        let calls = regions.map(|region| Call::Where {
             place: pages(&region.name, 0, region.pages),
-        }));
+        });
+        calls
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|call| self.push(call));
     }
 
     /// A region that has been mapped once, and a piece of it.

@@ -10,17 +10,23 @@
 //! (which is an error), or in a *window*: after the counter was reset, among calls for which the
 //! kernel allocates nothing, or a page table and nothing else. The latter are touches on the *ladder*,
 //! a long mapping where each touch is 2 MiB from all others.
+//!
+//! Every second seed forks: up to three processes make calls, each with its own idea of what is
+//! mapped where.
 
-use super::calls::{Call, Machine, Mask, Place, Sequence, Word};
+use super::calls::{Call, Line, Machine, Mask, Place, Sequence, Word};
 use super::draw::{Draw, INTERLEAVES, RELATIVE};
 use crate::guest::procfs::parse_list;
 use memory::{LOWEST, Region};
+use processes::Other;
 
 mod memory;
+mod processes;
 
 const F_NODE: u64 = 1;
 const F_ADDR: u64 = 2;
-const MOVES: u32 = 2 | 4;
+const MOVE_ALL: u32 = 4;
+const MOVES: u32 = 2 | MOVE_ALL;
 
 /// What the task's counter may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +59,23 @@ struct Generator {
     cpu_nodes: Vec<u32>,
     has_auto: bool,
     cpuset: u64,
+    /// Whether there are forks.
+    forks: bool,
+    /// The process that makes the next call; none for the first.
+    process: Option<String>,
+    /// Who forked it.
+    parent: Option<String>,
+    /// Its counter.
     counter: Counter,
+    /// Its memory.
     regions: Vec<Region>,
+    /// The other processes that are there.
+    others: Vec<Other>,
+    /// How many there were.
+    born: usize,
     /// The next rung of the ladder.
     rung: u64,
-    calls: Vec<Call>,
+    calls: Vec<Line>,
 }
 
 impl Generator {
@@ -70,14 +88,32 @@ impl Generator {
             cpu_nodes: list(&machine.cpu_nodes),
             has_auto: machine.auto.is_some(),
             cpuset: list(&machine.cpuset).iter().map(|node| 1 << node).sum(),
+            forks: seed.is_multiple_of(2),
+            process: None,
+            parent: None,
             counter: Counter::Off,
             regions: Vec::new(),
+            others: Vec::new(),
+            born: 0,
             rung: 0,
             calls: Vec::new(),
         }
     }
 
+    /// Adds a call of the process whose turn it is.
+    fn push(&mut self, call: Call) {
+        let everybodys = matches!(
+            call,
+            Call::Cpuset { .. } | Call::Weight { .. } | Call::Auto { .. }
+        );
+        let process = self.process.clone().filter(|_| !everybodys);
+        self.calls.push(Line { process, call });
+    }
+
     fn step(&mut self) {
+        if self.forks {
+            self.change_processes();
+        }
         match self.draw.below(100) {
             0..16 => self.set_any(),
             16..20 => self.window(),
@@ -87,7 +123,7 @@ impl Generator {
             68..82 => self.touch(),
             82..86 => {
                 let place = self.some_pages();
-                self.calls.push(Call::Where { place });
+                self.push(Call::Where { place });
             }
             86..88 => self.map_somewhere(),
             88..91 => self.unmap(),
@@ -102,7 +138,7 @@ impl Generator {
         let mode = self.draw.mode_word();
         let (mask, maxnode) = self.draw.mask(mode, self.nodes);
         self.counter = Counter::Unknown;
-        self.calls.push(Call::SetMempolicy {
+        self.push(Call::SetMempolicy {
             mode,
             mask,
             maxnode,
@@ -111,6 +147,9 @@ impl Generator {
 
     /// A policy that is surely accepted, and calls after it for which the kernel allocates nothing.
     fn window(&mut self) {
+        if self.process.is_some() {
+            return;
+        }
         let counts = self.draw.percent(70);
         let (mode, mask) = if counts {
             let mode = self.draw.one(&INTERLEAVES) | self.draw.nodes_flag();
@@ -123,7 +162,7 @@ impl Generator {
             (self.draw.one(&[0, 4]), Mask::Null)
         };
         self.counter = if counts { Counter::Known } else { Counter::Off };
-        self.calls.push(Call::SetMempolicy {
+        self.push(Call::SetMempolicy {
             mode,
             mask,
             maxnode: 64,
@@ -146,14 +185,16 @@ impl Generator {
         let flags = self.draw.mbind_flags();
         let place = self.some_range();
         self.spoil_counter();
-        self.calls.push(Call::Mbind {
+        self.push(Call::Mbind {
             place: place.clone(),
             mode,
             mask,
             maxnode,
             flags,
         });
-        if flags & MOVES != 0 {
+        if flags & MOVE_ALL != 0 {
+            self.look_everywhere();
+        } else if flags & MOVES != 0 {
             self.look_at(place.region.as_deref());
         }
     }
@@ -168,8 +209,7 @@ impl Generator {
         };
         let flags = if self.draw.percent(95) { 0 } else { 1 };
         self.spoil_counter();
-        self.calls
-            .push(Call::SetMempolicyHomeNode { place, node, flags });
+        self.push(Call::SetMempolicyHomeNode { place, node, flags });
     }
 
     /// get_mempolicy(2) in any form that has one right answer.
@@ -206,7 +246,7 @@ impl Generator {
             false => self.draw.maxnode(),
         };
         let (mode, mask) = (self.draw.percent(85), self.draw.percent(75));
-        self.calls.push(Call::GetMempolicy {
+        self.push(Call::GetMempolicy {
             mode,
             mask,
             maxnode,
@@ -220,7 +260,7 @@ impl Generator {
             true => self.draw.one(&self.cpu_nodes.clone()),
             false => self.draw.below(self.nodes + 1) as u32,
         };
-        self.calls.push(Call::RunOn { node });
+        self.push(Call::RunOn { node });
     }
 
     /// Another cpuset; or one with a node that has no memory, which fails.
@@ -233,11 +273,11 @@ impl Generator {
         }
         let set = (0..64).filter(|node| cpuset >> node & 1 == 1);
         let nodes: Vec<String> = set.map(|node| node.to_string()).collect();
-        self.calls.push(Call::Cpuset {
+        self.push(Call::Cpuset {
             nodes: nodes.join(","),
         });
         if look {
-            self.look_at(None);
+            self.look_everywhere();
         }
     }
 
@@ -247,13 +287,13 @@ impl Generator {
             false => self.draw.one(&[3, 63, 1023]),
         };
         let text = self.draw.weight();
-        self.calls.push(Call::Weight { node, text });
+        self.push(Call::Weight { node, text });
     }
 
     fn write_auto(&mut self) {
         if self.has_auto {
             let text = self.draw.auto().to_owned();
-            self.calls.push(Call::Auto { text });
+            self.push(Call::Auto { text });
         }
     }
 

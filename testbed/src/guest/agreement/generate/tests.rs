@@ -5,6 +5,7 @@ use super::super::draw::STATIC;
 use super::memory::HUGE_PAGE;
 use super::*;
 use crate::guest::agreement::calls::Answer;
+use std::collections::BTreeMap;
 
 fn machine() -> Machine {
     let text = r#"{"memory_nodes":"0-2","cpu_nodes":"0-1","possible_nodes":"0-2","kernel":"7.2",
@@ -26,13 +27,13 @@ fn ten_thousand_calls_leave_no_cell_empty() {
     let machine = machine();
     let mut coverage = Coverage::default();
     for seed in 0..40 {
-        for call in sequence(&machine, seed, 250).calls {
-            coverage.count(&call, &Answer::default());
+        for line in sequence(&machine, seed, 250).calls {
+            coverage.count(&line.call, &Answer::default());
         }
     }
     assert!(coverage.total() >= 10_000);
     assert_eq!(coverage.missing(), Vec::<String>::new());
-    assert_eq!(coverage.calls.len(), 12, "{:?}", coverage.calls);
+    assert_eq!(coverage.calls.len(), 14, "{:?}", coverage.calls);
 }
 
 /// Regions lie beside each other and inside their 2 MiB, below the anchor.
@@ -52,26 +53,63 @@ fn regions_do_not_overlap() {
     }
 }
 
-/// Between a counting policy and the question for its counter stands nothing that allocates.
+/// Between a counting policy and the question for its counter stands nothing that allocates, and
+/// nobody asks a child.
 #[test]
 fn the_counter_is_asked_for_in_windows_only() {
     let machine = machine();
     for seed in 0..50 {
-        let mut known = true;
-        for call in sequence(&machine, seed, 300).calls {
+        let mut counters = BTreeMap::from([(None, Counter::Off)]);
+        for Line { process, call } in sequence(&machine, seed, 300).calls {
+            let counter = counters.get_mut(&process).unwrap();
             match call {
+                Call::Fork { child } => {
+                    if *counter == Counter::Known {
+                        *counter = Counter::Unknown;
+                    }
+                    let inherited = *counter;
+                    counters.insert(Some(child), inherited);
+                }
+                Call::Exit => drop(counters.remove(&process)),
                 Call::SetMempolicy { mode, mask, .. } => {
                     let mode = mode & !(STATIC | RELATIVE);
-                    known =
-                        INTERLEAVES.contains(&mode) && mask != Mask::Null || mode == 0 || mode == 4;
+                    *counter = match mode {
+                        _ if INTERLEAVES.contains(&mode) && mask != Mask::Null => Counter::Known,
+                        0 | 4 => Counter::Off,
+                        _ => Counter::Unknown,
+                    };
                 }
                 Call::GetMempolicy {
                     flags: 1, place, ..
                 } if place == Place::default() => {
-                    assert!(known, "seed {seed}");
+                    let child = process.is_some();
+                    assert_ne!(*counter, Counter::Unknown, "seed {seed}");
+                    assert!(!child || *counter == Counter::Off, "seed {seed}");
                 }
                 _ => {}
             }
         }
     }
+}
+
+/// Every second seed has processes that come and go, three at most.
+#[test]
+fn processes_come_and_go() {
+    let machine = machine();
+    let (mut forks, mut exits, mut of_children) = (0, 0, 0);
+    for seed in 0..20 {
+        let mut there = 1;
+        for Line { process, call } in sequence(&machine, seed, 800).calls {
+            of_children += u64::from(process.is_some());
+            match call {
+                Call::Fork { .. } => (there, forks) = (there + 1, forks + 1),
+                Call::Exit => (there, exits) = (there - 1, exits + 1),
+                _ => {}
+            }
+            assert!((1..=3).contains(&there));
+            assert!(seed % 2 == 0 || there == 1);
+        }
+    }
+    assert!(forks > 50 && exits > 25, "{forks} {exits}");
+    assert!(of_children > 1000, "{of_children}");
 }

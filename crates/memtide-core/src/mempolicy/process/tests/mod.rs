@@ -96,6 +96,7 @@ fn shown(reply: Reply) -> (Result<(), Errno>, i32, String) {
 }
 
 mod calls;
+mod family;
 mod placing;
 mod queries;
 mod rebinding;
