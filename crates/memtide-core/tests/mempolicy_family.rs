@@ -29,7 +29,7 @@ enum Call {
     Touch,
     /// To one node.
     Bind(u16, u32),
-    /// Where the children run, and so where pages without policy go.
+    /// Where the process runs, and so where its pages without policy go.
     RunOn(u16),
 }
 

@@ -31,7 +31,7 @@ impl Cast {
     /// Who does what.
     ///
     /// # Errors
-    /// When a call names a process that is not there, or one ends that others come of.
+    /// When a call names a process that is not there, or one ends before its children.
     pub fn new(sequence: &Sequence) -> Result<Self> {
         let mut alive = BTreeMap::from([(None, 0)]);
         let mut parents = vec![0];
@@ -52,7 +52,11 @@ impl Cast {
                     let childless = alive
                         .values()
                         .all(|&child| child == 0 || parents[child] != who);
-                    ensure!(who != 0 && childless, "{}: others come of it", place());
+                    ensure!(
+                        who != 0 && childless,
+                        "{}: it has children, or is the first",
+                        place()
+                    );
                     Role {
                         actor: parents[who],
                         other: who,

@@ -1,4 +1,4 @@
-//! The child that makes the calls: no allocation, no output, nothing between two calls.
+//! The child that makes the calls: no allocation but for a fork, no output, nothing between two calls.
 //!
 //! It answers into shared words: for every call `ret`, how many words follow, and those: for
 //! get_mempolicy(2) whether a mode was written, the mode, and the mask's words; for pages the runs, a
@@ -30,7 +30,7 @@ const WORDS_OF_ANY: usize = 4 + sys::MASK_WORDS;
 const NUMBER: usize = 0;
 const AT: usize = 1;
 const PIDS: usize = 2;
-/// How long a process waits for its turn; another has died by then.
+/// How long a process waits while no call is made by any; one has died by then.
 const PATIENCE: Timespec = Timespec {
     tv_sec: 300,
     tv_nsec: 0,
@@ -188,12 +188,19 @@ impl<'a> Child<'a> {
         let _ = rustix::io::write(&self.turns[who], &1_u64.to_ne_bytes());
     }
 
-    /// Sleeps until another process says that it is this one's turn; false if nobody does.
+    /// Sleeps until another process says that it is this one's turn; false if nothing goes on.
     fn wait_for_turn(&self) -> bool {
         let turn = &self.turns[self.me];
-        let mut woken = [PollFd::new(turn, PollFlags::IN)];
-        poll(&mut woken, Some(&PATIENCE)).is_ok_and(|count| count == 1)
-            && rustix::io::read(turn, &mut [0_u8; 8]).is_ok()
+        loop {
+            let before = self.answers.get(NUMBER);
+            let mut woken = [PollFd::new(turn, PollFlags::IN)];
+            match poll(&mut woken, Some(&PATIENCE)) {
+                Ok(0) if self.answers.get(NUMBER) == before => return false,
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return rustix::io::read(turn, &mut [0_u8; 8]).is_ok(),
+                Err(_) => return false,
+            }
+        }
     }
 
     fn put(&mut self, word: u64) {
@@ -213,7 +220,8 @@ impl<'a> Child<'a> {
             Call::Exit => {
                 self.wake(role.other);
                 let pid = Pid::from_raw(pid(self.answers, role.other));
-                let ended = waitpid(pid, WaitOptions::empty()).ok().flatten();
+                let wait = |pid| waitpid(Some(pid), WaitOptions::empty()).ok().flatten();
+                let ended = pid.and_then(wait);
                 let well = ended.is_some_and(|(_, status)| status.exit_status() == Some(0));
                 self.put_plain(if well { 0 } else { -1 });
             }
@@ -297,8 +305,8 @@ impl<'a> Child<'a> {
     fn touch(&mut self, address: u64, pages: u64) {
         // A page that waits to be put on its list has one more user, so that who is alone with it
         // would copy it.
-        if self.cast.processes > 1 {
-            sys::put_pages_on_lists();
+        if self.cast.processes > 1 && sys::put_pages_on_lists() < 0 {
+            std::process::exit(1);
         }
         for page in 0..pages {
             let ret = sys::touch(self.zeros.as_fd(), address.wrapping_add(page * PAGE));

@@ -86,8 +86,8 @@ pub fn run(sequence: &Sequence) -> Result<Vec<Answer>> {
         .collect()
 }
 
-/// Forks; the child waits for its parent's first word, makes the calls and ends. So do those that
-/// come of it.
+/// Forks; the child waits for its parent's first word, makes the calls and ends. So do its
+/// descendants.
 fn start(child: &mut Child<'_>, first_word: &OwnedFd) -> Result<Option<Pid>> {
     let Some(pid) = fork()? else {
         let ready =

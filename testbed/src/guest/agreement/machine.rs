@@ -102,7 +102,7 @@ fn write_once(path: &Path, text: &str) -> i64 {
     }
 }
 
-/// A cgroup of the executor's own; removed on drop, when its process is gone.
+/// A cgroup of the executor's own; on drop, what is left in it ends, and it is removed.
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
@@ -169,6 +169,13 @@ fn plain(ret: i64) -> Answer {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = std::fs::write(self.0.join("cgroup.kill"), "1");
+        // Who was killed just now still counts for a moment.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 }

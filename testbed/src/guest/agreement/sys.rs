@@ -179,7 +179,7 @@ pub fn nodes_of(addresses: &[u64], nodes: &mut [i32]) -> i64 {
 
 /// Has every CPU put the pages that it keeps for later on the kernel's lists: move_pages(2) does, also
 /// if no page is to move.
-pub fn put_pages_on_lists() {
+pub fn put_pages_on_lists() -> i64 {
     let nothing = std::ptr::NonNull::<i32>::dangling().as_ptr();
     // SAFETY: of arrays without elements the kernel reads and writes nothing.
     unsafe {

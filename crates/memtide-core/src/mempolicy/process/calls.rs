@@ -58,7 +58,8 @@ impl Process {
     }
 
     /// Sets the policy of a range of addresses. Of the mode word only the low
-    /// 32 bits count.
+    /// 32 bits count. In a family, [`Family::mbind`](super::Family::mbind) is
+    /// the call.
     ///
     /// # Errors
     ///

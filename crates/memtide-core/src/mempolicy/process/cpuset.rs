@@ -22,12 +22,13 @@ pub(super) fn effective(cpuset: &NodeMask, machine: &Machine) -> NodeMask {
 }
 
 impl Process {
-    /// The process is now in a cpuset with these memory nodes. Nothing happens
-    /// if those with memory are the same as before.
-    pub fn set_cpuset(&mut self, nodes: &NodeMask) {
+    /// The process is now in a cpuset with these memory nodes. Nothing happens,
+    /// and the answer is no, if those with memory are the same as before. In a
+    /// family, [`Family::set_cpuset`](super::Family::set_cpuset) is the call.
+    pub fn set_cpuset(&mut self, nodes: &NodeMask) -> bool {
         let new = effective(nodes, &self.machine);
         if new == self.allowed {
-            return;
+            return false;
         }
         let old = std::mem::replace(&mut self.allowed, new);
         let kernel = *self.machine.kernel();
@@ -44,6 +45,7 @@ impl Process {
                 *entry = entry.moved(moves.iter().fold(node, step));
             }
         });
+        true
     }
 }
 

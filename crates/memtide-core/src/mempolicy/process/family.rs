@@ -1,4 +1,4 @@
-//! Processes that come of one another by fork(2), and the pages that they share.
+//! Processes that descend from one by fork(2), and the pages that they share.
 //!
 //! A child begins with its parent's policy, counter, CPU, mappings and pages.
 //! What either writes is copied first, by the policy of who writes; the last
@@ -16,28 +16,22 @@
 
 use super::super::errno::Errno;
 use super::super::rawmask::RawMask;
-use super::calls::MF_MOVE_ALL;
+use super::calls::{MF_MOVE, MF_MOVE_ALL};
 use super::pages::{Fork, Pages};
 use super::{Process, count_tables};
 use crate::nodemask::NodeMask;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// One process of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Member(usize);
+pub struct Member(pub(super) u16);
 
-impl Member {
-    /// The child of the `n`th fork, from 1; 0 is the first process.
-    pub const fn nth(n: usize) -> Member {
-        Member(n)
-    }
-}
-
-/// A process and all that come of it by fork(2).
+/// A process and all that descend from it by fork(2).
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// In the order of their births; `None` once they have ended.
-    members: Vec<Option<Box<Process>>>,
+    /// Those that have not ended.
+    members: BTreeMap<Member, Process>,
     /// How many forks there were.
     forks: u16,
 }
@@ -51,24 +45,24 @@ impl Family {
     /// A family of one.
     pub fn new(first: Process) -> Family {
         Family {
-            members: vec![Some(Box::new(first))],
+            members: BTreeMap::from([(Family::FIRST, first)]),
             forks: 0,
         }
     }
 
     /// A process that has not ended.
     pub fn get(&self, who: Member) -> Option<&Process> {
-        self.members.get(who.0)?.as_deref()
+        self.members.get(&who)
     }
 
-    /// The same, for every call that is not a method here.
+    /// The same, for every call that is not a method of the family.
     pub fn get_mut(&mut self, who: Member) -> Option<&mut Process> {
-        self.members.get_mut(who.0)?.as_deref_mut()
+        self.members.get_mut(&who)
     }
 
     /// All that have not ended, the eldest first.
     pub fn members(&self) -> impl Iterator<Item = &Process> {
-        self.members.iter().flatten().map(|member| &**member)
+        self.members.values()
     }
 
     /// fork(2) by `parent`. `None` if that has ended, or after
@@ -77,15 +71,14 @@ impl Family {
         let forks = self.forks.checked_add(1)?;
         let child = self.get_mut(parent)?.fork(Fork::new(forks)?);
         self.forks = forks;
-        self.members.push(Some(Box::new(child)));
-        Some(Member(self.members.len() - 1))
+        let member = Member(forks);
+        self.members.insert(member, child);
+        Some(member)
     }
 
     /// A process ends; its pages go unless others have them.
     pub fn exit(&mut self, who: Member) {
-        if let Some(member) = self.members.get_mut(who.0) {
-            *member = None;
-        }
+        self.members.remove(&who);
     }
 
     /// As [`Process::touch`].
@@ -116,7 +109,9 @@ impl Family {
     ) -> Result<(), Errno> {
         let page = self.get(who).ok_or(Errno::ESRCH)?.machine.page();
         let pages = page.pages(start)..page.pages(start.saturating_add(len)).saturating_add(1);
-        self.settle(who, pages.clone());
+        if flags & (MF_MOVE | MF_MOVE_ALL) == MF_MOVE {
+            self.settle(who, pages.clone());
+        }
         let process = self.get_mut(who).ok_or(Errno::ESRCH)?;
         process.mbind(start, len, mode, mask, maxnode, flags)?;
         if flags & MF_MOVE_ALL != 0 {
@@ -127,9 +122,9 @@ impl Family {
 
     /// As [`Process::set_cpuset`], for all of them.
     pub fn set_cpuset(&mut self, nodes: &NodeMask) {
-        for who in (0..self.members.len()).map(Member) {
-            if let Some(process) = self.get_mut(who) {
-                process.set_cpuset(nodes);
+        let all: Vec<Member> = self.members.keys().copied().collect();
+        for who in all {
+            if self.get_mut(who).is_some_and(|p| p.set_cpuset(nodes)) {
                 self.follow(who, 0..u64::MAX);
             }
         }
@@ -137,58 +132,40 @@ impl Family {
 
     /// Takes those of `who`'s pages for its own that no other has any more.
     fn settle(&mut self, who: Member, pages: Range<u64>) {
-        if self.forks == 0 {
-            return;
+        if let Some(mut me) = self.take(who) {
+            let others: Vec<&Pages> = self.members.values().map(|p| &p.pages).collect();
+            me.pages.settle(pages, &others);
+            self.members.insert(who, me);
         }
-        let (others, me) = self.others(who);
-        let Some(me) = me else { return };
-        me.pages.change(pages, |page, entry| {
-            let shared = entry.shared();
-            let has = |other: &&mut Process| other.pages.get(page).shared() == shared;
-            if shared.is_some() && !others.iter().any(has) {
-                *entry = entry.alone();
-            }
-        });
     }
 
     /// The pages that others share with `who` are where they are for `who`.
     fn follow(&mut self, who: Member, pages: Range<u64>) {
-        if self.forks == 0 {
-            return;
-        }
-        let (others, me) = self.others(who);
-        let Some(me) = me else { return };
-        for other in others {
-            let mine = |page| me.pages.get(page);
-            other.pages.change(pages.clone(), |page, entry| {
-                if entry.shared().is_some() && entry.shared() == mine(page).shared() {
-                    *entry = mine(page);
-                }
-            });
+        if let Some(me) = self.take(who) {
+            for other in self.members.values_mut() {
+                other.pages.follow(pages.clone(), &me.pages);
+            }
+            self.members.insert(who, me);
         }
     }
 
-    /// All others, and `who`.
-    fn others(&mut self, who: Member) -> (Vec<&mut Process>, Option<&mut Process>) {
-        let mut found = None;
-        let mut others = Vec::new();
-        for (at, member) in self.members.iter_mut().enumerate() {
-            match (member.as_deref_mut(), at == who.0) {
-                (Some(process), true) => found = Some(process),
-                (Some(process), false) => others.push(process),
-                (None, _) => {}
-            }
+    /// A process, for as long as others are looked at; none if there never
+    /// were others.
+    fn take(&mut self, who: Member) -> Option<Process> {
+        match self.forks {
+            0 => None,
+            _ => self.members.remove(&who),
         }
-        (others, found)
     }
 }
 
 impl Process {
     /// A child of this process, which shares its pages.
     fn fork(&mut self, fork: Fork) -> Process {
-        let none = || Pages::new(self.machine.page());
-        let (empty, mut of_child) = (none(), none());
-        let pages = std::mem::replace(&mut self.pages, empty);
+        self.see_weights();
+        let mut of_child = Pages::new(self.machine.page());
+        let none = Pages::new(self.machine.page());
+        let pages = std::mem::replace(&mut self.pages, none);
         let mut child = self.clone();
         self.pages = pages;
         let mut tables = 0;

@@ -68,6 +68,7 @@ impl Mappings {
     /// The mappings of a child: the same, each owner a new one.
     pub(super) fn inherited(&self) -> Mappings {
         let mut child = self.clone();
+        child.next_owner = 0;
         let written = child.by_start.values_mut().filter(|m| m.owner.is_some());
         for mapping in written {
             mapping.owner = Some(child.next_owner);

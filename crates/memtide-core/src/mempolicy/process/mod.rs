@@ -10,7 +10,7 @@
 //! few that were used are kept until the CPU, the cpuset or the weights change:
 //! one takes up to half a megabyte, and a process may have a policy a page.
 //!
-//! Processes that come of one another by fork(2) are a [`Family`].
+//! Processes that descend from one by fork(2) are a [`Family`].
 //!
 //! Left out: huge pages, files and shared memory, swap, other threads,
 //! full nodes, `mremap` (indices stay tied to addresses), `mprotect`, the limit
@@ -196,7 +196,8 @@ impl Process {
         Ok(())
     }
 
-    /// Writes to each of `pages` pages from page `first` on.
+    /// Writes to each of `pages` pages from page `first` on. In a family,
+    /// [`Family::touch`] is the call.
     ///
     /// # Errors
     ///
@@ -231,6 +232,7 @@ impl Process {
     /// Reads a page that is mapped: where nothing was written, the kernel's
     /// page of zeros comes in. Returns the node of what is there.
     fn read(&mut self, page: u64) -> NodeId {
+        self.see_weights();
         let (entries, made) = self.pages.populate(page..page + 1);
         let zeros = self.machine.input().zero_page_node;
         count_tables(&mut self.counter, &self.landing, made);
@@ -240,8 +242,8 @@ impl Process {
         entries[0].node().unwrap_or(zeros)
     }
 
-    /// The node of a page of the process's own; `None` if it has none there,
-    /// or only read zeros.
+    /// The node of a page that the process has; `None` if it has none there, or
+    /// only read zeros.
     pub fn node_of(&self, page: u64) -> Option<NodeId> {
         self.pages.get(page).node()
     }

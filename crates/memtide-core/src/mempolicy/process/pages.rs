@@ -54,11 +54,6 @@ impl Entry {
     pub(super) fn moved(self, node: NodeId) -> Entry {
         Entry { at: node.0, ..self }
     }
-
-    /// The same page, which no other process has any more.
-    pub(super) fn alone(self) -> Entry {
-        Entry::of(self.at)
-    }
 }
 
 /// All entries of a process.
@@ -139,10 +134,10 @@ impl Pages {
         let spans = self.spans(&pages, 1);
         let bits = self.bits;
         for (&n, table) in self.tables.range_mut(spans) {
-            for (page, entry) in (n << bits..).zip(table.iter_mut()) {
-                if pages.contains(&page) {
-                    f(page, entry);
-                }
+            let slots = slots(n, bits, &pages);
+            let first = (n << bits) + slots.start as u64;
+            for (page, entry) in (first..).zip(&mut table[slots]) {
+                f(page, entry);
             }
         }
     }
@@ -179,15 +174,13 @@ impl Pages {
                 made += 1;
                 vec![Entry::NONE; 1 << bits].into()
             });
-            for (slot, page) in (n << bits..(n + 1) << bits).enumerate() {
-                if pages.contains(&page) {
-                    let entry = &mut table[slot];
-                    if entry.node().is_some() {
-                        entry.shared = entry.shared.or(Some(fork));
-                    }
-                    copy[slot] = *entry;
+            let slots = slots(n, bits, &pages);
+            for entry in &mut table[slots.clone()] {
+                if entry.node().is_some() {
+                    entry.shared = entry.shared.or(Some(fork));
                 }
             }
+            copy[slots.clone()].copy_from_slice(&table[slots]);
         }
         for level in [2, 3] {
             let inside = self.spans(&pages, level);
@@ -198,6 +191,41 @@ impl Pages {
         made
     }
 
+    /// Takes the marks from those of `pages` that none of `others` has.
+    pub(super) fn settle(&mut self, pages: Range<u64>, others: &[&Pages]) {
+        let (spans, bits) = (self.spans(&pages, 1), self.bits);
+        for (&n, table) in self.tables.range_mut(spans) {
+            let slots = slots(n, bits, &pages);
+            if table[slots.clone()].iter().all(|e| e.shared.is_none()) {
+                continue;
+            }
+            let tables = others.iter().filter_map(|other| other.tables.get(&n));
+            let tables: Vec<&[Entry]> = tables.map(|table| &table[slots.clone()]).collect();
+            for (slot, entry) in table[slots].iter_mut().enumerate() {
+                let has = |table: &&[Entry]| table[slot].shared == entry.shared;
+                if entry.shared.is_some() && !tables.iter().any(has) {
+                    entry.shared = None;
+                }
+            }
+        }
+    }
+
+    /// Those of `pages` that `moved` has, too, are where they are there.
+    pub(super) fn follow(&mut self, pages: Range<u64>, moved: &Pages) {
+        let (spans, bits) = (self.spans(&pages, 1), self.bits);
+        for (&n, table) in self.tables.range_mut(spans) {
+            let Some(theirs) = moved.tables.get(&n) else {
+                continue;
+            };
+            let slots = slots(n, bits, &pages);
+            for (entry, theirs) in table[slots.clone()].iter_mut().zip(&theirs[slots]) {
+                if entry.shared.is_some() && entry.shared == theirs.shared {
+                    *entry = *theirs;
+                }
+            }
+        }
+    }
+
     /// The numbers of the tables of a level, from 1, that cover `pages`.
     fn spans(&self, pages: &Range<u64>, level: u32) -> Range<u64> {
         let shift = self.bits * level;
@@ -206,4 +234,12 @@ impl Pages {
             false => pages.start >> shift..((pages.end - 1) >> shift) + 1,
         }
     }
+}
+
+/// The part of table `n` that lies in `pages`, of which it has at least one.
+fn slots(n: u64, bits: u32, pages: &Range<u64>) -> Range<usize> {
+    let first = n << bits;
+    let end = first + (1 << bits);
+    let slot = |page: u64| (page - first) as usize;
+    slot(pages.start.clamp(first, end))..slot(pages.end.clamp(first, end))
 }

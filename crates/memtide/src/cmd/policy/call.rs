@@ -41,7 +41,9 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // as in docs/policy-replay.md
 pub enum Call {
-    Fork,
+    Fork {
+        child: String,
+    },
     Exit,
     RunOn {
         node: NodeId,
@@ -105,7 +107,6 @@ pub struct Names {
     regions: BTreeMap<String, u64>,
     /// The processes that have not ended.
     processes: BTreeMap<String, Member>,
-    forks: usize,
 }
 
 impl Names {
@@ -115,7 +116,6 @@ impl Names {
             page_size,
             regions: BTreeMap::new(),
             processes: BTreeMap::from([(FIRST.to_owned(), Family::FIRST)]),
-            forks: 0,
         }
     }
 
@@ -194,23 +194,30 @@ impl Names {
         })
     }
 
+    /// A child is called `name` from now on.
+    pub fn born(&mut self, name: String, child: Member) {
+        self.processes.insert(name, child);
+    }
+
     /// Takes the name of a process, and gives it with its number.
     fn process(&self, fields: &mut Fields) -> Result<(String, Member)> {
-        let name = match fields.has("process") {
+        let given = fields.has("process");
+        let name = match given {
             true => fields.text("process")?,
             false => FIRST.to_owned(),
         };
-        match self.processes.get(&name) {
+        let known = self.processes.get(&name);
+        match known.filter(|_| given == (name != FIRST)) {
             Some(&process) => Ok((name, process)),
-            None if name == FIRST => fields.wrong("process", "the first process has ended"),
-            None => fields.wrong(
+            None if given => fields.wrong(
                 "process",
                 &format!("no process is called {}", quoted(&name)),
             ),
+            None => fields.wrong("process", "the first process has ended"),
         }
     }
 
-    fn fork(&mut self, fields: &mut Fields) -> Result<Call> {
+    fn fork(&self, fields: &mut Fields) -> Result<Call> {
         let child = fields.text("child")?;
         if child == FIRST || self.processes.contains_key(&child) {
             return fields.wrong("child", &format!("{} is not a new name", quoted(&child)));
@@ -221,12 +228,7 @@ impl Names {
                 &format!("more than {MOST_PROCESSES} processes at once"),
             );
         }
-        if self.forks == Family::MOST_FORKS {
-            return fields.wrong("child", &format!("more than {} forks", Family::MOST_FORKS));
-        }
-        self.forks += 1;
-        self.processes.insert(child, Member::nth(self.forks));
-        Ok(Call::Fork)
+        Ok(Call::Fork { child })
     }
 
     fn map(&mut self, fields: &mut Fields) -> Result<Range> {
@@ -447,19 +449,28 @@ mod tests {
         }
     }
 
+    /// Reads a line, and lets children be.
+    fn read(names: &mut Names, line: &str) -> Result<Member> {
+        let line = names.read(line)?;
+        if let Call::Fork { child } = line.call {
+            names.born(child, Family::FIRST);
+        }
+        Ok(line.process)
+    }
+
     #[test]
     fn a_process_has_its_name_until_it_ends() {
         let mut names = names();
-        let mut who = |line: &str| names.read(line).map(|line| line.process);
+        let mut who = |line: &str| read(&mut names, line);
         let fork = r#"{"call":"fork","child":"b"}"#;
-        assert_eq!(who(fork), Ok(Family::FIRST));
+        assert!(who(fork).is_ok());
         assert!(who(fork).is_err());
-        assert_eq!(who(r#"{"call":"exit","process":"b"}"#), Ok(Member::nth(1)));
+        assert!(who(r#"{"call":"exit","process":"b"}"#).is_ok());
         assert!(who(r#"{"call":"exit","process":"b"}"#).is_err());
-        assert_eq!(who(fork), Ok(Family::FIRST));
-        let run_on = r#"{"call":"run_on","process":"b","node":0}"#;
-        assert_eq!(who(run_on), Ok(Member::nth(2)));
-        assert_eq!(who(r#"{"call":"exit"}"#), Ok(Family::FIRST));
+        assert!(who(fork).is_ok());
+        assert!(who(r#"{"call":"run_on","process":"b","node":0}"#).is_ok());
+        assert!(who(r#"{"call":"exit","process":""}"#).is_err());
+        assert!(who(r#"{"call":"exit"}"#).is_ok());
         let ended = who(r#"{"call":"exit"}"#).unwrap_err().to_string();
         assert_eq!(ended, r#"exit: "process": the first process has ended"#);
         // What belongs to no process goes on.
@@ -469,7 +480,7 @@ mod tests {
     #[test]
     fn sixteen_processes_at_once() {
         let mut names = names();
-        let mut fork = |n| names.read(&format!(r#"{{"call":"fork","child":"{n}"}}"#));
+        let mut fork = |n| read(&mut names, &format!(r#"{{"call":"fork","child":"{n}"}}"#));
         assert!((1..16).all(|n| fork(n).is_ok()));
         let error = fork(16).unwrap_err().to_string();
         assert_eq!(error, r#"fork: "child": more than 16 processes at once"#);

@@ -8,6 +8,7 @@ use super::call::{Call, Line, Names, Range};
 use super::machine::Description;
 use crate::shared::context::{Context, unless_gone};
 use anyhow::{Context as _, bail};
+use memtide_core::mempolicy::process::{F_ADDR, F_NODE};
 use memtide_core::mempolicy::{Errno, Family, Machine, Member, Process, Query, WeightFiles};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::units::NodeId;
@@ -26,6 +27,8 @@ const UNUSABLE: u8 = 2;
 const MOST_PAGES: u64 = 1 << 24;
 /// Pages that page tables may have room for, all processes together: four bytes each.
 const MOST_IN_TABLES: u64 = 1 << 27;
+/// The same where there are several processes: bounds what each costs the others.
+const MOST_SHARED: u64 = 1 << 24;
 /// Mappings of all processes that a fork may lead to.
 const MOST_MAPPINGS: usize = 1 << 20;
 /// The longest first line: distances between 1,024 nodes take 4 MiB.
@@ -192,7 +195,7 @@ impl Replay {
         let Line { process: who, call } = self.names.read(line)?;
         let family = &mut self.family;
         Ok(match call {
-            Call::Fork => self.fork(who)?,
+            Call::Fork { child } => self.fork(who, child)?,
             Call::Exit => {
                 family.exit(who);
                 Answer::default()
@@ -251,26 +254,37 @@ impl Replay {
         self.family.get_mut(who).context("the process has ended")
     }
 
-    fn fork(&mut self, parent: Member) -> anyhow::Result<Answer> {
+    fn fork(&mut self, parent: Member, child: String) -> anyhow::Result<Answer> {
         let process = self.process(parent)?;
         let (pages, mappings) = (process.table_pages(), process.mappings());
-        if pages > MOST_PAGES {
-            bail!("a fork that copies page tables for more than {MOST_PAGES} pages");
+        let (tables, all) = self.sizes();
+        if tables + pages > MOST_SHARED {
+            bail!("more than {MOST_SHARED} pages in page tables of several processes");
         }
-        self.check_tables(pages)?;
-        let all = self.family.members().map(Process::mappings);
-        if all.sum::<usize>() + mappings > MOST_MAPPINGS {
+        if all + mappings > MOST_MAPPINGS {
             bail!("more than {MOST_MAPPINGS} mappings of all processes");
         }
-        self.family.fork(parent).context("no fork is left")?;
+        let member = self.family.fork(parent);
+        let member = member.with_context(|| format!("more than {} forks", Family::MOST_FORKS))?;
+        self.names.born(child, member);
         Ok(Answer::default())
+    }
+
+    /// Pages that the tables of all processes have room for, and mappings.
+    fn sizes(&self) -> (u64, usize) {
+        let of = |p: &Process| (p.table_pages(), p.mappings());
+        let all = self.family.members().map(of);
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Whether there may be page tables for so many more pages.
     fn check_tables(&self, more: u64) -> anyhow::Result<()> {
-        let tables = self.family.members().map(Process::table_pages);
-        match tables.sum::<u64>() + more > MOST_IN_TABLES {
-            true => bail!("more than {MOST_IN_TABLES} pages in page tables"),
+        let most = match self.family.members().count() {
+            1 => MOST_IN_TABLES,
+            _ => MOST_SHARED,
+        };
+        match self.sizes().0 + more > most {
+            true => bail!("more than {most} pages in page tables"),
             false => Ok(()),
         }
     }
@@ -298,6 +312,10 @@ impl Replay {
     }
 
     fn ask(&mut self, who: Member, query: Query) -> anyhow::Result<Answer> {
+        // It may read a page, which takes a table.
+        if query.flags == F_NODE | F_ADDR {
+            self.check_tables(1)?;
+        }
         let reply = self.process(who)?.get_mempolicy(query);
         let words = reply.mask.iter().map(|word| format!("{word:#x}"));
         Ok(Answer {
@@ -405,15 +423,30 @@ mod tests {
         ];
         let fields = vec((select(names), value()), 0..7);
         let region = proptest::bool::weighted(0.7);
-        (select(CALLS.to_vec()), region, fields).prop_map(|(call, region, fields)| {
+        let process = select(vec!["", "", "", "b", "c"]);
+        let of_processes = (select(vec!["fork", "exit"]), select(vec!["b", "c"]));
+        let of_processes = (of_processes, process.clone()).prop_map(|((call, name), process)| {
+            let key = if call == "fork" { "child" } else { "process" };
+            let mut line = json!({"call": call, key: name});
+            if call == "fork" && !process.is_empty() {
+                line["process"] = json!(process);
+            }
+            line.to_string()
+        });
+        let any = (select(CALLS.to_vec()), region, process, fields);
+        let any = any.prop_map(|(call, region, process, fields)| {
             let mut line = serde_json::Map::new();
             line.insert("call".into(), json!(call));
+            if !process.is_empty() {
+                line.insert("process".into(), json!(process));
+            }
             if region {
                 line.insert("region".into(), json!("a"));
             }
             line.extend(fields.into_iter().map(|(name, value)| (name.into(), value)));
             Value::Object(line).to_string()
-        })
+        });
+        prop_oneof![6 => any, 1 => of_processes]
     }
 
     fn replay_of(machine: &str) -> Replay {
@@ -499,6 +532,40 @@ mod tests {
             }
         }
         assert_eq!(error.unwrap(), "more than 134217728 pages in page tables");
+        let ask = json!({"call": "get_mempolicy", "mode": true, "mask": false, "maxnode": 0,
+            "region": "a", "first": 1u64 << 29, "flags": 3});
+        assert!(replay.answer(&ask.to_string()).is_err());
+        let fork = json!({"call": "fork", "child": "b"});
+        assert_eq!(
+            replay.answer(&fork.to_string()).unwrap_err().to_string(),
+            "more than 16777216 pages in page tables of several processes"
+        );
+    }
+
+    /// What several processes may have takes a cpuset no long time.
+    #[test]
+    fn several_processes_have_less() {
+        let machine = r#"{"machine":{"memory_nodes":"0-1","cpu_nodes":"0","kernel":"7.2"}}"#;
+        let mut replay = replay_of(machine);
+        let mut ok = |line: Value| replay.answer(&line.to_string()).map(|answer| answer.ret);
+        let place = |call| json!({"call": call, "region": "a", "address": "0x0", "pages": 1 << 20});
+        assert_eq!(ok(place("mmap")).unwrap(), 0);
+        assert_eq!(
+            ok(json!({"call": "touch", "region": "a", "pages": 1 << 20})).unwrap(),
+            0
+        );
+        for child in 1..16 {
+            assert_eq!(
+                ok(json!({"call": "fork", "child": child.to_string()})).unwrap(),
+                0
+            );
+        }
+        for nodes in ["0", "1", "0-1", "0-1"] {
+            assert_eq!(ok(json!({"call": "cpuset", "nodes": nodes})).unwrap(), 0);
+        }
+        let more = json!({"call": "touch", "region": "a", "pages": 1});
+        let error = ok(more).unwrap_err().to_string();
+        assert_eq!(error, "more than 16777216 pages in page tables");
     }
 
     proptest! {

@@ -1,9 +1,9 @@
 //! Parents and children: which pages they share, and until when.
 
+use super::super::family::{Family, Member};
 use super::*;
-use crate::mempolicy::{Family, Member};
 
-const CHILD: Member = Member::nth(1);
+const CHILD: Member = Member(1);
 
 /// A parent on node 0 with pages 0 to 7 on nodes 0 and 1 in turns, and its child
 /// on node 1.
@@ -127,6 +127,20 @@ fn inherited_mappings_do_not_join() {
         let all = process.mappings.overlapping(0..u64::MAX).count();
         assert_eq!(all, mappings + usize::from(who == CHILD), "{who:?}");
     }
+}
+
+/// A page table that a fork makes counts by the weights of that moment.
+#[test]
+fn a_fork_sees_new_weights() {
+    let mut parent = process();
+    parent.write(0..1);
+    parent.set(WEIGHTED, "0-1").unwrap();
+    parent.files().write_node(NodeId(0), b"9").unwrap();
+    let mut family = Family::new(parent);
+    family.fork(Family::FIRST).unwrap();
+    // Three tables, of nine pages that node 0 gets now.
+    let parent = family.get_mut(Family::FIRST).unwrap();
+    assert_eq!(parent.ask_task(F_NODE).1, 0);
 }
 
 #[test]
