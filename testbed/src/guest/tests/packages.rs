@@ -18,6 +18,8 @@ pub const DEB: &str = "/packages/memtide.deb";
 pub const RPM: &str = "/packages/memtide.rpm";
 
 const MEMTIDE: &str = "/usr/bin/memtide";
+const UNIT: &str = "/usr/lib/systemd/system/memtide.service";
+const CONFIGURATION: &str = "/etc/memtide/memtide.toml";
 const SHARE: &str = "/usr/share/memtide";
 const MAN: &str = "/usr/share/man/man1";
 /// Debian's rpm says no without the first; its database would be root's own and not the machine's.
@@ -48,9 +50,9 @@ fn deb(context: &mut Context) -> Result<()> {
         context,
         &["dpkg", "--install", DEB],
         &["dpkg", "--verify", "memtide"],
-        &["dpkg", "--remove", "memtide"],
+        // The configuration, too, which a removal alone leaves.
+        &["dpkg", "--purge", "memtide"],
     )?;
-    // Nothing to configure stays behind either.
     let known = said(&["dpkg-query", "--show"])?;
     ensure!(known.is_empty(), "{known}");
     Ok(())
@@ -112,6 +114,7 @@ fn works(context: &mut Context) -> Result<()> {
         "{version}"
     );
     said(&[MEMTIDE, "doctor", "--no-probe"])?;
+    service()?;
     let scenario = format!("{SHARE}/scenarios/page-count.toml");
     let simulated = said(&[MEMTIDE, "sim", "run", &scenario])?;
     ensure!(simulated.lines().count() > 3, "{simulated}");
@@ -140,6 +143,25 @@ fn works(context: &mut Context) -> Result<()> {
         "no word of the library: {kept:?}"
     );
     context.note(format!("{pages} man pages; {}", kept.1.trim()))
+}
+
+/// The unit starts what was installed, by a configuration that sets nothing.
+fn service() -> Result<()> {
+    let unit = std::fs::read_to_string(UNIT).context(UNIT)?;
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    ensure!(start == Some("/usr/bin/memtide serve"), "{start:?}");
+    let checked = said(&[MEMTIDE, "serve", "--check"])?;
+    ensure!(checked == format!("{CONFIGURATION}: valid\n"), "{checked}");
+    let shown = said(&[MEMTIDE, "config", "--show"])?;
+    ensure!(!shown.contains(CONFIGURATION), "{shown}");
+    let default = said(&[MEMTIDE, "config", "--default"])?;
+    ensure!(
+        default == std::fs::read_to_string(CONFIGURATION)?,
+        "{CONFIGURATION} is not what this memtide has by default"
+    );
+    Ok(())
 }
 
 /// Leaves weights in the kernel's table, and the note that says what stood there.
