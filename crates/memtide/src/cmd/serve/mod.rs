@@ -66,6 +66,8 @@ fn lasting<T>(result: anyhow::Result<T>) -> anyhow::Result<T> {
 }
 
 fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result<ExitCode> {
+    // Before the rest: a wish for a reload must not end what only begins.
+    let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
     let nodes = tiering::nodes(context)?;
     lasting(tiering::check(
@@ -73,7 +75,6 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         &nodes,
         &configuration.settings.tier,
     ))?;
-    let (signal, reload) = signals::hear_and_reload()?;
     let page = page_size()?;
     let opened = tiering::open(context, nodes, &configuration.settings.tier)?;
     // Before the priority: who asks for metrics has none.
