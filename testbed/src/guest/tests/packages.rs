@@ -25,6 +25,8 @@ const MAN: &str = "/usr/share/man/man1";
 /// Debian's rpm says no without the first; its database would be root's own and not the machine's.
 const RPM_TOOL: [&str; 4] = ["rpm", "--force-debian", "--dbpath", "/var/lib/rpm"];
 const NEEDS: &str = "[%{REQUIRENAME}\\n]";
+/// What it provides.
+const HAS: &str = "[%{PROVIDENAME}\\n]";
 /// What is not of a package: the kernel's, what programs leave there while they run, the tools' books.
 const OTHERS: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/packages"];
 
@@ -61,10 +63,21 @@ fn deb(context: &mut Context) -> Result<()> {
 fn rpm(context: &mut Context) -> Result<()> {
     let rpm = |words: &[&'static str]| [&RPM_TOOL, words].concat();
     // No other package is here that could bring what this one needs, so that is looked at by itself.
-    let needs = said(&rpm(&["--query", "--package", "--queryformat", NEEDS, RPM]))?;
+    let asked = |format| {
+        said(&rpm(&[
+            "--query",
+            "--package",
+            "--queryformat",
+            format,
+            RPM,
+        ]))
+    };
+    let (needs, has) = (asked(NEEDS)?, asked(HAS)?);
     let other = needs.lines().find(|need| {
         let of_rpm = need.starts_with("rpmlib(");
-        !of_rpm && *need != "/bin/sh"
+        // Its configuration is its own.
+        let own = has.lines().any(|provided| provided == *need);
+        !of_rpm && !own && *need != "/bin/sh"
     });
     ensure!(other.is_none(), "needs {other:?}");
     goes_in_and_out(
