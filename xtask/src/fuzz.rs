@@ -42,7 +42,8 @@ const fn target(name: &'static str, seeds: &'static [&'static str]) -> Target {
     Target { name, seeds }
 }
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
+    target("configuration", &[]),
     target("fs_parsers", &["crates/memtide-linux/tests/fixtures"]),
     target("journals", &[]),
     target("kcore", &[]),

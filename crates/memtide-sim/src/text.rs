@@ -69,7 +69,8 @@ impl Source<'_> {
 }
 
 /// Adds the nearest right spelling to an "unknown field" or "unknown variant".
-fn friendly(message: &str) -> String {
+#[must_use]
+pub fn friendly(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown ") else {
         return message.to_owned();
     };

@@ -19,7 +19,8 @@ mod shared;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use cmd::{
-    balance, doctor, generate, pager, policy, rebalance, run, sim, tier, topology, trace, weights,
+    balance, config, doctor, generate, pager, policy, rebalance, run, serve, sim, tier, topology,
+    trace, weights,
 };
 use memtide_linux::fs::Root;
 use shared::context::{BadUsage, Context, complain, say, unless_gone};
@@ -62,6 +63,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Balance(Printing<balance::Args>),
+    Config(Printing<config::Args>),
     Topology(Printing<topology::Args>),
     Doctor(Printing<doctor::Args>),
     Generate(generate::Args),
@@ -69,6 +71,7 @@ enum Command {
     Policy(Box<Printing<policy::Args>>),
     Rebalance(Printing<rebalance::Args>),
     Run(Printing<run::Args>),
+    Serve(Printing<serve::Args>),
     Sim(sim::Args),
     Tier(Printing<tier::Args>),
     Trace(Printing<trace::Args>),
@@ -148,6 +151,7 @@ fn mistake_line(what: &str, place: &str) -> String {
 fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Balance(args) => args.with(context, balance::run),
+        Command::Config(args) => args.with(context, config::run),
         Command::Topology(args) => args.with(context, topology::run),
         Command::Doctor(args) => args.with(context, doctor::run),
         Command::Generate(args) => generate::run(args, Cli::command(), &context),
@@ -155,6 +159,7 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Policy(args) => args.with(context, policy::run),
         Command::Rebalance(args) => args.with(context, rebalance::run),
         Command::Run(args) => args.with(context, run::run),
+        Command::Serve(args) => args.with(context, serve::run),
         Command::Sim(args) => sim::run(args, &context),
         Command::Tier(args) => args.with(context, tier::run),
         Command::Trace(args) => args.with(context, trace::run),

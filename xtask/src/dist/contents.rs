@@ -22,6 +22,14 @@ const DOCUMENTS: [&str; 5] = [
 /// Folders that come along: experiments; a dashboard and rules for alerts.
 const FOLDERS: [&str; 2] = ["scenarios", "deploy"];
 
+/// What administrators change: an upgrade leaves their version.
+pub const CONFIGURATION: &str = "etc/memtide/memtide.toml";
+
+/// Whether an entry's place is for administrators' files.
+pub fn is_configuration(entry: &Entry) -> bool {
+    entry.path.starts_with("etc/")
+}
+
 /// Everything, in no order that counts. `program` runs here, and tells of `binary` what it tells of
 /// itself.
 pub fn entries(
@@ -65,6 +73,16 @@ pub fn entries(
             output(program, &["generate", "completion", shell])?,
         );
     }
+    add(
+        CONFIGURATION.to_owned(),
+        0o644,
+        output(program, &["config", "--default"])?,
+    );
+    add(
+        "usr/lib/systemd/system/memtide.service".to_owned(),
+        0o644,
+        read(&root.join("packaging/memtide.service"))?,
+    );
     for folder in FOLDERS {
         for (path, content) in files(&root.join(folder))? {
             add(format!("usr/share/memtide/{folder}/{path}"), 0o644, content);

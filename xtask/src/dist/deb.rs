@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::build::Built;
-use super::{Entry, Release, archive};
+use super::{Entry, Release, archive, contents};
 
 pub fn file_name(version: &str) -> String {
     format!("memtide_{version}-1_amd64.deb")
@@ -33,7 +33,7 @@ pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) ->
         ("debian-binary", b"2.0\n".to_vec()),
         (
             "control.tar.gz",
-            archive::tar_gz("./", &[control, removal], release.date)?,
+            archive::tar_gz("./", &[control, conffiles(entries), removal], release.date)?,
         ),
         ("data.tar.gz", archive::tar_gz("./", entries, release.date)?),
     ];
@@ -45,6 +45,19 @@ pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) ->
         package.append(&header, content.as_slice())?;
     }
     Ok(package.into_inner()?)
+}
+
+/// The files that dpkg asks about before it replaces or removes what an administrator changed.
+fn conffiles(entries: &[Entry]) -> Entry {
+    let ours = entries
+        .iter()
+        .filter(|entry| contents::is_configuration(entry));
+    let lines = ours.map(|entry| format!("/{}\n", entry.path));
+    Entry {
+        path: "conffiles".to_owned(),
+        mode: 0o644,
+        content: lines.collect::<String>().into_bytes(),
+    }
 }
 
 /// Debian's zsh looks for packages' completions in a folder of its own.
@@ -97,11 +110,18 @@ mod tests {
 
     #[test]
     fn its_members_are_those_that_dpkg_wants_in_its_order() {
-        let files = [Entry {
-            path: "usr/bin/memtide".to_owned(),
-            mode: 0o755,
-            content: vec![0; 1025],
-        }];
+        let files = [
+            Entry {
+                path: "usr/bin/memtide".to_owned(),
+                mode: 0o755,
+                content: vec![0; 1025],
+            },
+            Entry {
+                path: contents::CONFIGURATION.to_owned(),
+                mode: 0o644,
+                content: Vec::new(),
+            },
+        ];
         let package = package(&release(), None, &files).unwrap();
         let mut archive = ar::Archive::new(package.as_slice());
         let mut members = Vec::new();
@@ -117,12 +137,19 @@ mod tests {
         let names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["debian-binary", "control.tar.gz", "data.tar.gz"]);
         let mut control = tar::Archive::new(flate2::read::GzDecoder::new(members[1].1.as_slice()));
-        let mut texts = control.entries().unwrap().map(|entry| {
-            let mut text = String::new();
-            entry.unwrap().read_to_string(&mut text).unwrap();
-            text
-        });
-        let control = texts.next().unwrap();
+        let entries = control.entries().unwrap();
+        let texts: Vec<(String, String)> = entries
+            .map(|entry| {
+                let mut entry = entry.unwrap();
+                let mut text = String::new();
+                entry.read_to_string(&mut text).unwrap();
+                (entry.path().unwrap().display().to_string(), text)
+            })
+            .collect();
+        let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["./conffiles", "./control", "./prerm"]);
+        assert_eq!(texts[0].1, "/etc/memtide/memtide.toml\n");
+        let control = &texts[1].1;
         assert!(
             control.starts_with("Package: memtide\nVersion: 1.2.3-1\n"),
             "{control}"
@@ -132,7 +159,7 @@ mod tests {
             control.ends_with("\nDescription: Short\n Longer,\n much longer.\n"),
             "{control}"
         );
-        assert!(texts.next().unwrap().starts_with("#!/bin/sh\n"));
+        assert!(texts[2].1.starts_with("#!/bin/sh\n"));
         assert_eq!(package, super::package(&release(), None, &files).unwrap());
     }
 }

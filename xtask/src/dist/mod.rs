@@ -130,7 +130,7 @@ fn make(root: &Path) -> Result<Made> {
     );
     note(
         "service, unit and default configuration",
-        Ok("none: memtide has no service yet".to_owned()),
+        Ok("in the packages; not enabled, not started".to_owned()),
     );
 
     let parts = parts::linked(root, build::STATIC)?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use rpm::{BuildConfig, CompressionType, Dependency, FileOptions, PackageBuilder};
 
 use super::build::Built;
-use super::{Entry, Release};
+use super::{Entry, Release, contents};
 
 pub fn file_name(version: &str) -> String {
     format!("memtide-{version}-1.x86_64.rpm")
@@ -55,6 +55,7 @@ pub fn package(release: &Release, library: Option<&Built>, entries: &[Entry]) ->
         let options = FileOptions::new(format!("/{}", entry.path)).permissions(mode);
         let options = match entry.path.starts_with("usr/share/doc/") {
             true => options.doc(),
+            false if contents::is_configuration(entry) => options.config().noreplace(),
             false => options,
         };
         builder.with_file_contents(entry.content.clone(), options)?;
@@ -87,6 +88,7 @@ mod tests {
             before_removal: "true\n".to_owned(),
         };
         let files = [
+            ("etc/memtide/memtide.toml", 0o644),
             ("usr/bin/memtide", 0o755),
             ("usr/share/doc/memtide/README.md", 0o644),
         ]
@@ -109,6 +111,8 @@ mod tests {
         assert_eq!(
             paths,
             [
+                "/etc/memtide",
+                "/etc/memtide/memtide.toml",
                 "/usr/bin/memtide",
                 "/usr/share/doc/memtide",
                 "/usr/share/doc/memtide/README.md"

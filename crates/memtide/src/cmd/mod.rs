@@ -1,12 +1,14 @@
 //! The subcommands, a module each. None of them knows another.
 
 pub mod balance;
+pub mod config;
 pub mod doctor;
 pub mod generate;
 pub mod pager;
 pub mod policy;
 pub mod rebalance;
 pub mod run;
+pub mod serve;
 pub mod sim;
 pub mod tier;
 pub mod topology;

@@ -1,5 +1,6 @@
 //! What more than one subcommand needs. Nothing here knows a subcommand.
 
+pub mod configuration;
 pub mod context;
 #[cfg(test)]
 pub mod failing;
@@ -8,6 +9,7 @@ pub mod journal;
 pub mod lent_weights;
 pub mod lines;
 pub mod metrics;
+pub mod metrics_args;
 pub mod nodes;
 pub mod outside;
 pub mod pacing;
@@ -18,5 +20,6 @@ pub mod signals;
 pub mod source;
 pub mod spread;
 pub mod table;
+pub mod tiering;
 pub mod weight_words;
 pub mod words;

@@ -6,7 +6,7 @@ use clap::Args;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::numa::{self, Capability};
 use memtide_linux::live::processes::Selection;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Processes below this much address space are left alone by `--all`: they have
 /// less to move than looking at them costs.
@@ -63,10 +63,17 @@ pub fn check_privileges(root: &Root, dry_run: bool) -> anyhow::Result<()> {
 /// The processes that were named.
 pub fn selection(args: &SelectionArgs) -> Selection {
     match (&args.cgroup, args.all) {
-        (Some(path), _) => Selection::Cgroup(path.clone()),
-        (None, true) => Selection::All {
+        (None, false) => Selection::Pids(args.pid.clone()),
+        (cgroup, _) => of_cgroup_or_all(cgroup.as_deref()),
+    }
+}
+
+/// Those of a cgroup, or every process.
+pub fn of_cgroup_or_all(cgroup: Option<&Path>) -> Selection {
+    match cgroup {
+        Some(path) => Selection::Cgroup(path.to_owned()),
+        None => Selection::All {
             at_least: LEAST_ADDRESS_SPACE,
         },
-        (None, false) => Selection::Pids(args.pid.clone()),
     }
 }

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands of ours that only read, or write what a copy of a machine has.
-const ON_A_COPY: [&str; 8] = [
-    "doctor", "generate", "policy", "sim", "topology", "trace", "weights", "--help",
+const ON_A_COPY: [&str; 9] = [
+    "config", "doctor", "generate", "policy", "sim", "topology", "trace", "weights", "--help",
 ];
 
 #[derive(Deserialize)]

@@ -17,6 +17,7 @@ mod placement;
 mod random_programs;
 mod respread;
 mod run;
+mod serve;
 mod terminal;
 mod tiering;
 mod weights;
@@ -160,6 +161,7 @@ pub fn all() -> Vec<Test> {
     let mut tests = placement::tests();
     tests.extend(tiering::tests());
     tests.extend(manners::tests());
+    tests.extend(serve::tests());
     tests.extend(run::tests());
     tests.extend(respread::tests());
     tests.extend(weights::tests());

@@ -18,11 +18,15 @@ pub const DEB: &str = "/packages/memtide.deb";
 pub const RPM: &str = "/packages/memtide.rpm";
 
 const MEMTIDE: &str = "/usr/bin/memtide";
+const UNIT: &str = "/usr/lib/systemd/system/memtide.service";
+const CONFIGURATION: &str = "/etc/memtide/memtide.toml";
 const SHARE: &str = "/usr/share/memtide";
 const MAN: &str = "/usr/share/man/man1";
 /// Debian's rpm says no without the first; its database would be root's own and not the machine's.
 const RPM_TOOL: [&str; 4] = ["rpm", "--force-debian", "--dbpath", "/var/lib/rpm"];
 const NEEDS: &str = "[%{REQUIRENAME}\\n]";
+/// What it provides.
+const HAS: &str = "[%{PROVIDENAME}\\n]";
 /// What is not of a package: the kernel's, what programs leave there while they run, the tools' books.
 const OTHERS: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/packages"];
 
@@ -48,9 +52,9 @@ fn deb(context: &mut Context) -> Result<()> {
         context,
         &["dpkg", "--install", DEB],
         &["dpkg", "--verify", "memtide"],
-        &["dpkg", "--remove", "memtide"],
+        // The configuration, too, which a removal alone leaves.
+        &["dpkg", "--purge", "memtide"],
     )?;
-    // Nothing to configure stays behind either.
     let known = said(&["dpkg-query", "--show"])?;
     ensure!(known.is_empty(), "{known}");
     Ok(())
@@ -59,10 +63,21 @@ fn deb(context: &mut Context) -> Result<()> {
 fn rpm(context: &mut Context) -> Result<()> {
     let rpm = |words: &[&'static str]| [&RPM_TOOL, words].concat();
     // No other package is here that could bring what this one needs, so that is looked at by itself.
-    let needs = said(&rpm(&["--query", "--package", "--queryformat", NEEDS, RPM]))?;
+    let asked = |format| {
+        said(&rpm(&[
+            "--query",
+            "--package",
+            "--queryformat",
+            format,
+            RPM,
+        ]))
+    };
+    let (needs, has) = (asked(NEEDS)?, asked(HAS)?);
     let other = needs.lines().find(|need| {
         let of_rpm = need.starts_with("rpmlib(");
-        !of_rpm && *need != "/bin/sh"
+        // Its configuration is its own.
+        let own = has.lines().any(|provided| provided == *need);
+        !of_rpm && !own && *need != "/bin/sh"
     });
     ensure!(other.is_none(), "needs {other:?}");
     goes_in_and_out(
@@ -112,6 +127,7 @@ fn works(context: &mut Context) -> Result<()> {
         "{version}"
     );
     said(&[MEMTIDE, "doctor", "--no-probe"])?;
+    service()?;
     let scenario = format!("{SHARE}/scenarios/page-count.toml");
     let simulated = said(&[MEMTIDE, "sim", "run", &scenario])?;
     ensure!(simulated.lines().count() > 3, "{simulated}");
@@ -140,6 +156,25 @@ fn works(context: &mut Context) -> Result<()> {
         "no word of the library: {kept:?}"
     );
     context.note(format!("{pages} man pages; {}", kept.1.trim()))
+}
+
+/// The unit starts what was installed, by a configuration that sets nothing.
+fn service() -> Result<()> {
+    let unit = std::fs::read_to_string(UNIT).context(UNIT)?;
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    ensure!(start == Some("/usr/bin/memtide serve"), "{start:?}");
+    let checked = said(&[MEMTIDE, "serve", "--check"])?;
+    ensure!(checked == format!("{CONFIGURATION}: valid\n"), "{checked}");
+    let shown = said(&[MEMTIDE, "config", "--show"])?;
+    ensure!(!shown.contains(CONFIGURATION), "{shown}");
+    let default = said(&[MEMTIDE, "config", "--default"])?;
+    ensure!(
+        default == std::fs::read_to_string(CONFIGURATION)?,
+        "{CONFIGURATION} is not what this memtide has by default"
+    );
+    Ok(())
 }
 
 /// Leaves weights in the kernel's table, and the note that says what stood there.

@@ -11,7 +11,7 @@ mod source;
 pub use args::BalanceArgs as Args;
 
 use crate::shared::context::Context;
-use crate::shared::foreground::Foreground;
+use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal::{self, Journaled, Run};
 use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
@@ -85,11 +85,12 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     metrics.tell(&mut printer, &balancer.status(&mut world));
     let foreground = Foreground {
         signal: &signal,
+        reload: None,
         limit: args.duration,
         ends_with_processes: !args.selection.pid.is_empty(),
-        journal: &journal,
     };
     let end = foreground.work(
+        &journal,
         &mut balancer,
         &mut world,
         &mut printer,
@@ -105,10 +106,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let freed = journal.note(finish, &mut world, &mut printer, |world, _| {
         balancer.finish(world)
     });
-    let why = end.as_deref().unwrap_or("failed");
+    let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
     let status = balancer.status(&mut world);
     metrics.end(&mut printer, &status);
-    print::summary(&mut printer, &status, why, *freed.as_ref().unwrap_or(&0));
+    print::summary(&mut printer, &status, &why, *freed.as_ref().unwrap_or(&0));
     drop(turn);
     end?;
     freed?;

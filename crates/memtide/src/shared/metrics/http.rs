@@ -9,7 +9,8 @@ use super::exposition::Exposition;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The longest request, in bytes.
@@ -24,8 +25,37 @@ const PAUSE: Duration = Duration::from_millis(50);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers at `address` until the process ends. Returns the address with the port that the kernel
-/// chose, if it is 0.
+/// How long the end waits for its own connection.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// What answers, until it is dropped: then the address is free again.
+pub struct Answering {
+    address: SocketAddr,
+    ended: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl Answering {
+    /// Where, with the port that the kernel chose if it was 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        // A connection wakes the one that waits for connections.
+        let woken = TcpStream::connect_timeout(&self.address, LEAVE).is_ok();
+        if let Some(listener) = self.listener.take()
+            && woken
+        {
+            let _ = listener.join();
+        }
+    }
+}
+
+/// Answers at `address`.
 ///
 /// # Errors
 /// The address is taken or not this machine's, or there can be no thread.
@@ -33,15 +63,21 @@ pub fn answer(
     address: SocketAddr,
     exposition: Arc<Exposition>,
     patience: Duration,
-) -> io::Result<SocketAddr> {
+) -> io::Result<Answering> {
     let listener = TcpListener::bind(address)?;
-    let bound = listener.local_addr()?;
+    let address = listener.local_addr()?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&ended);
     let work = move || {
         let held = Arc::new(());
         loop {
             thread::sleep(PAUSE);
+            let accepted = listener.accept();
+            if asked.load(Ordering::Relaxed) {
+                return;
+            }
             // As when there are no descriptors left.
-            let Ok((mut stream, _)) = listener.accept() else {
+            let Ok((mut stream, _)) = accepted else {
                 continue;
             };
             if Arc::strong_count(&held) > MOST {
@@ -59,8 +95,12 @@ pub fn answer(
             let _ = named().spawn(client);
         }
     };
-    named().spawn(work)?;
-    Ok(bound)
+    let listener = Some(named().spawn(work)?);
+    Ok(Answering {
+        address,
+        ended,
+        listener,
+    })
 }
 
 fn named() -> thread::Builder {
@@ -222,7 +262,8 @@ mod tests {
     #[test]
     fn a_client_is_answered_and_one_too_many_is_not() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let address = answer(any, Arc::new(tiering()), Duration::from_secs(600)).unwrap();
+        let answering = answer(any, Arc::new(tiering()), Duration::from_secs(600)).unwrap();
+        let address = answering.address();
         let ask = |request: &[u8]| {
             let mut stream = TcpStream::connect(address).unwrap();
             let mut answer = String::new();
@@ -247,6 +288,10 @@ mod tests {
         let turned_away = |answer: io::Result<String>| answer.unwrap_or_default().is_empty();
         assert!(turned_away(ask(b"GET /metrics HTTP/1.1\r\n\r\n")));
         drop(silent);
+        // Dropped, it leaves the address to the next one.
+        drop(answering);
+        let next = super::answer(address, Arc::new(tiering()), Duration::ZERO);
+        assert_eq!(next.unwrap().address(), address);
     }
 
     proptest! {

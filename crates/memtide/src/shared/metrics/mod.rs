@@ -10,47 +10,20 @@ mod families;
 mod http;
 mod textfile;
 
+pub use super::metrics_args::MetricsArgs;
 use super::report::Printer;
 use anyhow::Context as _;
-use clap::Args;
 use exposition::Exposition;
+use http::Answering;
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use textfile::TextFile;
-
-/// Where figures go.
-#[derive(Args, Clone, Debug, Default)]
-pub struct MetricsArgs {
-    /// Answer Prometheus at this address of this machine, as in 127.0.0.1:9779
-    #[arg(long = "metrics", value_name = "ADDRESS:PORT", value_parser = loopback)]
-    pub address: Option<SocketAddr>,
-
-    /// Write metrics every 10 s for node_exporter's textfile collector
-    #[arg(long = "metrics-file", value_name = "FILE")]
-    pub file: Option<PathBuf>,
-}
-
-/// An address that only this machine reaches.
-fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| "give an address and a port, as in 127.0.0.1:9779 or [::1]:9779".to_owned())?;
-    match address.ip().is_loopback() {
-        true => Ok(address),
-        false => Err(
-            "other machines could reach it; give 127.0.0.1 or [::1], and put a proxy in front"
-                .to_owned(),
-        ),
-    }
-}
 
 /// The figures of a run, as it goes.
 pub struct Metrics {
     exposition: Arc<Exposition>,
-    address: Option<SocketAddr>,
+    answering: Option<Answering>,
     file: Option<TextFile>,
 }
 
@@ -65,7 +38,7 @@ impl Metrics {
         page: PageSize,
     ) -> anyhow::Result<Metrics> {
         let exposition = Arc::new(Exposition::new(name, page));
-        let address = match args.address {
+        let answering = match args.address {
             None => None,
             Some(address) => {
                 let bound = http::answer(address, Arc::clone(&exposition), http::PATIENCE);
@@ -84,14 +57,15 @@ impl Metrics {
             };
         Ok(Metrics {
             exposition,
-            address,
+            answering,
             file,
         })
     }
 
     /// Says where they are: of port 0 the user does not know what became.
     pub fn announce(&self, printer: &mut Printer) {
-        if let Some(address) = self.address {
+        if let Some(answering) = &self.answering {
+            let address = answering.address();
             printer.notice(&format!("metrics are at http://{address}/metrics"));
         }
     }
@@ -109,39 +83,6 @@ impl Metrics {
         self.exposition.tell(status);
         if let Some(trouble) = self.file.and_then(TextFile::end) {
             printer.notice(&trouble);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_this_machine_can_ask() {
-        for good in ["127.0.0.1:9779", "127.3.2.1:0", "[::1]:9779"] {
-            assert!(loopback(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "0.0.0.0:9779",
-            "192.0.2.7:9779",
-            "[::]:9779",
-            "[2001:db8::1]:9779",
-        ] {
-            assert!(
-                loopback(bad).unwrap_err().contains("other machines"),
-                "{bad}"
-            );
-        }
-        for bad in [
-            "",
-            "9779",
-            ":9779",
-            "127.0.0.1",
-            "localhost:9779",
-            "127.0.0.1:99999",
-        ] {
-            assert!(loopback(bad).unwrap_err().contains("a port"), "{bad}");
         }
     }
 }

@@ -10,7 +10,7 @@ const CONTROLLERS: &str = "/sys/fs/cgroup/cgroup.subtree_control";
 /// A cgroup with a cpuset, removed on drop; its processes must be gone by then. The controller stays
 /// on: see [`crate::guest::pins`].
 #[derive(Debug)]
-pub(super) struct Group(PathBuf);
+pub(in crate::guest::tests) struct Group(PathBuf);
 
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
@@ -18,7 +18,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Group {
-    pub(super) fn create() -> Result<Self> {
+    pub(in crate::guest::tests) fn create() -> Result<Self> {
         write(Path::new(CONTROLLERS), "+cpuset")?;
         let path = Path::new(ROOT).join("manners");
         std::fs::create_dir(&path)
@@ -26,16 +26,16 @@ impl Group {
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::guest::tests) fn path(&self) -> &Path {
         &self.0
     }
 
     /// Confines its processes to the memory of these nodes.
-    pub(super) fn allow_nodes(&self, nodes: &str) -> Result<()> {
+    pub(in crate::guest::tests) fn allow_nodes(&self, nodes: &str) -> Result<()> {
         write(&self.0.join("cpuset.mems"), nodes)
     }
 
-    pub(super) fn take_in(&self, pid: u32) -> Result<()> {
+    pub(in crate::guest::tests) fn take_in(&self, pid: u32) -> Result<()> {
         write(&self.0.join("cgroup.procs"), &pid.to_string())
     }
 }

@@ -8,12 +8,12 @@
 
 mod bounds;
 mod endings;
-mod group;
+pub(super) mod group;
 mod idle;
 mod metrics;
 mod refusals;
 mod reports;
-mod settings;
+pub(super) mod settings;
 mod sources;
 
 use std::time::Duration;
@@ -30,9 +30,9 @@ use crate::guest::subject::{KnownPages, census_hot};
 /// The slow node of the topology `cxl`.
 const SLOW: u32 = 2;
 /// A victim that is quick to start; its hot pages lie apart.
-const SMALL: &str = "--size 64 --hot 8 --scattered";
+pub(super) const SMALL: &str = "--size 64 --hot 8 --scattered";
 /// How long anything that memtide is expected to do may take, in quiet time as all limits here.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The table that these tests fill.
 const TABLE: &str = "manners";
 
@@ -81,7 +81,7 @@ fn is_promotion(line: &Line) -> bool {
 }
 
 /// Waits until 99 % of the hot pages are on DRAM; the seconds that it took.
-fn until_home(
+pub(super) fn until_home(
     memtide: &mut Memtide,
     known: &[KnownPages],
     dram: &[u32],

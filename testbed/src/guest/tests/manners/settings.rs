@@ -38,11 +38,11 @@ const NOTES: &str = "/run/memtide";
 
 /// Settings by path, as the kernel prints them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Settings(BTreeMap<String, String>);
+pub(in crate::guest::tests) struct Settings(BTreeMap<String, String>);
 
 impl Settings {
     /// As they are now.
-    pub(super) fn now() -> Self {
+    pub(in crate::guest::tests) fn now() -> Self {
         let mut found = BTreeMap::new();
         for place in PLACES {
             collect(Path::new(place), &mut found);
@@ -54,12 +54,12 @@ impl Settings {
     }
 
     /// The setting of one file, if it is there.
-    pub(super) fn get(&self, path: &str) -> Option<&str> {
+    pub(in crate::guest::tests) fn get(&self, path: &str) -> Option<&str> {
         self.0.get(path).map(String::as_str)
     }
 
     /// Whether memtide has a note of its own lying around.
-    pub(super) fn has_notes(&self) -> bool {
+    pub(in crate::guest::tests) fn has_notes(&self) -> bool {
         self.0.keys().any(|path| path.starts_with(NOTES))
     }
 
@@ -81,7 +81,7 @@ impl Settings {
     ///
     /// # Errors
     /// With all that has.
-    pub(super) fn check_unchanged(&self) -> Result<()> {
+    pub(in crate::guest::tests) fn check_unchanged(&self) -> Result<()> {
         let changes = self.changes(&Self::now());
         ensure!(
             changes.is_empty(),

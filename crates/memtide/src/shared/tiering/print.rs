@@ -1,4 +1,4 @@
-//! What `memtide tier` says of where things stand and of the end.
+//! What tiering says of where things stand and of the end.
 
 use crate::shared::report::Printer;
 use memtide_loop::report::{Status, TierStatus};
@@ -23,6 +23,19 @@ pub fn summary(printer: &mut Printer, status: &Status, why: &str) {
     printer.summary(&Summary { why, status }, |printer| {
         sentences(printer, status, why)
     });
+}
+
+/// The same in few words, for who manages services.
+pub fn short(printer: &Printer, status: &Status) -> String {
+    let tier = status.tiering.clone().unwrap_or_default();
+    format!(
+        "tiering {} processes: {} on fast nodes, {} on slow ones; promoted {}, demoted {}",
+        status.processes,
+        printer.size(tier.top_pages),
+        printer.size(tier.lower_pages),
+        printer.size(tier.pgpromote_success),
+        printer.size(tier.pgdemote_proactive),
+    )
 }
 
 fn sentence(printer: &Printer, status: &Status) -> String {

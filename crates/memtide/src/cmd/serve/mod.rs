@@ -1,0 +1,264 @@
+//! `memtide serve`: what `memtide tier` does, as a service.
+//!
+//! One process in the foreground, meant for systemd, over the same loop. SIGHUP has it read its
+//! configuration again, SIGINT and SIGTERM end it; whatever way it ends, what was lent is put back.
+//!
+//! # A reload
+//!
+//! The new configuration is taken whole or not at all. One that is wrong, or that this machine cannot
+//! follow, leaves the old one in force. Where what is tiered or how changes, the run ends in order,
+//! everything that was lent is put back, and another run begins: what the loop has learned is lost then,
+//! and only then.
+
+mod args;
+mod manager;
+
+pub use args::ServeArgs as Args;
+
+use crate::shared::configuration::{Configuration, Files, Settings};
+use crate::shared::context::{BadUsage, Context};
+use crate::shared::foreground::{Ended, Foreground};
+use crate::shared::metrics::Metrics;
+use crate::shared::outside::causes;
+use crate::shared::report::Printer;
+use crate::shared::selection::of_cgroup_or_all;
+use crate::shared::signals;
+use crate::shared::spread::page_size;
+use crate::shared::tiering::{self, Tiering, print};
+use anyhow::Context as _;
+use manager::Manager;
+use memtide_core::units::{Millis, PageSize};
+use memtide_linux::priority::{self, Usual};
+use memtide_loop::report::{Event, Reporter};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let source = Source {
+        files: Files::new(args.config.as_deref(), &context.root),
+        dry_run: args.dry_run,
+    };
+    if args.check {
+        let (_, files) = lasting(source.files.read())?;
+        context.print(&match files {
+            0 => format!(
+                "{}: not there, the defaults are valid\n",
+                source.files.name()
+            ),
+            1 => format!("{}: valid\n", source.files.name()),
+            more => format!("{}: valid, {more} files in all\n", source.files.name()),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let manager = Manager::new();
+    let served = serve(source, context, &manager);
+    if let Err(error) = &served {
+        manager.says(&causes(error));
+    }
+    served
+}
+
+/// What a second start cannot change is bad usage, whose status the unit does not answer with a restart.
+fn lasting<T>(result: anyhow::Result<T>) -> anyhow::Result<T> {
+    result.map_err(|error| BadUsage(causes(&error)).into())
+}
+
+fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result<ExitCode> {
+    // Before the rest: a wish for a reload must not end what only begins.
+    let (signal, reload) = signals::hear_and_reload()?;
+    let configuration = lasting(source.read())?;
+    let nodes = tiering::nodes(context)?;
+    lasting(tiering::check(
+        context,
+        &nodes,
+        &configuration.settings.tier,
+    ))?;
+    let page = page_size()?;
+    let opened = tiering::open(context, nodes, &configuration.settings.tier)?;
+    // Before the priority: who asks for metrics has none.
+    let metrics = Metrics::begin(&configuration.settings.metrics, "tier", page)?;
+    let mut service = Service {
+        source,
+        context,
+        manager,
+        signal,
+        reload,
+        page,
+        usual: priority::ask(),
+        printer: Printer::new(context.json, page),
+        metrics: Some(metrics),
+        in_force: configuration,
+    };
+    service.announce();
+    let selection = service.selection();
+    let tiering = opened.begin(context, selection, None, &mut service.printer)?;
+    service.run(tiering)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the configuration comes from: files, and the command line over them.
+struct Source {
+    files: Files,
+    dry_run: bool,
+}
+
+impl Source {
+    fn read(&self) -> anyhow::Result<Configuration> {
+        let (mut configuration, _) = self.files.read()?;
+        configuration.settings.tier.dry_run |= self.dry_run;
+        Ok(configuration)
+    }
+}
+
+/// The service as it runs.
+struct Service<'a> {
+    source: Source,
+    context: &'a Context,
+    manager: &'a Manager,
+    signal: Arc<AtomicUsize>,
+    reload: Arc<AtomicBool>,
+    page: PageSize,
+    /// The priority of what is not the loop.
+    usual: Usual,
+    printer: Printer,
+    /// None while they are changed.
+    metrics: Option<Metrics>,
+    in_force: Configuration,
+}
+
+impl Service<'_> {
+    /// Turns until a signal wants the end, over all reloads.
+    fn run(&mut self, mut tiering: Tiering) -> anyhow::Result<()> {
+        loop {
+            let status = tiering.status();
+            let metrics = self.metrics.as_ref().context("no metrics")?;
+            metrics.tell(&mut self.printer, &status);
+            self.manager.ready();
+            let foreground = Foreground {
+                signal: &self.signal,
+                reload: Some(&self.reload),
+                limit: None,
+                ends_with_processes: false,
+            };
+            let end = tiering.work(&foreground, &mut self.printer, metrics, self.manager);
+            if !matches!(end, Ok(Ended::Reload)) {
+                return self.end(tiering, end);
+            }
+            self.manager.reloading();
+            if let Some(next) = self.look_again(tiering.now())? {
+                tiering = self.begin_again(tiering, next)?;
+            }
+        }
+    }
+
+    /// Puts everything back.
+    fn end(&mut self, tiering: Tiering, end: anyhow::Result<Ended>) -> anyhow::Result<()> {
+        self.manager.stopping();
+        let (status, put_back) = tiering.finish(&mut self.printer);
+        if let Some(metrics) = self.metrics.take() {
+            metrics.end(&mut self.printer, &status);
+        }
+        let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
+        print::summary(&mut self.printer, &status, &why);
+        put_back?;
+        end.map(|_| ())
+    }
+
+    /// Reads the configuration again, says what changed, and follows what the run goes on with. The
+    /// rest is returned.
+    fn look_again(&mut self, now: Millis) -> anyhow::Result<Option<Configuration>> {
+        let next = match self.source.read() {
+            Ok(next) => next,
+            Err(error) => {
+                self.refused(now, &causes(&error));
+                return Ok(None);
+            }
+        };
+        let changes = self.in_force.changes(&next);
+        if changes.is_empty() {
+            self.say(now, "reload: nothing has changed");
+        }
+        let (old, new) = (&self.in_force.settings, &next.settings);
+        let same_run = (&old.select, &old.tier) == (&new.select, &new.tier);
+        if old.metrics != new.metrics
+            && let Err(error) = self.tell_elsewhere(&next.settings)
+        {
+            let old = self.in_force.settings.clone();
+            self.tell_elsewhere(&old)?;
+            self.refused(now, &causes(&error));
+            return Ok(None);
+        }
+        for change in changes {
+            self.say(now, &format!("reload: {change}"));
+        }
+        if !same_run {
+            return Ok(Some(next));
+        }
+        self.in_force = next;
+        Ok(None)
+    }
+
+    /// Ends the run and begins one of `next`; of the old configuration if that fails.
+    fn begin_again(&mut self, tiering: Tiering, next: Configuration) -> anyhow::Result<Tiering> {
+        let (status, put_back) = tiering.finish(&mut self.printer);
+        let why = Ended::Reload.to_string();
+        print::summary(&mut self.printer, &status, &why);
+        put_back?;
+        let old = std::mem::replace(&mut self.in_force, next);
+        let error = match self.begin() {
+            Ok(tiering) => return Ok(tiering),
+            Err(error) => error,
+        };
+        let metrics_differ = old.settings.metrics != self.in_force.settings.metrics;
+        self.in_force = old;
+        if metrics_differ {
+            let settings = self.in_force.settings.clone();
+            self.tell_elsewhere(&settings)?;
+        }
+        self.refused(Millis(0), &causes(&error));
+        self.begin()
+    }
+
+    /// A run by the configuration in force.
+    fn begin(&mut self) -> anyhow::Result<Tiering> {
+        let options = &self.in_force.settings.tier;
+        let nodes = tiering::nodes(self.context)?;
+        tiering::check(self.context, &nodes, options)?;
+        let opened = tiering::open(self.context, nodes, options)?;
+        let selection = self.selection();
+        opened.begin(self.context, selection, None, &mut self.printer)
+    }
+
+    fn selection(&self) -> memtide_linux::live::processes::Selection {
+        of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
+    }
+
+    /// Has the figures where `settings` want them. The old place is left first: it may be the new one.
+    fn tell_elsewhere(&mut self, settings: &Settings) -> anyhow::Result<()> {
+        self.metrics = None;
+        let begin = || Metrics::begin(&settings.metrics, "tier", self.page);
+        self.metrics = Some(self.usual.during(begin)?);
+        self.announce();
+        Ok(())
+    }
+
+    fn announce(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.announce(&mut self.printer);
+        }
+    }
+
+    fn say(&mut self, now: Millis, text: &str) {
+        let text = text.to_owned();
+        self.printer.event(now, Event::Notice { text });
+    }
+
+    /// Says that nothing was taken.
+    fn refused(&mut self, now: Millis, why: &str) {
+        let text = format!("reload refused, the old configuration is in force: {why}");
+        self.manager.says(&text);
+        self.say(now, &text);
+    }
+}

@@ -1,0 +1,247 @@
+//! The service's configuration: what its files say, and where each value comes from.
+//!
+//! # Shape
+//!
+//! A main file and drop-ins beside it, in TOML: [`files`] finds and reads them, the drop-ins in the
+//! order of their names. [`read`] joins them key by key; the later file wins. What nobody sets has its
+//! default. [`Settings`] are the same structs from which the command line is made, so a key has the
+//! name, the values and the default of its option.
+//!
+//! # Properties
+//!
+//! - A configuration is right as a whole or an error: file, line, column, what is wrong there and,
+//!   for a name that nobody knows, the one that is spelled most alike.
+//! - Each value knows its place, for `memtide config --show` and for what a reload says.
+
+mod files;
+mod read;
+
+pub use files::Files;
+#[cfg(any(test, fuzzing))]
+pub use read::{Layer, read};
+
+use super::metrics_args::MetricsArgs;
+use memtide_loop::options::TierOptions;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The commented file that packages install: everything in it is the default.
+pub const DEFAULT: &str = include_str!("default.toml");
+
+/// The tables, in the order in which they are shown.
+const TABLES: [&str; 3] = ["select", "tier", "metrics"];
+
+/// All that can be set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Which processes.
+    pub select: Select,
+    /// How their pages are tiered.
+    pub tier: TierOptions,
+    /// Where figures go.
+    pub metrics: MetricsArgs,
+}
+
+/// Which processes are managed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Select {
+    /// Every process of the machine.
+    pub all: bool,
+    /// Those of this cgroup and of those below it.
+    pub cgroup: Option<PathBuf>,
+}
+
+impl Default for Select {
+    fn default() -> Select {
+        Select {
+            all: true,
+            cgroup: None,
+        }
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// A key with its value and its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Its table.
+    pub table: &'static str,
+    /// Its name.
+    pub key: String,
+    /// Null if it is not set and has no default.
+    pub value: Value,
+    /// Null of a default.
+    pub from: Option<Place>,
+}
+
+impl Row {
+    /// Its value as it is written in a file.
+    pub fn text(&self) -> String {
+        match &self.value {
+            Value::Null => "nothing".to_owned(),
+            value => toml::Value::try_from(value)
+                .map_or_else(|_| value.to_string(), |value| value.to_string()),
+        }
+    }
+
+    /// Where its value comes from, for people.
+    pub fn origin(&self) -> String {
+        match &self.from {
+            Some(place) => place.to_string(),
+            None => "default".to_owned(),
+        }
+    }
+}
+
+/// What is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Configuration {
+    /// The values.
+    pub settings: Settings,
+    /// Where those stand that a file sets, by table and key.
+    places: BTreeMap<(String, String), Place>,
+}
+
+impl Configuration {
+    /// Every key.
+    pub fn rows(&self) -> Vec<Row> {
+        let settings = serde_json::to_value(&self.settings).expect("plain data");
+        let mut rows = Vec::new();
+        for table in TABLES {
+            let Some(Value::Object(keys)) = settings.get(table) else {
+                unreachable!("each table is one of the settings");
+            };
+            rows.extend(keys.iter().map(|(key, value)| Row {
+                table,
+                key: key.clone(),
+                value: value.clone(),
+                from: self.place(table, key).cloned(),
+            }));
+        }
+        rows
+    }
+
+    /// Where a file sets `key`.
+    pub fn place(&self, table: &str, key: &str) -> Option<&Place> {
+        self.places.get(&(table.to_owned(), key.to_owned()))
+    }
+
+    /// A line for each value that is another one in `next`.
+    pub fn changes(&self, next: &Configuration) -> Vec<String> {
+        let pairs = self.rows().into_iter().zip(next.rows());
+        let other = pairs.filter(|(old, new)| old.value != new.value);
+        other
+            .map(|(old, new)| {
+                let Row { table, key, .. } = &new;
+                let (was, is) = (old.text(), new.text());
+                format!("{table}.{key} was {was}, is {is} ({})", new.origin())
+            })
+            .collect()
+    }
+}
+
+/// Any text as the main file and as a drop-in, for the fuzz target: values that can be shown and read
+/// again, or an error of one line that begins with a place.
+#[cfg(fuzzing)]
+pub fn fuzz(text: &str) {
+    let (main, drop_in) = text.split_once('\0').unwrap_or((text, ""));
+    let layer = |file: &str, text: &str| Layer {
+        file: file.to_owned(),
+        text: text.to_owned(),
+    };
+    match read(&[layer("main.toml", main), layer("drop-in.toml", drop_in)]) {
+        Ok(configuration) => {
+            let shown = toml::to_string(&configuration.settings).expect("a table");
+            assert_eq!(
+                toml::from_str::<Settings>(&shown).expect("what was shown"),
+                configuration.settings
+            );
+            assert!(configuration.changes(&configuration).is_empty());
+        }
+        Err(error) => {
+            let said = super::outside::message(&super::outside::causes(&error));
+            assert!(said.contains(".toml:") && !said.contains('\n'), "{said}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Configuration {
+        let file = "a.toml".to_owned();
+        let text = text.to_owned();
+        read(&[Layer { file, text }]).unwrap()
+    }
+
+    /// The lines of the commented default that set something: `#key = value`, no blank before the key.
+    fn uncommented() -> String {
+        let bare = |line: &str| match line.strip_prefix('#') {
+            Some(rest) if !rest.starts_with([' ', '#']) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        };
+        DEFAULT.lines().map(bare).collect()
+    }
+
+    #[test]
+    fn the_default_file_sets_nothing_and_shows_every_key_with_its_default() {
+        assert_eq!(of(DEFAULT), Configuration::default());
+        // These have no default; the file has an example of each.
+        let examples = ["cgroup", "listen", "file"];
+        let text: String = uncommented()
+            .lines()
+            .filter(|line| {
+                !examples
+                    .iter()
+                    .any(|key| line.starts_with(&format!("{key} =")))
+            })
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let configuration = of(&text);
+        assert_eq!(configuration.settings, Settings::default());
+        for row in configuration.rows() {
+            match examples.contains(&row.key.as_str()) {
+                true => assert!(uncommented().contains(&format!("\n{} = ", row.key))),
+                false => assert!(row.from.is_some(), "{}.{} is missing", row.table, row.key),
+            }
+        }
+        // The examples are right, too; only they select twice.
+        of(&uncommented().replace("\nall = true\n", "\n"));
+    }
+
+    #[test]
+    fn a_change_is_a_line_with_both_values_and_the_place() {
+        let one = of("[tier]\nrate_limit = '1GiB'\nexplain = true\n");
+        let two = of("[tier]\nrate_limit = '1 GiB'\n[metrics]\nfile = '/a \"b\"'\n");
+        assert_eq!(
+            one.changes(&two),
+            [
+                "tier.explain was true, is false (default)",
+                "metrics.file was nothing, is '/a \"b\"' (a.toml:4:8)"
+            ]
+        );
+        assert!(two.changes(&two).is_empty());
+    }
+}

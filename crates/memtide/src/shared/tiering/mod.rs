@@ -1,0 +1,191 @@
+//! Tiering of the running machine: the one loop of `memtide tier` and `memtide serve`.
+//!
+//! [`check`] says whether this machine can be tiered, [`open`] finds what tells of accesses,
+//! [`Opened::begin`] makes a run, [`Tiering::work`] has it turn. However that ends,
+//! [`Tiering::finish`] puts back what was changed.
+
+pub mod print;
+
+use super::context::Context;
+use super::foreground::{Ended, Foreground};
+use super::journal::{Journaled, Run};
+use super::metrics::Metrics;
+use super::report::Printer;
+use super::selection::check_privileges;
+use super::source;
+use super::spread::page_size;
+use anyhow::bail;
+use memtide_core::topology::Topology;
+use memtide_core::units::{Millis, PageSize};
+use memtide_linux::fs::topology;
+use memtide_linux::live::processes::Selection;
+use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_loop::World;
+use memtide_loop::journal::Line;
+use memtide_loop::options::TierOptions;
+use memtide_loop::report::Status;
+use memtide_loop::tier::{TierConfig, Tierer};
+use memtide_loop::world::WorldError;
+use std::path::Path;
+
+/// The machine's nodes.
+pub fn nodes(context: &Context) -> anyhow::Result<Topology> {
+    Ok(topology::read(&context.root)?.topology)
+}
+
+/// What no second try can change: there must be a tier to promote from and one to promote to, and
+/// the right to move pages.
+pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyhow::Result<()> {
+    let lower = nodes
+        .nodes()
+        .iter()
+        .find(|node| !node.top_tier && node.has_memory());
+    match lower {
+        None => bail!(
+            "this machine has one tier of memory, so there is nothing to promote; memtide topology shows its nodes"
+        ),
+        Some(node) if node.promotion_target.is_none() => bail!(
+            "node {}: no faster node has memory; memtide topology shows the nodes",
+            node.id
+        ),
+        Some(_) => check_privileges(&context.root, options.dry_run),
+    }
+}
+
+/// What is needed to begin.
+pub struct Opened {
+    nodes: Topology,
+    page: PageSize,
+    source: source::Opened,
+    options: TierOptions,
+    config: TierConfig,
+    seed: u64,
+}
+
+/// Opens the source of accesses.
+pub fn open(context: &Context, nodes: Topology, options: &TierOptions) -> anyhow::Result<Opened> {
+    let page = page_size()?;
+    LiveWorld::stay_off_fast_memory(&nodes);
+    let source = source::open(options.source, &context.root, page)?;
+    if !context.root.is_live() {
+        bail!(
+            "{}: only the running machine's pages can be moved",
+            context.root.path("/").display()
+        );
+    }
+    let seed = u64::from(std::process::id());
+    let config = TierConfig::new(options, &nodes, page, seed)?;
+    Ok(Opened {
+        nodes,
+        page,
+        source,
+        options: options.clone(),
+        config,
+        seed,
+    })
+}
+
+impl Opened {
+    /// Begins with the first survey of `selection`.
+    pub fn begin(
+        self,
+        context: &Context,
+        selection: Selection,
+        journal: Option<&Path>,
+        printer: &mut Printer,
+    ) -> anyhow::Result<Tiering> {
+        for notice in &self.source.notices {
+            printer.notice(notice);
+        }
+        let mut world = LiveWorld::new(
+            context.root.clone(),
+            self.nodes,
+            self.page,
+            selection,
+            vec![LiveSource::Views(self.source.source)],
+        );
+        let run = Run::Tier {
+            options: self.options,
+            seed: self.seed,
+        };
+        let journal = Journaled::begin(journal, &world, run)?;
+        let config = self.config;
+        let tierer = journal.note(None, &mut world, printer, |world, _| {
+            Tierer::new(world, config)
+        });
+        Ok(Tiering {
+            world,
+            tierer,
+            journal,
+        })
+    }
+}
+
+/// Who watches a run go on.
+pub trait Watch {
+    /// A turn is over.
+    fn turned(&self) {}
+
+    /// Where things stand, about once a second.
+    fn stands(&self, _: &Status, _: &Printer) {}
+}
+
+/// Nobody.
+impl Watch for () {}
+
+/// A run.
+pub struct Tiering {
+    world: LiveWorld,
+    tierer: Tierer,
+    journal: Journaled,
+}
+
+impl Tiering {
+    /// The time since its start.
+    pub fn now(&mut self) -> Millis {
+        self.world.now()
+    }
+
+    /// Where things stand.
+    pub fn status(&mut self) -> Status {
+        self.tierer.status(&mut self.world)
+    }
+
+    /// Turns until something ends them; what that was. It may be called again after that.
+    pub fn work(
+        &mut self,
+        foreground: &Foreground<'_>,
+        printer: &mut Printer,
+        metrics: &Metrics,
+        watch: &impl Watch,
+    ) -> anyhow::Result<Ended> {
+        foreground.work(
+            &self.journal,
+            &mut self.tierer,
+            &mut self.world,
+            printer,
+            |tierer, world, reporter| {
+                let any_left = tierer.step(world, reporter)?;
+                watch.turned();
+                Ok(any_left)
+            },
+            |printer, tierer, world| {
+                let status = tierer.status(world);
+                metrics.tell(printer, &status);
+                print::status(printer, &status);
+                watch.stands(&status, printer);
+            },
+        )
+    }
+
+    /// Puts back what was changed; where things stood at the end, and whether that worked.
+    pub fn finish(mut self, printer: &mut Printer) -> (Status, Result<(), WorldError>) {
+        let tierer = &mut self.tierer;
+        let put_back =
+            self.journal
+                .note(Some(Line::Finish), &mut self.world, printer, |world, _| {
+                    tierer.finish(world)
+                });
+        (self.tierer.status(&mut self.world), put_back)
+    }
+}
