@@ -3,6 +3,7 @@
 //! - `index`, `counter`: one decision; `index` with page numbers in order and
 //!   with random ones, whose own cost is shown as `empty`.
 //! - `compile`: making a spread ready, as every change of a policy or weight does.
+//! - `machine`: a machine of so many nodes, with all their fallback orders.
 //! - `bulk`: a million pages at once; the time is for all nodes together.
 //! - `touch`: a page of a process that is touched for the first time.
 //! - `table`: one look at the weights by each of one or two reading threads,
@@ -17,7 +18,7 @@
 //! `cargo bench -p memtide-core --bench mempolicy -- --quick`.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use memtide_core::mempolicy::{
     Counter, Kernel, Machine, MachineInput, Process, RawMask, Spread, TableState, WeightFiles,
     WeightTable, Weights,
@@ -87,6 +88,31 @@ fn compile(c: &mut Criterion) {
         let weights = Weights::new(&[32; 64]);
         group.bench_function(BenchmarkId::from_parameter(nodes), |b| {
             b.iter(|| Spread::weighted(black_box(&set), &weights));
+        });
+    }
+    group.finish();
+}
+
+fn machine(c: &mut Criterion) {
+    let mut group = c.benchmark_group("machine");
+    let mut state = 7u32;
+    let mut distance = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        10 + (state >> 16) % 246
+    };
+    for nodes in [64, 256, NodeId::LIMIT] {
+        let all: NodeMask = (0..nodes).map(NodeId).collect();
+        let mut row = |_| (0..nodes).map(|_| distance()).collect();
+        let input = MachineInput {
+            distances: Some((0..nodes).map(&mut row).collect()),
+            ..MachineInput::new(all, all, Kernel::WITH_AUTO)
+        };
+        group.bench_function(BenchmarkId::from_parameter(nodes), |b| {
+            b.iter_batched(
+                || input.clone(),
+                |input| Machine::new(input).unwrap(),
+                BatchSize::PerIteration,
+            );
         });
     }
     group.finish();
@@ -230,5 +256,7 @@ fn write(stop: &AtomicBool, store: impl Fn(u8)) {
     }
 }
 
-criterion_group!(benches, index, counter, compile, bulk, touch, table);
+criterion_group!(
+    benches, index, counter, compile, machine, bulk, touch, table
+);
 criterion_main!(benches);

@@ -80,6 +80,8 @@
 //! assert_eq!(counters.get(Counter::PgpromoteCandidate), 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -89,6 +91,7 @@ pub mod demotion;
 mod dense;
 pub mod eviction;
 pub mod hotness;
+pub mod keys;
 pub mod lazy_flush;
 pub mod mempolicy;
 pub mod nodemask;

@@ -2,6 +2,8 @@
 //!
 //! Readers take the root of the tree that they read, so that tests can hand
 //! them a copy. `unsafe` stands only in [`sys`].
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

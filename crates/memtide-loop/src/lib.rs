@@ -5,6 +5,8 @@
 //! came are the world's to tell; what to observe next and which pages to move
 //! are the loop's to decide, with `memtide-core`.
 
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 pub mod balance;

@@ -9,6 +9,7 @@
 //! scanned, pages fault and pages move; what is promised is the median of the blocks. Sizes and
 //! conditions after it (`-- --figures 2097152 promised`) measure those alone. Without the option criterion
 //! measures.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 // The command's allocator. The simulator itself does not know the crate that has it.
 #[path = "../../memtide-linux/src/sys/huge_pages.rs"]

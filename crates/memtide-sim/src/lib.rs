@@ -7,6 +7,8 @@
 //!
 //! The same scenario, seed and scale give the same bytes, whatever the number of jobs. Nothing here
 //! reads a clock, a file or an unseeded random number.
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,8 @@
 //! Runs the swarm for as long as the environment says, and names what repeats a failure.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "it runs as long as it is told to"
+)]
 
 #[path = "swarm/mod.rs"]
 mod cases;

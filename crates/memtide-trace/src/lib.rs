@@ -5,6 +5,8 @@
 //! other, holds no more than a batch of them in memory, and stops at the first that makes no sense.
 //! Whatever is wrong with a file is one [`TraceError`] with the file and the row. What the columns
 //! mean in full stands in `docs/trace.md`.
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -7,6 +7,7 @@
 //!   machine that it runs on.
 //! - No file that people read is longer than 800 lines.
 //! - A module with parts is a folder with a `mod.rs`, everywhere.
+//! - A library for others prints nothing: clippy is told so in each.
 
 use std::path::{Path, PathBuf};
 
@@ -298,4 +299,19 @@ fn a_module_with_parts_is_a_folder() {
     };
     let wrong: Vec<&String> = paths.iter().filter(both).collect();
     assert!(wrong.is_empty(), "make it FOLDER/mod.rs: {wrong:?}");
+}
+
+#[test]
+fn libraries_print_nothing() {
+    let rule = "#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]";
+    let library = |path: &str| {
+        let member = path.strip_suffix("/src/lib.rs")?;
+        (member.starts_with("crates/") || member.starts_with("pager/")).then_some(())
+    };
+    let files = files();
+    let libraries = files.iter().filter(|(path, _)| library(path).is_some());
+    let (with, without): (Vec<_>, Vec<_>) = libraries.partition(|(_, text)| text.contains(rule));
+    let without: Vec<&String> = without.iter().map(|(path, _)| path).collect();
+    assert!(without.is_empty(), "add {rule} to {without:?}");
+    assert!(with.len() >= 8, "libraries are looked for elsewhere");
 }

@@ -473,6 +473,14 @@ fn a_file_without_a_measurement_is_named() {
             "no measurement (write one with memtide weights --measure --json): missing field `node`",
         ),
         ("{\"nodes\":[]}", "no node was measured"),
+        (
+            "{\"nodes\":[],\"nodes\":[]}",
+            "no measurement (write one with memtide weights --measure --json): two values for \"nodes\"",
+        ),
+        (
+            "{\"measurement\":null,\"x\":{\"y\":1,\"y\":2}}",
+            "no measurement (write one with memtide weights --measure --json): two values for \"y\"",
+        ),
     ] {
         std::fs::write(&file, content).unwrap();
         let (code, line) = fails(&fixture("holes"), &["--from", file.to_str().unwrap()]);

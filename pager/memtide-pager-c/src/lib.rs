@@ -5,6 +5,8 @@
 //! panic is the code `MEMTIDE_INTERNAL` and does not cross into C. The header is
 //! written by hand; a test compiles it, as C and as C++, and compares the layout
 //! of every struct with the one here.
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![deny(unsafe_code)]
 
 mod code;

@@ -17,6 +17,8 @@
 //!
 //! Not seen are programs that call the kernel by themselves (static ones, Go)
 //! or through functions inside of the C library.
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![deny(unsafe_code)]
 
 mod decide;

@@ -29,6 +29,8 @@
 //! ```
 //!
 //! `docs/pager.md` has how it works, what was measured, and the limits.
+// A library hands out what it knows; only the command prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

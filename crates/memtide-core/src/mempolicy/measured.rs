@@ -8,6 +8,7 @@ use super::curve::{Curve, LoadPoint};
 use super::tune_law::NodeCurve;
 use crate::units::NodeId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Reads to writes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,6 +94,14 @@ pub enum MeasurementError {
     /// A node is in it twice.
     #[error("node {0} is in it twice")]
     Twice(NodeId),
+    /// A mix of a node is in it twice.
+    #[error("node {node} has the mix {} twice", mix.name())]
+    MixTwice {
+        /// The node.
+        node: NodeId,
+        /// The mix.
+        mix: Mix,
+    },
     /// A mix is missing.
     #[error("node {node} was not measured at {}", mix.name())]
     NoMix {
@@ -125,6 +134,29 @@ impl MeasuredNode {
 }
 
 impl Measurement {
+    /// Checks that every node is in it once, and of each node every mix: which
+    /// of two is meant nobody knows.
+    ///
+    /// # Errors
+    ///
+    /// [`MeasurementError::Twice`], [`MeasurementError::MixTwice`].
+    pub fn once(&self) -> Result<(), MeasurementError> {
+        let mut nodes = BTreeSet::new();
+        for measured in &self.nodes {
+            let node = measured.node;
+            if !nodes.insert(node) {
+                return Err(MeasurementError::Twice(node));
+            }
+            let mut mixes = BTreeSet::new();
+            for MeasuredMix { mix, .. } in &measured.mixes {
+                if !mixes.insert(*mix) {
+                    return Err(MeasurementError::MixTwice { node, mix: *mix });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The nodes as the bandwidth law wants them, and the relative noise: how
     /// far the least steady node's turns lay apart.
     ///
@@ -132,13 +164,11 @@ impl Measurement {
     ///
     /// [`MeasurementError`].
     pub fn curves(&self, mix: Mix) -> Result<(Vec<NodeCurve>, f64), MeasurementError> {
+        self.once()?;
         let mut curves: Vec<NodeCurve> = Vec::new();
         let mut noise: f64 = 0.0;
         for measured in &self.nodes {
             let node = measured.node;
-            if curves.iter().any(|curve| curve.node == node) {
-                return Err(MeasurementError::Twice(node));
-            }
             let no_mix = MeasurementError::NoMix { node, mix };
             let of_mix = measured.mixes.iter().find(|measured| measured.mix == mix);
             let points = &of_mix.ok_or(no_mix.clone())?.points;
@@ -204,6 +234,12 @@ mod tests {
         assert_eq!(curves(vec![], Mix::Read), "no node was measured");
         let twice = vec![node(1, 1.0), node(1, 1.0)];
         assert_eq!(curves(twice, Mix::Read), "node 1 is in it twice");
+        let mut mixes = node(1, 1.0);
+        mixes.mixes.extend(mixes.mixes.clone());
+        assert_eq!(
+            curves(vec![mixes], Mix::Read),
+            "node 1 has the mix read twice"
+        );
         assert_eq!(
             curves(vec![node(1, 1.0)], Mix::TwoToOne),
             "node 1 was not measured at 2:1"

@@ -3,6 +3,7 @@
 use super::{FOLDER, Kind};
 use crate::files::{FolderError, Lock, Private};
 use crate::fs::{FsError, Root};
+use memtide_core::keys::KeysOnce;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -121,6 +122,7 @@ impl Journal {
             return Ok(None);
         };
         let malformed = |why: serde_json::Error| self.malformed(&why.to_string());
+        let KeysOnce = serde_json::from_slice(&bytes).map_err(malformed)?;
         let mut note: Map<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
         let Some(Value::String(boot_id)) = note.remove(BOOT_ID) else {
             return Err(self.malformed("it names no boot"));
@@ -225,7 +227,14 @@ mod tests {
     fn what_is_no_note_of_ours_is_said_and_kept() {
         let (dir, journal) = machine();
         journal.note(&Note { value: 7 }).unwrap();
-        for text in ["", "{", "[]", "{}", r#"{"boot_id":"","value":"x"}"#] {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"boot_id":"","value":"x"}"#,
+            r#"{"boot_id":"","value":7,"value":8}"#,
+        ] {
             std::fs::write(journal.path(), text).unwrap();
             let error = journal.noted::<Note>().unwrap_err().to_string();
             assert!(error.contains("damon.json: not a note"), "{text}: {error}");

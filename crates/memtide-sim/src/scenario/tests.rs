@@ -30,7 +30,7 @@ seconds = 10.0
 "#;
 
 fn read(text: &str) -> Result<Scenario, String> {
-    let machine = include_str!("../../../../scenarios/machines/small-cxl.toml");
+    let machine = include_str!("../../scenarios/machines/small-cxl.toml");
     Scenario::read(text, "scenarios/x.toml", &mut |path| match path {
         "machines/small-cxl.toml" => Ok(machine.to_owned()),
         _ => Err(format!("{path}: no such file")),
@@ -45,7 +45,7 @@ fn wrong(from: &str, to: &str) -> String {
 
 #[test]
 fn every_shipped_scenario_can_be_read() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut files = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -7,6 +7,7 @@ use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, St
 use crate::page::{MAX_CPUS, MAX_NODES};
 use crate::text::{Source, TextError};
 use crate::units::{Bytes, Nanos, Rate};
+use memtide_core::keys::KeysOnce;
 use memtide_core::mempolicy::curve::Curve;
 use memtide_core::mempolicy::measured::{Measurement, Mix};
 use memtide_core::topology::{AccessFigures, NodeInput, Topology, TopologyInput};
@@ -442,7 +443,7 @@ fn loaded(
         let text = other(file.get_ref()).map_err(error)?;
         return measured(&text, *node.id.get_ref())
             .map(LoadedLatency::Measured)
-            .map_err(error);
+            .map_err(|what| error(format!("{}: {what}", file.get_ref())));
     }
     let Some(text) = &node.loaded else {
         return Ok(LoadedLatency::Regions {
@@ -478,11 +479,13 @@ fn loaded(
 
 /// A node's read curve out of what `memtide weights --measure --json` printed.
 fn measured(text: &str, node: u16) -> Result<Curve, String> {
-    let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+    let value: serde_json::Value = serde_json::from_str::<KeysOnce>(text)
+        .and_then(|KeysOnce| serde_json::from_str(text))
+        .map_err(|error| format!("no JSON that can be used: {error}"))?;
     let value = value.get("measurement").cloned().unwrap_or(value);
     let measurement: Measurement = serde_json::from_value(value)
         .map_err(|error| format!("not what `memtide weights --measure --json` prints: {error}"))?;
+    measurement.once().map_err(|error| error.to_string())?;
     let found = measurement.nodes.iter().find(|n| n.node == NodeId(node));
     let found = found.ok_or_else(|| format!("node {node} was not measured"))?;
     found

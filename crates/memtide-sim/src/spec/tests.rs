@@ -62,6 +62,7 @@ fn read(text: &str) -> Result<MachineSpec, String> {
     };
     let mut other = |path: &str| match path {
         "curve.json" => Ok(r#"{"nodes": []}"#.to_owned()),
+        "two-keys.json" => Ok(r#"{"nodes": [], "nodes": []}"#.to_owned()),
         _ => Err(format!("{path}: no such file")),
     };
     MachineSpec::read(source, &mut other).map_err(|error| error.to_string())
@@ -178,6 +179,10 @@ fn curves_come_from_files_beside_the_machine() {
     assert_eq!(with("x.json"), "m.toml:47: measured: x.json: no such file");
     assert_eq!(
         with("curve.json"),
-        "m.toml:47: measured: node 2 was not measured"
+        "m.toml:47: measured: curve.json: node 2 was not measured"
     );
+    let twice = with("two-keys.json");
+    let says =
+        "m.toml:47: measured: two-keys.json: no JSON that can be used: two values for \"nodes\"";
+    assert!(twice.starts_with(says), "{twice}");
 }

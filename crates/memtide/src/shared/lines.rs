@@ -58,12 +58,12 @@ impl Lines {
 
     /// A sentence with its time.
     pub fn text_line(&self, at: Millis, text: &str) {
-        self.write(&format!("{:8.3} s  {text}", at.0 as f64 / 1000.0));
+        self.put(&sentence(at, text));
     }
 
     /// The status line.
-    pub fn status_line(&self, text: String) {
-        self.bar.set_message(text);
+    pub fn status_line(&self, text: &str) {
+        self.bar.set_message(outside::line(text).into_owned());
         self.bar.tick();
     }
 
@@ -88,6 +88,11 @@ impl Lines {
     }
 }
 
+/// A sentence with its time: one line, whatever the sentence holds.
+fn sentence(at: Millis, text: &str) -> String {
+    format!("{:8.3} s  {}", at.0 as f64 / 1000.0, outside::line(text))
+}
+
 /// Bytes for people.
 pub fn size(bytes: u64) -> String {
     match bytes {
@@ -98,9 +103,16 @@ pub fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use serde::Serialize;
+    use super::*;
     use serde_json::Value;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn a_sentence_is_one_line() {
+        let text = sentence(Millis(1500), &format!("a  {}", outside::HOSTILE));
+        assert!(outside::shows_hostile(&text), "{text:?}");
+        assert!(text.starts_with("   1.500 s  a  a"), "{text:?}");
+    }
 
     /// A command's section of docs/json.md, and the keys in its table.
     pub fn documented(command: &str) -> (String, BTreeSet<String>) {

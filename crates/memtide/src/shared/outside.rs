@@ -7,8 +7,8 @@
 //! them, and a value of a gigabyte would fill the screen for an hour.
 //!
 //! So names and values go through [`outside`] or [`path`]: one line, nothing
-//! that is not printed, cut. Whole messages go through [`message`], and what is
-//! printed in the end through [`screen`] or [`json`], which let nothing pass
+//! that is not printed, cut. Whole messages go through [`message`] or [`line`],
+//! and what is printed in the end through [`screen`] or [`json`], which let nothing pass
 //! that moves more than the cursor's line, whoever has forgotten the first.
 
 use memtide_linux::text::{is_hidden, one_line};
@@ -42,6 +42,11 @@ pub fn path(path: &Path) -> String {
 pub fn message(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     one_line(&words.join(" "), LONGEST_MESSAGE).into_owned()
+}
+
+/// A sentence, as one line. Unlike in [`message`], its spaces stay as they are.
+pub fn line(text: &str) -> Cow<'_, str> {
+    one_line(text, LONGEST_MESSAGE)
 }
 
 /// An error with its causes, none of them said twice: many an error's own words
@@ -110,6 +115,18 @@ pub fn json(document: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
+/// A name as somebody might choose it who wants to write on root's terminal, for
+/// tests of who prints names.
+#[cfg(test)]
+pub const HOSTILE: &str = "a\x1b]0;owned\x07\x1b[2J\u{9b}1A\rb\nmemtide: all is well\u{202e}";
+
+/// Whether `text` is one line without a line end that a terminal shows as it is,
+/// and has [`HOSTILE`] in it, written out.
+#[cfg(test)]
+pub fn shows_hostile(text: &str) -> bool {
+    !text.contains(is_hidden) && text.contains(&*outside(HOSTILE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +143,8 @@ mod tests {
         assert_eq!(outside(&long).len(), 200 + "... (1048576 bytes)".len());
         assert!(message(&long).len() < 4100);
         assert_eq!(message("a\n  b\x1b[2J"), r"a b\u{1b}[2J");
+        assert_eq!(line("a  b\n\tc\x1b[2J"), r"a  b\n\tc\u{1b}[2J");
+        assert!(line(&long).len() < 4100);
     }
 
     #[test]

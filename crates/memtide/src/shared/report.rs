@@ -2,7 +2,7 @@
 //! terminal, or one JSON object a line. The same for tiering and balancing.
 
 use crate::shared::lines::{Line, Lines, Named};
-use crate::shared::outside::outside;
+use crate::shared::outside::{self, outside};
 use memtide_core::units::{Millis, PageSize};
 use memtide_loop::report::{
     Direction, Event, MovedPages, Range, Reporter, Status, TaskMove, TaskState, cpu_list,
@@ -46,7 +46,7 @@ impl Printer {
             }),
             false => {
                 let sentence = sentence(self);
-                self.lines.status_line(sentence);
+                self.lines.status_line(&sentence);
             }
         }
     }
@@ -123,16 +123,20 @@ impl Printer {
                     false => done(*direction),
                     true => planned(*direction),
                 };
-                format!("{} {what}, node {from} to {to}: {why}", self.range(range))
+                let (range, why) = (self.range(range), outside::line(why));
+                format!("{range} {what}, node {from} to {to}: {why}")
             }
             Event::Stayed {
                 range, node, why, ..
-            } => format!("{} stays on node {node}: {why}", self.range(range)),
+            } => {
+                let (range, why) = (self.range(range), why.to_string());
+                format!("{range} stays on node {node}: {}", outside::line(&why))
+            }
             Event::Task(task) => task_text(task),
             Event::WindowInvalid { lost, throttled } => {
                 format!("samples of this moment dropped: {lost} lost, throttled {throttled} times")
             }
-            Event::Notice { text } => text.clone(),
+            Event::Notice { text } => outside::line(text).into_owned(),
         }
     }
 
@@ -173,6 +177,7 @@ fn task_text(task: &TaskMove) -> String {
         TaskState::Set => format!("runs on CPUs {cpus} of node {node}"),
         TaskState::Kept => "stays where it may run".to_owned(),
     };
+    let why = outside::line(why);
     format!("thread {tid} of process {pid} {what}: {why}")
 }
 
@@ -368,6 +373,30 @@ mod tests {
         };
         let names = ["summary", "why", "freed_tasks"];
         is_documented("balance", false, status, &names);
+    }
+
+    /// Names of processes, and sentences that have names of files in them.
+    #[test]
+    fn what_others_chose_is_written_out() {
+        let printer = Printer::new(false, PageSize::KIB_4);
+        let hostile = || outside::HOSTILE.to_owned();
+        let mut shown = 0;
+        for mut event in [events(true), events(false)].concat() {
+            match &mut event {
+                Event::Process { name, .. } => *name = hostile(),
+                Event::Moved { why, .. } | Event::Notice { text: why } => *why = hostile(),
+                Event::Stayed { why, .. } => *why = WhyStayed::Words(hostile()),
+                Event::Task(task) => task.why = hostile(),
+                Event::ProcessGone { .. } | Event::MovedPages(_) | Event::WindowInvalid { .. } => {
+                    continue;
+                }
+            }
+            let text = printer.text(&event);
+            assert!(outside::shows_hostile(&text), "{text:?}");
+            shown += 1;
+        }
+        // All but three kinds; of each command, and each of tiering's reasons.
+        assert_eq!(shown, 2 * 3 + stays().len() + 2);
     }
 
     #[test]

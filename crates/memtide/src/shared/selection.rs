@@ -77,3 +77,31 @@ pub fn of_cgroup_or_all(cgroup: Option<&Path>) -> Selection {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::outside::{HOSTILE, causes, message};
+    use memtide_core::units::PageSize;
+    use memtide_linux::live::processes::Selected;
+    use memtide_linux::text::is_hidden;
+
+    /// As `main` says what went wrong.
+    #[test]
+    fn a_cgroup_whose_name_draws_on_the_terminal_is_refused_in_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+        std::fs::create_dir_all(dir.path().join("cg").join(HOSTILE)).unwrap();
+        let mounts = "31 23 0:28 / /cg rw shared:4 - cgroup2 cgroup2 rw\n";
+        std::fs::write(dir.path().join("proc/self/mountinfo"), mounts).unwrap();
+        for path in [HOSTILE.to_owned(), format!("/cg/{HOSTILE}")] {
+            let selection = Selection::Cgroup(path.into());
+            let root = Root::new(dir.path());
+            let mut selected = Selected::new(root, PageSize::KIB_4, selection);
+            let error = selected.list(&mut Vec::new()).unwrap_err();
+            let said = message(&causes(&error.into()));
+            assert!(!said.contains(is_hidden), "{said:?}");
+            assert!(said.contains("owned") && said.contains("cgroup"), "{said}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What `memtide balance` says of where things stand and of the end.
 
+use crate::shared::outside::outside;
 use crate::shared::report::Printer;
 use memtide_loop::report::{Spent, Status};
 use serde::Serialize;
@@ -43,16 +44,17 @@ fn sentences(printer: &Printer, status: &Status, why: &str, freed_tasks: usize) 
         _ => format!("; {freed_tasks} threads may run anywhere again"),
     };
     format!(
-        "{why} after {:.1} s: moved {} ({} pages), not movable {}, forbidden {}, without room {}{threads}\n\
+        "{} after {:.1} s: moved {} ({} pages), not movable {}, forbidden {}, without room {}{threads}\n\
          {}: {} accesses seen ({local}), {} lost, {} moments dropped\n\
          CPU time: {:.2} s, {:.2} % of one CPU (limit {} %), rested {:.1} s; {}{price}",
+        outside(why),
         status.at_ms as f64 / 1000.0,
         printer.size(balance.moved_pages),
         balance.moved_pages,
         printer.size(status.failed_pages),
         printer.size(balance.forbidden_pages),
         printer.size(balance.no_room_pages),
-        balance.source,
+        outside(&balance.source),
         balance.samples,
         status.lost,
         balance.invalid_windows,
@@ -107,5 +109,34 @@ fn causes(spent: &Spent) -> String {
     match told.is_empty() {
         true => "nothing took long".to_owned(),
         false => told.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::outside::{HOSTILE, shows_hostile};
+    use memtide_core::units::PageSize;
+    use memtide_loop::report::BalanceStatus;
+
+    /// What ended the run is ours today; a source is named by the kernel.
+    #[test]
+    fn what_others_chose_is_written_out() {
+        let printer = Printer::new(false, PageSize::KIB_4);
+        let balancing = Some(BalanceStatus {
+            source: HOSTILE.into(),
+            ..BalanceStatus::default()
+        });
+        let status = Status {
+            balancing,
+            ..Status::default()
+        };
+        let text = sentences(&printer, &status, HOSTILE, 1);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text:?}");
+        assert!(
+            shows_hostile(lines[0]) && shows_hostile(lines[1]),
+            "{text:?}"
+        );
     }
 }

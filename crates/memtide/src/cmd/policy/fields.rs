@@ -5,7 +5,7 @@
 //! that it knows, and what then is left is an error. Errors name the field.
 
 use crate::shared::outside::{outside, quoted};
-use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use memtide_core::keys::{KeysOnce, TWICE};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -40,8 +40,9 @@ pub struct Fields {
 impl Fields {
     /// Of one line.
     pub fn parse(line: &str) -> Result<Fields> {
-        match serde_json::from_str(line) {
-            Ok(Strict(Value::Object(left))) => Ok(Fields::new("line", left)),
+        let once = serde_json::from_str::<KeysOnce>(line);
+        match once.and_then(|KeysOnce| serde_json::from_str(line)) {
+            Ok(Value::Object(left)) => Ok(Fields::new("line", left)),
             Ok(_) => wrong("not a JSON object"),
             Err(error) => {
                 let error = error.to_string();
@@ -159,73 +160,6 @@ pub fn word(value: &Value) -> Option<u64> {
 pub fn hexadecimal(digits: &str) -> Option<u64> {
     let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     all.then(|| u64::from_str_radix(digits, 16).ok())?
-}
-
-/// How the error about a key that stands twice begins.
-const TWICE: &str = "two values for ";
-
-/// JSON in which no object has a key twice. Which of the two is meant nobody
-/// knows, and programs differ.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Strict, D::Error> {
-        from.deserialize_any(StrictVisitor).map(Strict)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> std::result::Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> std::result::Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> std::result::Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Strict(value)) = from.next_element()? {
-            values.push(value);
-        }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> std::result::Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(key) = from.next_key::<String>()? {
-            let Strict(value) = from.next_value()?;
-            if map.contains_key(&key) {
-                return Err(de::Error::custom(format!("{TWICE}{}", quoted(&key))));
-            }
-            map.insert(key, value);
-        }
-        Ok(Value::Object(map))
-    }
 }
 
 /// The parser's words without its line, which is always 1.

@@ -76,7 +76,7 @@ pub fn text(report: &Report, page: PageSize) -> String {
                 .map_or_else(|| "gone".into(), share),
             mapping.moved.to_string(),
             match &mapping.left {
-                Some(why) => format!("all: {why}"),
+                Some(why) => format!("all: {}", outside(why)),
                 None => stayed(mapping.stayed),
             },
         ]);
@@ -179,6 +179,7 @@ pub fn size(pages: u64, page: PageSize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::outside::{HOSTILE, shows_hostile};
     use serde_json::Value;
 
     const STAYED: Stayed = Stayed {
@@ -285,6 +286,29 @@ process 7 (x): 10.0 MiB moved; shares 90.0/10.0 %, wanted 0=9,2=1; 2.0 MiB in ma
         };
         assert!(last(&dry).starts_with("process 7 (x): dry run: 10.0 MiB would move"));
         assert!(text(&dry, PageSize::KIB_4).contains("WOULD BE (0/2)  WOULD MOVE"));
+    }
+
+    /// Its owner names a process, and whoever makes a file names a mapping.
+    #[test]
+    fn what_others_chose_is_written_out() {
+        let mut report = Report {
+            name: HOSTILE.into(),
+            ..report()
+        };
+        report.mappings[2].name = HOSTILE.into();
+        report.mappings[1].left = Some(HOSTILE.into());
+        let lines = |report: &Report| -> Vec<String> {
+            let text = text(report, PageSize::KIB_4);
+            text.lines().map(str::to_owned).collect()
+        };
+        let shown = lines(&report);
+        // The heads, two mappings, the small ones, and the end.
+        assert_eq!(shown.len(), 5, "{shown:?}");
+        for line in [1, 2, 4] {
+            assert!(shows_hostile(&shown[line]), "{:?}", shown[line]);
+        }
+        report.end = End::ProcessEnded;
+        assert!(shows_hostile(lines(&report).last().unwrap()));
     }
 
     fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {

@@ -5,6 +5,7 @@ use super::progress::Bar;
 use crate::shared::context::BadUsage;
 use crate::shared::nodes;
 use anyhow::{Context as _, bail};
+use memtide_core::keys::KeysOnce;
 use memtide_core::mempolicy::curve::Curve;
 use memtide_core::mempolicy::measured::{Measurement, Mix};
 use memtide_core::mempolicy::tune;
@@ -191,7 +192,9 @@ const LARGEST: u64 = 16 << 20;
 fn read(file: &Path) -> anyhow::Result<Measurement> {
     let text = input::text(file, LARGEST).with_context(|| file.display().to_string())?;
     let made = "write one with memtide weights --measure --json";
-    let document: serde_json::Value = serde_json::from_str(&text)
+    let once = serde_json::from_str::<KeysOnce>(&text);
+    let document: serde_json::Value = once
+        .and_then(|KeysOnce| serde_json::from_str(&text))
         .with_context(|| format!("{}: no measurement ({made})", file.display()))?;
     let inner = match document.get("measurement") {
         Some(inner) => inner.clone(),

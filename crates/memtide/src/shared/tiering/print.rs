@@ -1,5 +1,6 @@
 //! What tiering says of where things stand and of the end.
 
+use crate::shared::outside::outside;
 use crate::shared::report::Printer;
 use memtide_loop::report::{Status, TierStatus};
 use serde::Serialize;
@@ -74,11 +75,12 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
     let elapsed = status.at_ms as f64 / 1000.0;
     let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
     format!(
-        "{why} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
+        "{} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
          (pgdemote_proactive {}), not movable {}\n\
          managed processes hold {} on fast nodes and {} on slow ones\n\
          CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
          {} looks, {} reports lost",
+        outside(why),
         printer.size(pgpromote_success),
         pgpromote_success,
         printer.size(pgdemote_proactive),
@@ -93,4 +95,20 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         passes,
         status.lost,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::outside::{HOSTILE, shows_hostile};
+    use memtide_core::units::PageSize;
+
+    /// What ended the run is ours today; whoever adds a name to it need not think of this.
+    #[test]
+    fn what_others_chose_is_written_out() {
+        let printer = Printer::new(false, PageSize::KIB_4);
+        let text = sentences(&printer, &Status::default(), HOSTILE);
+        assert_eq!(text.lines().count(), 3, "{text:?}");
+        assert!(shows_hostile(text.lines().next().unwrap()), "{text:?}");
+    }
 }

@@ -10,6 +10,7 @@
 
 mod bound;
 mod endings;
+mod limit;
 mod tasks;
 mod two_sets;
 
@@ -46,10 +47,11 @@ const TASKS: [(&str, Occasion); 2] = [
     ("tasks/killed", tasks::killed),
 ];
 
-const QUIET: [(&str, &str, Promise); 8] = [
+const QUIET: [(&str, &str, Promise); 9] = [
     ("two-sets/memtide", "two-socket", two_sets::memtide),
     ("read-only", "two-socket", two_sets::reads_are_not_seen),
     ("idle", "two-socket", endings::idle),
+    ("cpu-limit", "two-socket", limit::cpu_limit),
     ("dry-run", "two-socket", two_sets::dry_run),
     ("process-ends", "two-socket", endings::process_ends),
     ("churn", "two-socket", endings::churn),

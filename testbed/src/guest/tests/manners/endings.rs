@@ -112,7 +112,7 @@ pub(super) fn crash(context: &mut Context) -> Result<()> {
 }
 
 /// Waits until one of memtide's kernel threads is at work.
-fn until_observing() -> Result<()> {
+pub(super) fn until_observing() -> Result<()> {
     let folder = NR_KDAMONDS.trim_end_matches("/nr_kdamonds");
     let stretch = Stretch::begin();
     let on = |n: u32| {

@@ -6,7 +6,9 @@
 //! cannot work it says so in one line. Each test is one such promise, short enough to run them all in
 //! two minutes.
 
+mod all;
 mod bounds;
+mod doctor;
 mod endings;
 pub(super) mod group;
 mod idle;
@@ -39,13 +41,16 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 19] = [
+const QUIET: [(&str, &str, Promise); 22] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
     ("process-ends", "cxl", endings::process_ends),
     ("others-end", "cxl", endings::others_end),
     ("churn", "cxl", endings::churn),
+    ("all", "cxl", all::comes_home),
+    ("doctor", "cxl", doctor::proves),
+    ("doctor/interrupted", "cxl", doctor::interrupted),
     ("dry-run", "cxl", reports::dry_run),
     ("explain", "cxl", reports::explain),
     ("metrics", "cxl", metrics::metrics),

@@ -1,0 +1,82 @@
+//! `--cpu-limit`: the share of a CPU that memtide may take, moves included.
+//!
+//! A run begins with what 20 s save up in hand, and one turn is not cut: it may cost more than is in
+//! hand, and what it cost too much is repaid by rests. So at any time t after the start memtide has used
+//! at most limit * (t + 20 s) and one turn, and again and again, before a turn, at most
+//! limit * (t + 20 s).
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::{TABLE, balance, cells, end, number, sets, summary};
+use crate::guest::late::in_time;
+use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
+use crate::guest::sys::move_pages_to;
+use crate::guest::tests::Context;
+
+/// Of one CPU.
+const LIMIT: f64 = 0.02;
+/// What a run begins with, as the time that saves it up.
+const SAVED: Duration = Duration::from_secs(20);
+/// How long it runs, in quiet time; over the last part of it the share is judged.
+const RUN: Duration = Duration::from_secs(14);
+const JUDGED: Duration = Duration::from_secs(7);
+/// What the kernel counts CPU time in.
+const TICK: f64 = 0.01;
+
+pub(super) fn cpu_limit(context: &mut Context) -> Result<()> {
+    // Few pages, so that a turn is soon repaid; and whatever came home is put away again, so that
+    // there is always more to do than it may.
+    let victim = sets("--size 2 --set 0:1 --set 1:0")?;
+    let known = victim.known_pages();
+    let words = ["--source", "writes", "--cpu-limit", "2"];
+    let mut memtide = Memtide::spawn(balance(&words, &victim))?;
+    // What it takes until it works is not of this.
+    while memtide.last_words() == "silently" {
+        std::thread::sleep(Duration::from_millis(10));
+        memtide.check()?;
+    }
+    let began = memtide.cpu_seconds();
+    let stretch = Stretch::begin();
+    // The least that it was above what it may use, while that is judged.
+    let mut least = f64::INFINITY;
+    let mut most = 0.0_f64;
+    while !stretch.is_over(RUN) {
+        for (set, away) in known.iter().zip([1, 0]) {
+            move_pages_to(set.pid, &set.hot, away)?;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        memtide.check()?;
+        let may = LIMIT * (stretch.elapsed() + SAVED).as_secs_f64();
+        let above = memtide.cpu_seconds() - began - may;
+        if stretch.is_over(RUN - JUDGED) {
+            least = least.min(above);
+            most = most.max(above);
+        }
+    }
+    let used = memtide.cpu_seconds() - began;
+    let elapsed = stretch.elapsed().as_secs_f64();
+    let lines = end(memtide)?;
+    let summary = summary(&lines)?;
+    let rested = number(summary, "rested_ms")?;
+    let row = [
+        ("own CPU s", format!("{used:.2} in {elapsed:.1}")),
+        ("most above", format!("{most:.2}")),
+        ("moved", number(summary, "moved_pages")?.to_string()),
+        ("rested s", format!("{:.1}", rested as f64 / 1e3)),
+        ("slowness", format!("{:.1}", stretch.slowness())),
+    ];
+    context.row(TABLE, cells("--cpu-limit 2", &row))?;
+    ensure!(
+        rested > 0,
+        "the limit was never reached: {used:.2} s of CPU time"
+    );
+    in_time(least <= TICK, || {
+        format!(
+            "always {least:.2} s of CPU time and more above {} % of the time and what 20 s save up",
+            LIMIT * 100.0
+        )
+    })
+}

@@ -1,0 +1,80 @@
+//! `memtide doctor` with all its proofs: it ends, its exit status is what it found, and everything is
+//! afterwards as it was.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::endings::until_observing;
+use super::settings::Settings;
+use super::{PATIENCE, TABLE, cells};
+use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
+use crate::guest::tests::Context;
+
+fn doctor() -> Result<Memtide> {
+    let mut command = Command::new("memtide");
+    command.args(["doctor", "--json"]);
+    Memtide::spawn(command)
+}
+
+/// On a machine with slow memory and DAMON: ready, and what says so was tried.
+pub(super) fn proves(context: &mut Context) -> Result<()> {
+    let before = Settings::now();
+    let stretch = Stretch::begin();
+    let ended = doctor()?.wait(2 * PATIENCE)?;
+    let seconds = stretch.elapsed().as_secs_f64();
+    before.check_unchanged()?;
+    let text = ended.lines.join("\n");
+    let report: Value = serde_json::from_str(&text).with_context(|| format!("no JSON: {text}"))?;
+    let checks = report["checks"].as_array().context("no checks")?;
+    let state = |name: &str| -> Result<&str> {
+        let check = checks.iter().find(|check| check["name"] == name);
+        let state = check.and_then(|check| check["state"].as_str());
+        state.with_context(|| format!("no check {name}: {text}"))
+    };
+    for name in ["damon", "mover", "settings_kept"] {
+        ensure!(state(name)? == "works", "{name}: {text}");
+    }
+    ensure!(
+        report["verdict"] == "ready" && report["probed"] == true,
+        "{text}"
+    );
+    ensure!(
+        ended.status.code() == Some(0) && ended.errors.is_empty(),
+        "ready, and it ended with {}: {:?}",
+        ended.status,
+        ended.errors
+    );
+    let row = [
+        ("s", format!("{seconds:.1}")),
+        ("checks", checks.len().to_string()),
+    ];
+    context.row(TABLE, cells("doctor", &row))
+}
+
+/// A person's Ctrl-C while DAMON is tried.
+pub(super) fn interrupted(context: &mut Context) -> Result<()> {
+    let before = Settings::now();
+    let memtide = doctor()?;
+    until_observing()?;
+    let ended = memtide.end(Signal::INT)?;
+    before.check_unchanged()?;
+    let [line] = &ended.errors[..] else {
+        anyhow::bail!("not one line but {:?}", ended.errors);
+    };
+    context.note(line.clone())?;
+    ensure!(
+        ended.status.code() == Some(1) && ended.lines.is_empty(),
+        "interrupted, and it ended with {}: {:?}",
+        ended.status,
+        ended.lines
+    );
+    ensure!(
+        line == "memtide: interrupted; nothing is left changed",
+        "it does not say so: {line}"
+    );
+    Ok(())
+}
