@@ -181,18 +181,10 @@ pub fn nodes_of(addresses: &[u64], nodes: &mut [i32]) -> i64 {
 /// if no page is to move.
 pub fn put_pages_on_lists() -> i64 {
     let nothing = std::ptr::NonNull::<i32>::dangling().as_ptr();
+    let (myself, pages, flags) = (0, 0_usize, 0);
+    let call = libc::SYS_move_pages;
     // SAFETY: of arrays without elements the kernel reads and writes nothing.
-    unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            0,
-            0_usize,
-            nothing,
-            nothing,
-            nothing,
-            0,
-        )
-    };
+    answer(unsafe { libc::syscall(call, myself, pages, nothing, nothing, nothing, flags) })
 }
 
 /// The node of the kernel's page of zeros, which stands for memory that was only read.
