@@ -282,21 +282,25 @@ impl FileMode {
         gone: &mut Vec<Range>,
     ) -> Vec<Range> {
         let counters = &self.counters;
-        let mut strangers = Vec::new();
-        self.take_strangers(regions, &mut ranges, &mut strangers, gone);
-        let ranges = &mut ranges[..];
-        let mut refused = match self.settings.unmapping {
-            Unmapping::Lazy => {
-                let widen = |range| self.widened(regions, range);
-                self.unmapper.unmap(ranges, counters, widen)
-            }
-            Unmapping::EagerPages => self.unmapper.unmap_each(ranges, self.page_bytes, counters),
-            Unmapping::EagerGranules => {
-                let bytes = self.settings.granule_bytes;
-                self.unmapper.unmap_each(ranges, bytes, counters)
-            }
-        };
-        refused.extend(strangers);
+        let mut refused = Vec::new();
+        ranges.sort_unstable_by_key(|range| range.start);
+        // The question is asked a call at a time, right before it.
+        for batch in ranges.chunks(crate::builder::MOST_RANGES) {
+            let mut batch = batch.to_vec();
+            self.take_strangers(regions, &mut batch, &mut refused, gone);
+            let each = |bytes| {
+                let ours = |piece| self.is_ours(regions, piece);
+                self.unmapper.unmap_each(&batch, bytes, counters, ours)
+            };
+            refused.extend(match self.settings.unmapping {
+                Unmapping::Lazy => {
+                    let widen = |range| self.widened(regions, range);
+                    self.unmapper.unmap(&mut batch, counters, widen)
+                }
+                Unmapping::EagerPages => each(self.page_bytes),
+                Unmapping::EagerGranules => each(self.settings.granule_bytes),
+            });
+        }
         refused
     }
 

@@ -4,8 +4,10 @@
 //! does. A program may unmap an adopted mapping and map other memory in its place
 //! in a way that its intermediary does not see, so before a batch is unmapped the
 //! kernel is asked what lies there: once for each of its mappings, a microsecond.
-//! What is not the region's file any more is left alone. Between the question and
-//! the unmapping lie some microseconds that stay uncovered.
+//! What is not the region's file any more is left alone. Where pieces are unmapped one
+//! by one, which takes long, it is asked before each. Between the question and the end of
+//! the unmapping lie some microseconds that stay uncovered, longer where the evictor loses
+//! its CPU in between: no call unmaps a file's pages and nothing else.
 //!
 //! The same question is asked where a look at mapped pages fails: it fails as a whole
 //! for a hole of one page, and pages that nobody looks at never leave.
