@@ -7,6 +7,7 @@
 //! once, and is smaller, so that readers have no time to touch it again.
 
 use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
+use crate::adopt::Layout;
 use crate::builder::Unmapping;
 use crate::kernel::Range;
 use crate::round::Round;
@@ -284,24 +285,42 @@ impl FileMode {
         let counters = &self.counters;
         let mut refused = Vec::new();
         ranges.sort_unstable_by_key(|range| range.start);
-        // The question is asked a call at a time, right before it.
-        for batch in ranges.chunks(crate::builder::MOST_RANGES) {
-            let mut batch = batch.to_vec();
-            self.take_strangers(regions, &mut batch, &mut refused, gone);
-            let each = |bytes| {
-                let ours = |piece| self.is_ours(regions, piece);
-                self.unmapper.unmap_each(&batch, bytes, counters, ours)
-            };
+        let (mut rest, mut anothers) = (&ranges[..], Vec::new());
+        while !rest.is_empty() {
+            let mut asked = self.ask(regions, rest);
+            rest = &rest[asked.ranges()..];
+            let ours = &mut asked.ours[..];
             refused.extend(match self.settings.unmapping {
                 Unmapping::Lazy => {
                     let widen = |range| self.widened(regions, range);
-                    self.unmapper.unmap(&mut batch, counters, widen)
+                    self.unmapper.unmap(ours, counters, widen)
                 }
-                Unmapping::EagerPages => each(self.page_bytes),
-                Unmapping::EagerGranules => each(self.settings.granule_bytes),
+                Unmapping::EagerPages => self.unmap_each(regions, ours, self.page_bytes),
+                Unmapping::EagerGranules => {
+                    self.unmap_each(regions, ours, self.settings.granule_bytes)
+                }
             });
+            refused.append(&mut asked.unknown);
+            anothers.append(&mut asked.anothers);
         }
+        let mut layout = Layout::of(&*self.kernel);
+        for range in &anothers {
+            gone.append(&mut self.strangers_in(&mut layout, regions, *range));
+        }
+        refused.append(&mut anothers);
         refused
+    }
+
+    /// See [`Unmapping`]. Calls for single pieces take their time.
+    fn unmap_each(
+        &self,
+        regions: &[Option<FileRegion>],
+        ranges: &[Range],
+        bytes: usize,
+    ) -> Vec<Range> {
+        let ours = |piece| self.is_ours(regions, piece);
+        let counters = &self.counters;
+        self.unmapper.unmap_each(ranges, bytes, counters, ours)
     }
 
     /// Drops what was unmapped and not touched again.
