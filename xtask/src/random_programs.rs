@@ -68,15 +68,19 @@ impl Built {
             .root
             .join("pager/memtide-pager-preload/tests/programs/random");
         let compile = |name: &str, from: &str, options: &[&str]| -> Result<PathBuf> {
-            let output = folder.join(name);
+            // A comparison that is running goes on with the files that it began with.
+            let new = folder.join(format!("{name}.{}", std::process::id()));
             let status = Command::new("cc")
                 .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-                .arg(&output)
+                .arg(&new)
                 .args(c_files(&sources.join(from))?)
                 .args(options)
                 .status()
                 .context("cannot run cc, the C compiler")?;
             ensure!(status.success(), "{name} does not compile");
+            let output = folder.join(name);
+            std::fs::rename(&new, &output)
+                .with_context(|| format!("cannot write {}", output.display()))?;
             Ok(output)
         };
         Ok(Built {

@@ -55,7 +55,7 @@ pub enum Advised {
 }
 
 /// Reads fault from then on (Linux 6.13), also where another mapping must not lose that.
-const MADV_GUARD_INSTALL: c_int = 102;
+pub const MADV_GUARD_INSTALL: c_int = 102;
 
 /// See [`Advised`].
 pub fn advised(advice: c_int) -> Advised {

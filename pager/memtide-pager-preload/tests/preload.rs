@@ -32,6 +32,7 @@ fn program(name: &str) -> PathBuf {
             "mappings",
             "unseen",
             "allocations",
+            "closing",
         ] {
             let source = programs.join(name).with_extension("c");
             compile(&folder.path().join(name), &[source], &[]);
@@ -237,7 +238,17 @@ fn memory_that_took_a_kept_mappings_place_unseen_is_left_alone() {
 #[test]
 fn what_is_done_around_the_c_library_comes_to_the_same() {
     for case in [
-        "protect", "fork", "none", "dontfork", "closed", "beyond", "guard", "again", "leader",
+        "protect",
+        "fork",
+        "none",
+        "dontfork",
+        "closed",
+        "beyond",
+        "guard",
+        "guards",
+        "guards-fork",
+        "again",
+        "leader",
     ] {
         let (folder, file) = data();
         let stats = folder.path().join("stats.json");
@@ -250,6 +261,17 @@ fn what_is_done_around_the_c_library_comes_to_the_same() {
         let kept = |report: &serde_json::Value| report["kept_mappings"].as_u64() > Some(0);
         assert!(reports.iter().any(kept), "{case}: {reports:?}");
     }
+}
+
+/// Also the library's own, at the moment when it closes or uses them.
+#[test]
+fn descriptors_may_be_closed_at_any_moment() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("closing"));
+    command.arg(file).arg("2000");
+    let output = text_beside_remarks(&preloaded(&mut command, &stats));
+    assert_eq!(output, "wrong 0\n");
 }
 
 /// The nth that the library makes, once or from then on.

@@ -4,6 +4,7 @@
 use crate::order::ReadOrder;
 pub(crate) use crate::range::Range;
 use crate::sys::kept::Kept;
+use crate::sys::known_file::{KnownFile, text_of};
 use crate::sys::vma::Vma;
 use crate::sys::{self, Errno};
 use memtide_linux::fs::proc::maps;
@@ -11,7 +12,6 @@ use memtide_linux::sys::pagemap::{self, PagemapEntry};
 use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 use std::fmt::Debug;
-use std::fs::File;
 use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -100,9 +100,9 @@ pub(crate) struct Linux {
 impl Linux {
     pub fn new() -> Result<Linux, crate::Error> {
         let linux = Linux {
-            oneself: Kept::new(sys::zap::oneself),
-            pagemap: Kept::new(|| Ok(own("pagemap")?.into())),
-            maps: Kept::new(|| Ok(own_maps()?.into())),
+            oneself: Kept::new(|| sys::zap::oneself().map(KnownFile::new)),
+            pagemap: Kept::new(own_pagemap),
+            maps: Kept::new(own_maps),
             leaves_copies: AtomicBool::new(false),
         };
         linux
@@ -124,14 +124,17 @@ impl Linux {
     }
 }
 
-pub(crate) fn own_maps() -> Result<File, Errno> {
+pub(crate) fn own_maps() -> Result<KnownFile, Errno> {
     own("maps")
 }
 
+pub(crate) fn own_pagemap() -> Result<KnownFile, Errno> {
+    own("pagemap")
+}
+
 /// By the thread's own folder: that of a process whose first thread has ended is empty.
-fn own(name: &str) -> Result<File, Errno> {
-    let file = File::open(Path::new("/proc/thread-self").join(name));
-    file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+fn own(name: &str) -> Result<KnownFile, Errno> {
+    KnownFile::open(&Path::new("/proc/thread-self").join(name))
 }
 
 /// What a device, or the disk that a partition is on, reads around a fault, below the
@@ -142,15 +145,14 @@ fn read_around(root: &Path, device: u64) -> Option<u64> {
         format!("class/bdi/{major}:{minor}/read_ahead_kb"),
         format!("dev/block/{major}:{minor}/../queue/read_ahead_kb"),
     ];
-    let read = |place: &String| std::fs::read_to_string(root.join(place)).ok();
+    let read = |place: &String| text_of(&root.join(place));
     let text = places.iter().find_map(read)?;
     text.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
 /// Every mapping of the process, by address.
 pub(crate) fn own_vmas() -> Result<Vec<Vma>, Errno> {
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut own_maps()?, &mut bytes).map_err(|_| Errno::IO)?;
+    let bytes = own_maps()?.contents()?;
     let mappings = maps::parse(&bytes).map_err(|_| Errno::IO)?;
     Ok(mappings.iter().map(Vma::from).collect())
 }

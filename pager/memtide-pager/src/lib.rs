@@ -64,7 +64,7 @@ pub use order::ReadOrder;
 pub use pager::Pager;
 pub use placement::{MemoryPolicy, ParsePolicyError};
 pub use region::{Adopted, Region};
-pub use shown::{Shown, shown};
+pub use shown::{Shown, guards, shown};
 pub use source::Source;
 pub use state::{Means, RegionState, State};
 pub use statistics::Statistics;

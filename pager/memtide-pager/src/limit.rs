@@ -6,11 +6,12 @@
 //! strict mode the memory is anonymous, and the kernel would end the process: that
 //! is refused.
 
+use crate::sys::known_file::text_of;
 use std::path::{Path, PathBuf};
 
 /// The smallest limit of the process's memory cgroup and those above it, in bytes.
 pub(crate) fn of_process(root: &Path) -> Option<u64> {
-    let membership = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let membership = text_of(&root.join("proc/self/cgroup"))?;
     let lines = membership.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -34,7 +35,7 @@ fn smallest(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let mut folder: PathBuf = mount.join(path);
     let mut least = None::<u64>;
     loop {
-        let text = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        let text = text_of(&folder.join(file)).unwrap_or_default();
         if let Ok(limit) = text.trim().parse::<u64>()
             && limit < 1 << 60
         {

@@ -4,9 +4,10 @@
 //! something in the place of a mapping that he made, he asks what is there by now.
 
 use crate::error::Error;
-use crate::kernel::{own_maps, own_vmas};
+use crate::kernel::{own_maps, own_pagemap, own_vmas};
 use crate::sys::Errno;
 use crate::sys::vma::{Vma, at_or_behind};
+use memtide_linux::sys::pagemap::{self, PagemapEntry};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -47,6 +48,48 @@ pub fn shown(range: Range<usize>, file: BorrowedFd<'_>, offset: u64) -> Result<V
         },
     };
     among(next, range.clone(), inode, offset).map_err(silent)
+}
+
+/// Pages of `range` that fault though something is mapped there, because the program
+/// guarded them (`MADV_GUARD_INSTALL`, for files since Linux 6.15); joined and ascending.
+/// What is put in the place of a mapping has none of them.
+///
+/// # Errors
+///
+/// [`Error::NotAdoptable`] if the kernel does not say.
+pub fn guards(range: Range<usize>) -> Result<Vec<Range<usize>>, Error> {
+    let found = own_pagemap().and_then(|file| {
+        guarded(&range, |first, out| {
+            let read = pagemap::read(&file, first, out)?;
+            (read == out.len()).then_some(()).ok_or(Errno::NOMEM)
+        })
+    });
+    found.map_err(|errno| Error::NotAdoptable {
+        address: range.start,
+        bytes: range.len(),
+        reason: format!("the kernel does not say which pages are guarded: {errno}"),
+    })
+}
+
+fn guarded(
+    range: &Range<usize>,
+    mut read: impl FnMut(u64, &mut [PagemapEntry]) -> Result<(), Errno>,
+) -> Result<Vec<Range<usize>>, Errno> {
+    let page = rustix::param::page_size();
+    let mut entries = vec![PagemapEntry::default(); 4096];
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for start in range.clone().step_by(entries.len() * page) {
+        let pages = ((range.end - start) / page).min(entries.len());
+        read((start / page) as u64, &mut entries[..pages])?;
+        for at in (0..pages).filter(|at| entries[*at].guard()) {
+            let at = start + at * page;
+            match found.last_mut().filter(|last| last.end == at) {
+                Some(last) => last.end += page,
+                None => found.push(at..at + page),
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn behind(vmas: &[Vma], address: usize) -> Result<Vma, Errno> {
@@ -90,6 +133,26 @@ fn among(
 mod tests {
     use super::*;
     use memtide_linux::fs::proc::maps;
+
+    #[test]
+    fn guarded_pages_are_joined() {
+        let page = rustix::param::page_size();
+        // Pages 3 to 5, across two reads 4,095 to 4,096, and the last of 5,000.
+        let guards = [3u64, 4, 5, 4095, 4096, 4999];
+        let read = |first: u64, out: &mut [PagemapEntry]| {
+            for (at, entry) in out.iter_mut().enumerate() {
+                let guarded = guards.contains(&(first - 10 + at as u64));
+                *entry = PagemapEntry(u64::from(guarded) << 58);
+            }
+            Ok(())
+        };
+        let found = guarded(&(10 * page..5010 * page), read).unwrap();
+        let pages = |range: &Range<usize>| range.start / page - 10..range.end / page - 10;
+        let found: Vec<_> = found.iter().map(pages).collect();
+        assert_eq!(found, [3..6, 4095..4097, 4999..5000]);
+        let silent = |_: u64, _: &mut [PagemapEntry]| Err(Errno::NOMEM);
+        assert_eq!(guarded(&(0..page), silent), Err(Errno::NOMEM));
+    }
 
     #[test]
     fn only_what_still_shows_the_file() {

@@ -1,8 +1,8 @@
 //! Unmapping a batch of ranges, in the best way that the kernel grants.
 //!
 //! The batched call stops at the first range with a hole or a lock and says how
-//! far it came. Such a range is tried alone, reported, and left out; the batch
-//! goes on behind it. A kernel without the batched call gets one call for each
+//! far it came. Such a range is tried alone, if it still is ours, reported, and left
+//! out; the batch goes on behind it. A kernel without the batched call gets one call for each
 //! 2 MiB that hold something to unmap: neighbours that are unmapped along with it
 //! come back by a minor fault. Whose pages those neighbours are is asked right before
 //! the call, for a program may have put other memory there by itself.
@@ -79,12 +79,18 @@ impl Unmapper {
             return refused;
         }
         for batch in ranges.chunks(MOST) {
-            self.batch(batch, counters, &mut refused);
+            self.batch(batch, counters, &widen, &mut refused);
         }
         refused
     }
 
-    fn batch(&self, mut rest: &[Range], counters: &Counters, refused: &mut Vec<Range>) {
+    fn batch(
+        &self,
+        mut rest: &[Range],
+        counters: &Counters,
+        widen: impl Fn(Range) -> Option<Range>,
+        refused: &mut Vec<Range>,
+    ) {
         while !rest.is_empty() {
             let all: usize = rest.iter().map(|range| range.bytes).sum();
             counters.flush_calls.add(1);
@@ -105,7 +111,8 @@ impl Unmapper {
             let Some((first, behind)) = rest.split_first() else {
                 return;
             };
-            if self.alone(*first, counters).is_err() {
+            // What it stopped at may be a mapping that is just being replaced.
+            if widen(*first).is_none() || self.alone(*first, counters).is_err() {
                 refused.push(*first);
             }
             rest = behind;
@@ -151,14 +158,22 @@ impl Unmapper {
         }
     }
 
-    /// Every page by itself, for comparison. Returns what was refused.
-    pub fn unmap_each(&self, ranges: &[Range], step: usize, counters: &Counters) -> Vec<Range> {
+    /// Every piece by itself, for comparison. Such calls take their time, so whether a
+    /// piece still is `ours` is asked right before each. Returns what was refused.
+    pub fn unmap_each(
+        &self,
+        ranges: &[Range],
+        step: usize,
+        counters: &Counters,
+        ours: impl Fn(Range) -> bool,
+    ) -> Vec<Range> {
         let mut refused = Vec::new();
         for range in ranges {
             let mut fine = true;
             for start in (range.start..range.end()).step_by(step) {
                 let bytes = step.min(range.end() - start);
-                fine &= self.alone(Range { start, bytes }, counters).is_ok();
+                let piece = Range { start, bytes };
+                fine &= ours(piece) && self.alone(piece, counters).is_ok();
             }
             if !fine {
                 refused.push(*range);

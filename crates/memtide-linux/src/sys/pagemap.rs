@@ -38,6 +38,12 @@ impl PagemapEntry {
         self.bit(61)
     }
 
+    /// Guarded by the program: every touch of it faults (`MADV_GUARD_INSTALL`; shown since
+    /// Linux 6.15).
+    pub fn guard(self) -> bool {
+        self.bit(58)
+    }
+
     /// Mapped by this process only.
     pub fn exclusive(self) -> bool {
         self.bit(56)
@@ -154,6 +160,9 @@ mod tests {
         assert!(entry.present() && entry.file());
         assert!(!entry.swapped() && !entry.exclusive() && !entry.soft_dirty());
         assert_eq!(entry.frame(), Some(0x1234));
+        // The kernel shows a guard as something swapped.
+        let guarded = PagemapEntry(1 << 62 | 1 << 58);
+        assert!(guarded.guard() && !guarded.present() && !entry.guard());
         // A swapped page's low bits are a swap slot, not a frame.
         assert_eq!(PagemapEntry(1 << 62 | 0x1234).frame(), None);
         // Hidden from the reader.

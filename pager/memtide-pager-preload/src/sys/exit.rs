@@ -3,7 +3,7 @@
 //!
 //! A program that ends by `_exit` or a signal reports nothing.
 
-use super::section::section;
+use super::section::{errno, section};
 use super::{fork, home, state};
 use crate::reasons::Reason;
 use crate::report::Report;
@@ -93,7 +93,39 @@ pub fn say_once(what: &str) {
     }
 }
 
-/// Nobody to tell if it fails.
-fn put(bytes: &[u8]) {
-    let _ = std::io::stderr().write_all(bytes);
+/// Nobody to tell if it fails. Not through the standard library's handle: a process that
+/// forks while the evictor says something would leave its lock taken in the child.
+fn put(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: bytes of ours; the descriptor is the program's, and may be closed.
+        let written =
+            unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(written) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(_) if errno() == libc::EINTR => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// In a forked child the one who has it may not be there.
+    #[test]
+    fn nothing_waits_for_the_standard_librarys_lock() {
+        let held = std::io::stderr().lock();
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            put(b"memtide-pager: said by a test\n");
+            tell.send(())
+        });
+        let said = told.recv_timeout(Duration::from_secs(60));
+        drop(held);
+        assert_eq!(said, Ok(()));
+    }
 }

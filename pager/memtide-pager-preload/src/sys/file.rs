@@ -1,6 +1,6 @@
 //! The file behind a descriptor of the program.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -14,11 +14,41 @@ const LOWEST: i32 = 512;
 /// descriptors that they did not open.
 #[derive(Debug)]
 pub struct Held {
-    fd: ManuallyDrop<OwnedFd>,
-    device: u64,
-    inode: u64,
+    own: Own,
     /// Where it was when it was mapped.
     path: PathBuf,
+}
+
+/// A descriptor of ours, closed only while it still is its file's: the program may close
+/// any number at any moment, and then open a file that gets it. Not left to the standard
+/// library, which ends the process where the number is closed already.
+#[derive(Debug)]
+pub struct Own {
+    fd: ManuallyDrop<OwnedFd>,
+    identity: Option<(u64, u64)>,
+}
+
+impl Own {
+    fn new(fd: OwnedFd) -> Own {
+        Own {
+            identity: identity(fd.as_fd()),
+            fd: ManuallyDrop::new(fd),
+        }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.identity.is_some() && identity(self.fd.as_fd()) == self.identity
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: closed once, here; `self` is not used any more. Where the program
+            // closed it meanwhile, the call fails.
+            unsafe { libc::close(self.fd.as_raw_fd()) };
+        }
+    }
 }
 
 /// A file of ours, by the descriptor that is held or by one that was opened just now.
@@ -27,14 +57,14 @@ pub enum Open<'a> {
     /// By ours.
     Held(BorrowedFd<'a>),
     /// By its name.
-    Now(OwnedFd),
+    Now(Own),
 }
 
 impl AsFd for Open<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Open::Held(fd) => *fd,
-            Open::Now(fd) => fd.as_fd(),
+            Open::Now(own) => own.fd.as_fd(),
         }
     }
 }
@@ -52,17 +82,16 @@ impl Held {
         }
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let own = if private && writable {
-            high(open_to_read(&link(fd))?.as_fd())?
+            high(open_to_read(&link(fd))?.fd.as_fd())?
         } else {
             // SAFETY: it was open a moment ago, and the program gave it to us
             // for the length of this call.
             high(unsafe { BorrowedFd::borrow_raw(fd) })?
         };
-        let (device, inode) = identity(own.as_fd())?;
+        let own = Own::new(own);
+        is_regular(own.fd.as_fd()).then_some(())?;
         Some(Held {
-            fd: ManuallyDrop::new(own),
-            device,
-            inode,
+            own,
             path: path(fd)?,
         })
     }
@@ -74,33 +103,20 @@ impl Held {
             return Some(Open::Held(fd));
         }
         let opened = open_to_read(&self.path)?;
-        let same = identity(opened.as_fd()) == Some((self.device, self.inode));
-        same.then(|| Open::Now(opened.into()))
+        let same = self.own.identity.is_some() && opened.identity == self.own.identity;
+        same.then_some(Open::Now(opened))
     }
 
     /// The descriptor; `None` if the program has closed it, or has put another
     /// file in its place.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        let same = identity(self.fd.as_fd()) == Some((self.device, self.inode));
-        same.then(|| self.fd.as_fd())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // A number that the program closed may be another file's by now.
-        if self.fd().is_some() {
-            // SAFETY: dropped once, here; `self` is not used any more.
-            unsafe { ManuallyDrop::drop(&mut self.fd) };
-        }
+        self.own.is_ours().then(|| self.own.fd.as_fd())
     }
 }
 
 /// How long a file is.
 pub fn bytes_of(fd: BorrowedFd<'_>) -> Option<u64> {
-    // SAFETY: as in `identity`.
-    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) });
-    Some(file.metadata().ok()?.len())
+    Some(metadata(fd)?.len())
 }
 
 /// Where the file is, as far as the kernel can tell.
@@ -113,10 +129,10 @@ fn link(fd: RawFd) -> PathBuf {
     format!("/proc/thread-self/fd/{fd}").into()
 }
 
-fn open_to_read(path: &Path) -> Option<File> {
+fn open_to_read(path: &Path) -> Option<Own> {
     let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     let opened = File::options().read(true).custom_flags(flags).open(path);
-    opened.ok()
+    Some(Own::new(opened.ok()?.into()))
 }
 
 /// A copy of the descriptor with a high number, or any if those are not allowed.
@@ -132,13 +148,20 @@ fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     None
 }
 
-/// Device and inode of a regular file.
+/// Device and inode; `None` if it is not open.
 fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    metadata(fd).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn is_regular(fd: BorrowedFd<'_>) -> bool {
+    metadata(fd).is_some_and(|metadata| metadata.is_file())
+}
+
+fn metadata(fd: BorrowedFd<'_>) -> Option<Metadata> {
     // A `File` is closed when it is dropped, which must not happen to this one.
     // SAFETY: open for at least as long as `fd`; never closed through this.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) });
-    let metadata = file.metadata().ok()?;
-    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+    file.metadata().ok()
 }
 
 #[cfg(test)]
@@ -162,6 +185,7 @@ mod tests {
         // By its name it is still found, until that leads to another file.
         let again = held.open().expect("its name is still there");
         assert_eq!(identity(again.as_fd()), identity(file.as_fd()));
+        assert!(is_regular(again.as_fd()) && !is_regular(null.as_fd()));
         let other = tempfile::NamedTempFile::new().unwrap();
         std::fs::rename(other.path(), named.path()).unwrap();
         assert!(held.open().is_none());

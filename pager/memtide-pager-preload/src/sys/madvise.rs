@@ -43,12 +43,13 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
 }
 
 /// Gives the advice for what is not kept, so that a hole is the error that it
-/// is. Only reading ahead goes on behind a hole; filling also ends where a file does.
+/// is. Only reading ahead goes on behind a hole; filling also ends where a file does, and at
+/// a guarded page.
 fn around_kept(range: &Range<usize>, advice: c_int) -> c_int {
     let mut result = 0;
-    for part in state::parts(range) {
+    for part in state::parts(range, advice == libc::MADV_POPULATE_READ) {
         let other = match part {
-            Part::Kept { ends } if ends && advice == libc::MADV_POPULATE_READ => {
+            Part::Kept { faults: true } => {
                 set_errno(libc::EFAULT);
                 return -1;
             }

@@ -19,7 +19,7 @@ use super::file::{Held, bytes_of, path};
 use super::mmap::raw_mmap;
 use super::section::{Outside, section};
 use super::{alloc, exit, fork, home};
-use crate::decide::Lasting;
+use crate::decide::{Lasting, MADV_GUARD_INSTALL};
 use crate::pieces::{Piece, Pieces};
 use crate::ranges::{MOST, Ranges};
 use crate::reasons::{self, Reason};
@@ -237,16 +237,18 @@ pub fn keep_moved(piece: &KeptPiece, range: Range<usize>) {
 pub enum Part {
     /// Kept, and still what was kept.
     Kept {
-        /// The file ends before it does.
-        ends: bool,
+        /// To fill it with pages fails: the file ends before it does, or the program has
+        /// guarded pages of it.
+        faults: bool,
     },
     /// Somebody else's, or nothing.
     Other(Range<usize>),
 }
 
-/// What of `range` is kept and what is not, as the kernel sees it now.
-pub fn parts(range: &Range<usize>) -> Vec<Part> {
-    section(|| Some(lock()?.parts(range)))
+/// What of `range` is kept and what is not, as the kernel sees it now; if it is to be
+/// `filled`, what stands against that, too.
+pub fn parts(range: &Range<usize>, filled: bool) -> Vec<Part> {
+    section(|| Some(lock()?.parts(range, filled)))
         .flatten()
         .unwrap_or_default()
 }
@@ -362,7 +364,7 @@ impl Inner {
         fine.then_some(cut)
     }
 
-    fn parts(&self, range: &Range<usize>) -> Vec<Part> {
+    fn parts(&self, range: &Range<usize>, filled: bool) -> Vec<Part> {
         let mut kept = Vec::new();
         for piece in self.pieces.within(range) {
             let Some(file) = piece.file.held.open() else {
@@ -371,23 +373,24 @@ impl Inner {
             };
             let bytes = bytes_of(file.as_fd());
             let shown = memtide_pager::shown(piece.range.clone(), file.as_fd(), piece.offset);
-            for part in shown.unwrap_or_default() {
+            for part in shown.unwrap_or_default().into_iter().filter(|p| p.readable) {
                 let end = part.offset + part.range.len() as u64;
                 let ends = bytes
                     .is_some_and(|bytes| bytes.next_multiple_of(super::page_bytes() as u64) < end);
-                if part.readable {
-                    kept.push((part.range, ends));
-                }
+                let guards = || memtide_pager::guards(part.range.clone());
+                let guarded = || guards().is_ok_and(|guards| !guards.is_empty());
+                let faults = filled && (ends || guarded());
+                kept.push((part.range, faults));
             }
         }
         let mut parts = Vec::new();
         let mut at = range.start;
-        for (part, ends) in kept {
+        for (part, faults) in kept {
             if part.start > at {
                 parts.push(Part::Other(at..part.start));
             }
             at = part.end;
-            parts.push(Part::Kept { ends });
+            parts.push(Part::Kept { faults });
         }
         if at < range.end {
             parts.push(Part::Other(at..range.end));
@@ -601,12 +604,21 @@ fn remap_part(part: &Shown, file: BorrowedFd<'_>, advice: Lasting) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
     let readable = if part.readable { libc::PROT_READ } else { 0 };
     let executable = if part.executable { libc::PROT_EXEC } else { 0 };
+    let Ok(guards) = memtide_pager::guards(part.range.clone()) else {
+        return false;
+    };
+    // Guards belong to the pages and not to the mapping. So where there are some, the new
+    // mapping gets them before it takes the place of the old one.
+    let (place, flags) = match guards.is_empty() {
+        true => (part.range.start, flags),
+        false => (0, libc::MAP_PRIVATE),
+    };
     // SAFETY: the pages are a mapping of this file at this offset that nobody can write
     // to, and are replaced by one of the same bytes. The kernel does that in one step,
     // so that a reader sees the old or the new one.
     let at = unsafe {
         raw_mmap(
-            part.range.start as *mut libc::c_void,
+            place as *mut libc::c_void,
             part.range.len(),
             readable | executable,
             flags,
@@ -617,10 +629,30 @@ fn remap_part(part: &Shown, file: BorrowedFd<'_>, advice: Lasting) -> bool {
     if at == libc::MAP_FAILED {
         return false;
     }
+    if !guards.is_empty() && !move_guarded(at as usize, &part.range, &guards) {
+        // SAFETY: the mapping just made, which nobody knows.
+        unsafe { super::munmap::raw_munmap(at, part.range.len()) };
+        return false;
+    }
+    let at = part.range.start;
     for advice in advice.given() {
         // SAFETY: advice that changes no content, on the mapping just made. One that
         // is refused was refused before.
         unsafe { libc::syscall(libc::SYS_madvise, at, part.range.len(), advice) };
     }
     true
+}
+
+/// Guards pages of the mapping at `from` as those of `to` are guarded, and moves it there.
+fn move_guarded(from: usize, to: &Range<usize>, guards: &[Range<usize>]) -> bool {
+    let guarded = guards.iter().all(|guard| {
+        let at = from + (guard.start - to.start);
+        // SAFETY: on a mapping of ours that nobody knows.
+        unsafe { libc::syscall(libc::SYS_madvise, at, guard.len(), MADV_GUARD_INSTALL) == 0 }
+    });
+    let (bytes, flags) = (to.len(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    // SAFETY: what is replaced shows the same bytes, and faults on the same pages; it is
+    // done in one step.
+    let moved = || unsafe { libc::syscall(libc::SYS_mremap, from, bytes, bytes, flags, to.start) };
+    guarded && moved() != -1
 }

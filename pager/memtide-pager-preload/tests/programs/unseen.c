@@ -99,6 +99,24 @@ int main(int argc, char **argv) {
         int guarded = madvise(page(OWN), PAGE, 102 /* MADV_GUARD_INSTALL */) == 0;
         told("mprotect", mprotect(at, PAGES * PAGE, PROT_READ | PROT_WRITE));
         printf("guarded %d: %d, next %d\n", guarded, child_reads(OWN, OWN), child_reads(OWN + 1, OWN + 1));
+    } else if (!strcmp(test, "guards")) {
+        /* Guarded unseen, and some pages without; then handed back in several ways. */
+        int guarded = syscall(SYS_madvise, page(OWN), 3 * PAGE, 102 /* MADV_GUARD_INSTALL */) == 0;
+        told("fill", madvise(at, PAGES * PAGE, MADV_POPULATE_READ));
+        printf("kept %d: %d\n", guarded, child_reads(OWN + 2, OWN + 2));
+        /* Fails, and its target is what is kept. */
+        void *over = mremap(page(OWN - 4), 20 * PAGE, 20 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, page(OWN + 2));
+        told("overlapping", over == MAP_FAILED ? -1 : 0);
+        printf("failed %d, next %d\n", child_reads(OWN + 2, OWN + 2), child_reads(OWN + 3, OWN + 3));
+        told("mprotect", mprotect(at, PAGES * PAGE, PROT_READ | PROT_WRITE));
+        *page(OWN - 1) = *page(OWN + 3) = 4711;
+        printf("guarded %d, %d, before %d, behind %d\n", child_reads(OWN, OWN), child_reads(OWN + 2, OWN + 2),
+               child_reads(OWN - 1, 4711), child_reads(OWN + 3, 4711));
+    } else if (!strcmp(test, "guards-fork")) {
+        /* The child cannot keep what it inherits: other memory is in it. */
+        syscall(SYS_madvise, page(OWN + 1), PAGE, 102 /* MADV_GUARD_INSTALL */);
+        put_own();
+        printf("guarded %d, next %d\n", child_reads(OWN + 1, OWN + 1), child_reads(OWN + 2, OWN + 2));
     } else if (!strcmp(test, "again")) {
         /* Unmapped unseen, and the kernel uses the addresses again. */
         int kept = 0;

@@ -9,6 +9,7 @@ use crate::source::Source;
 use crate::sys::{Errno, child};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 const PAGES: usize = 1024;
@@ -299,6 +300,38 @@ fn the_fallback_leaves_pages_of_others_in_its_blocks_alone() {
         pager.settle();
     }
     assert!(pager.statistics().dropped_pages > 0);
+}
+
+/// Pieces that are unmapped one by one take long enough for a program to put memory of its
+/// own where the next ones were, and to write to it.
+#[test]
+fn what_is_put_there_between_two_pieces_is_not_lost() {
+    let file = numbered(PAGES);
+    let place = Arc::new(AtomicUsize::new(0));
+    let mut kernel = Faulty::sound();
+    kernel.intruder = Some(place.clone());
+    let unmapping = crate::Unmapping::EagerPages;
+    let pager = start(builder(PAGES, 4).unmapping(unmapping), kernel);
+    let bytes = PAGES * PAGE;
+    let mapping = crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, bytes).unwrap();
+    let _adopted = pager
+        .adopt(mapping.address(), bytes, file.as_file(), 0)
+        .unwrap();
+    let own = || (place.load(SeqCst).max(mapping.address()) - mapping.address()) / PAGE;
+    for _ in 0..3 {
+        for page in 0..PAGES {
+            let bytes = &mapping.as_slice(bytes)[page * PAGE..][..PAGE];
+            let found = number_of(bytes);
+            // Page 0 is never the one behind another.
+            match own() == page && page > 0 {
+                true => assert_eq!(found, Some(0xa5a5_a5a5_a5a5_a5a5), "page {page} is lost"),
+                // It may be put there while the page is read.
+                false => assert!(found == Some(value(page)) || own() == page),
+            }
+        }
+        pager.settle();
+    }
+    assert!(own() > 0 && pager.statistics().dropped_pages > 0);
 }
 
 /// Part of a block goes by a call that nobody saw, before anything of it was seen: the

@@ -18,7 +18,7 @@ use memtide_linux::sys::pagemap::PagemapEntry;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use tempfile::NamedTempFile;
 
 pub(super) const PAGE: usize = 4096;
@@ -69,6 +69,9 @@ pub(super) struct Faulty {
     pub failed: AtomicU64,
     /// In place of a failure, calls do nothing and say that they did.
     pub lie: bool,
+    /// With the first range that is unmapped by itself, the program puts memory of its own
+    /// right behind it, filled with 0xa5: then its address, 0 before.
+    pub intruder: Option<Arc<AtomicUsize>>,
 }
 
 impl Faulty {
@@ -82,6 +85,7 @@ impl Faulty {
             calls: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             lie: false,
+            intruder: None,
         }
     }
 
@@ -134,6 +138,10 @@ impl Kernel for Faulty {
     }
 
     fn zap_one(&self, range: Range) -> Result<(), Errno> {
+        if let Some(place) = self.intruder.as_ref().filter(|at| at.load(SeqCst) == 0) {
+            crate::sys::child::overwrite(range.end(), PAGE, 0xa5);
+            place.store(range.end(), SeqCst);
+        }
         self.or_fail(Op::ZapOne, (), || self.inner.zap_one(range))
     }
 

@@ -7,6 +7,7 @@
 //! once, and is smaller, so that readers have no time to touch it again.
 
 use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
+use crate::adopt::Layout;
 use crate::builder::Unmapping;
 use crate::kernel::Range;
 use crate::round::Round;
@@ -282,22 +283,44 @@ impl FileMode {
         gone: &mut Vec<Range>,
     ) -> Vec<Range> {
         let counters = &self.counters;
-        let mut strangers = Vec::new();
-        self.take_strangers(regions, &mut ranges, &mut strangers, gone);
-        let ranges = &mut ranges[..];
-        let mut refused = match self.settings.unmapping {
-            Unmapping::Lazy => {
-                let widen = |range| self.widened(regions, range);
-                self.unmapper.unmap(ranges, counters, widen)
-            }
-            Unmapping::EagerPages => self.unmapper.unmap_each(ranges, self.page_bytes, counters),
-            Unmapping::EagerGranules => {
-                let bytes = self.settings.granule_bytes;
-                self.unmapper.unmap_each(ranges, bytes, counters)
-            }
-        };
-        refused.extend(strangers);
+        let mut refused = Vec::new();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (mut rest, mut anothers) = (&ranges[..], Vec::new());
+        while !rest.is_empty() {
+            let mut asked = self.ask(regions, rest);
+            rest = &rest[asked.ranges()..];
+            let ours = &mut asked.ours[..];
+            refused.extend(match self.settings.unmapping {
+                Unmapping::Lazy => {
+                    let widen = |range| self.widened(regions, range);
+                    self.unmapper.unmap(ours, counters, widen)
+                }
+                Unmapping::EagerPages => self.unmap_each(regions, ours, self.page_bytes),
+                Unmapping::EagerGranules => {
+                    self.unmap_each(regions, ours, self.settings.granule_bytes)
+                }
+            });
+            refused.append(&mut asked.unknown);
+            anothers.append(&mut asked.anothers);
+        }
+        let mut layout = Layout::of(&*self.kernel);
+        for range in &anothers {
+            gone.append(&mut self.strangers_in(&mut layout, regions, *range));
+        }
+        refused.append(&mut anothers);
         refused
+    }
+
+    /// See [`Unmapping`]. Calls for single pieces take their time.
+    fn unmap_each(
+        &self,
+        regions: &[Option<FileRegion>],
+        ranges: &[Range],
+        bytes: usize,
+    ) -> Vec<Range> {
+        let ours = |piece| self.is_ours(regions, piece);
+        let counters = &self.counters;
+        self.unmapper.unmap_each(ranges, bytes, counters, ours)
     }
 
     /// Drops what was unmapped and not touched again.

@@ -4,8 +4,10 @@
 //! does. A program may unmap an adopted mapping and map other memory in its place
 //! in a way that its intermediary does not see, so before a batch is unmapped the
 //! kernel is asked what lies there: once for each of its mappings, a microsecond.
-//! What is not the region's file any more is left alone. Between the question and
-//! the unmapping lie some microseconds that stay uncovered.
+//! What is not the region's file any more is left alone. Where pieces are unmapped one
+//! by one, which takes long, it is asked before each. Between the question and the end of
+//! the unmapping lie some microseconds that stay uncovered, longer where the evictor loses
+//! its CPU in between: no call unmaps a file's pages and nothing else.
 //!
 //! The same question is asked where a look at mapped pages fails: it fails as a whole
 //! for a hole of one page, and pages that nobody looks at never leave.
@@ -27,29 +29,49 @@ enum Owner {
     Unknown,
 }
 
+/// Most questions before a call. The first answer must still be true when the last one
+/// is there; a mapping in so many parts costs more calls instead.
+const QUESTIONS: usize = 16;
+
+/// What was asked for one call.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Ranges that show their region's file.
+    pub ours: Vec<Range>,
+    /// Ranges in whose place somebody else put something, or nothing is.
+    pub anothers: Vec<Range>,
+    /// Those of which the kernel says nothing.
+    pub unknown: Vec<Range>,
+}
+
+impl Asked {
+    /// How many ranges were asked about.
+    pub fn ranges(&self) -> usize {
+        self.ours.len() + self.anothers.len() + self.unknown.len()
+    }
+}
+
 impl FileMode {
-    /// Takes out of `ranges` those that do not show their region's file, into
-    /// `refused`; what somebody else put there is noted in `gone`, too.
-    pub(super) fn take_strangers(
-        &self,
-        regions: &[Option<FileRegion>],
-        ranges: &mut Vec<Range>,
-        refused: &mut Vec<Range>,
-        gone: &mut Vec<Range>,
-    ) {
-        ranges.sort_unstable_by_key(|range| range.start);
+    /// Asks about the first of `ranges`, which ascend: as many as a call takes, and as
+    /// [`QUESTIONS`] answer.
+    pub(super) fn ask(&self, regions: &[Option<FileRegion>], ranges: &[Range]) -> Asked {
+        let (mut asked, mut questions) = (Asked::default(), 0);
         let mut known: Option<Vma> = None;
-        let mut layout = Layout::of(&*self.kernel);
-        ranges.retain(|range| {
+        for range in ranges.iter().take(crate::builder::MOST_RANGES) {
+            if questions >= QUESTIONS {
+                break;
+            }
+            let before = known;
             let owner = self.owner(regions, *range, &mut known);
-            if owner != Owner::Us {
-                refused.push(*range);
-            }
-            if owner == Owner::Another {
-                gone.append(&mut self.strangers_in(&mut layout, regions, *range));
-            }
-            owner == Owner::Us
-        });
+            questions += usize::from(known != before || owner != Owner::Us);
+            let list = match owner {
+                Owner::Us => &mut asked.ours,
+                Owner::Another => &mut asked.anothers,
+                Owner::Unknown => &mut asked.unknown,
+            };
+            list.push(*range);
+        }
+        asked
     }
 
     /// Where a range does not show its region's file any more, to the page. Nothing

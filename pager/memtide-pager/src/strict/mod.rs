@@ -387,9 +387,13 @@ impl StrictMode {
         inner.flush.take(last, |mut ranges| {
             refused = match self.settings.unmapping {
                 Unmapping::Lazy => unmapper.unmap(&mut ranges.0, counters, Some),
-                Unmapping::EagerPages => unmapper.unmap_each(&ranges.0, self.page_bytes, counters),
+                // Nobody else maps anything there.
+                Unmapping::EagerPages => {
+                    unmapper.unmap_each(&ranges.0, self.page_bytes, counters, |_| true)
+                }
                 Unmapping::EagerGranules => {
-                    unmapper.unmap_each(&ranges.0, self.settings.granule_bytes, counters)
+                    let bytes = self.settings.granule_bytes;
+                    unmapper.unmap_each(&ranges.0, bytes, counters, |_| true)
                 }
             };
         });

@@ -8,14 +8,14 @@
 use super::Errno;
 use super::apart::apart;
 use super::known_file::KnownFile;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 
 /// What one opening gives, at a high number, for as long as nobody closes it; from then on,
 /// for each use where the program does not see it.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    open: fn() -> Result<OwnedFd, Errno>,
+    open: fn() -> Result<KnownFile, Errno>,
     state: Mutex<State>,
 }
 
@@ -28,7 +28,7 @@ enum State {
 
 impl Kept {
     /// Opened when it is first used.
-    pub fn new(open: fn() -> Result<OwnedFd, Errno>) -> Kept {
+    pub fn new(open: fn() -> Result<KnownFile, Errno>) -> Kept {
         Kept {
             open,
             state: Mutex::new(State::Unopened),
@@ -43,7 +43,7 @@ impl Kept {
     ) -> Result<T, Errno> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::Unopened = *state {
-            *state = State::Open(KnownFile::new((self.open)()?));
+            *state = State::Open((self.open)()?.high());
         }
         if let State::Open(file) = &*state {
             if file.is_ours() {
@@ -66,7 +66,8 @@ impl Kept {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
 
     /// In a child, where no other test gets the numbers that this one closes.
     #[test]
@@ -74,16 +75,13 @@ mod tests {
         let mut other = tempfile::tempfile().unwrap();
         other.write_all(b"xy").unwrap();
         let passed = crate::sys::child::run(|| {
-            let kept = Kept::new(|| {
-                let maps = std::fs::File::open("/proc/thread-self/maps");
-                Ok(maps.unwrap().into())
-            });
+            let kept = Kept::new(|| KnownFile::open(Path::new("/proc/thread-self/maps")));
             let number = || kept.with(|file| Ok(file.as_raw_fd())).unwrap();
             let readable = || kept.with(|file| rustix::io::pread(file, &mut [0u8; 8], 0));
             let before = number();
             assert_eq!((number(), readable()), (before, Ok(8)));
             // SAFETY: it is open, and closed as a program does that closes all.
-            drop(unsafe { OwnedFd::from_raw_fd(before) });
+            unsafe { libc::close(before) };
             assert_eq!(readable(), Ok(8));
             // Another file has the number now.
             // SAFETY: both are open.

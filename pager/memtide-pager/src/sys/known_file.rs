@@ -3,11 +3,19 @@
 //! Programs close descriptors that they did not open: daemons close all of
 //! them. In a program that knows nothing of the pager the number of ours may
 //! then be another file's, and to close that would be a fault in the program.
+//!
+//! That may happen at any moment, also while a file is open for a few microseconds. So
+//! every descriptor of ours in the program's table is one of these, and it is closed by
+//! the plain call: the standard library's ends the process where the number is closed
+//! already. The question and the closing are two calls, less than a microsecond apart.
 
+use super::Errno;
+use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 /// A copy gets at least this number, so that a program gets the numbers that it
 /// would get without us.
@@ -21,12 +29,39 @@ pub(crate) struct KnownFile {
 }
 
 impl KnownFile {
+    /// With the number that it has.
     pub fn new(fd: OwnedFd) -> KnownFile {
-        // The number that it has is one that the program expects to be free.
-        let fd = high(fd.as_fd()).unwrap_or(fd);
         KnownFile {
             identity: identity(fd.as_fd()),
             fd: ManuallyDrop::new(fd),
+        }
+    }
+
+    /// A file that was just opened for reading.
+    pub fn open(path: &Path) -> Result<KnownFile, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).map(KnownFile::new)
+    }
+
+    /// With a high number: the one that it has is one that the program expects to be free.
+    pub fn high(self) -> KnownFile {
+        match high(self.as_fd()) {
+            Some(copy) => KnownFile::new(copy),
+            None => self,
+        }
+    }
+
+    /// All that is in it, from its start.
+    pub fn contents(&self) -> Result<Vec<u8>, Errno> {
+        let (mut bytes, mut part) = (Vec::new(), [0; 1 << 14]);
+        loop {
+            // Where it stands in the file is not touched: the number may be another's by now.
+            match rustix::io::pread(self, &mut part, bytes.len() as u64) {
+                Ok(0) => return Ok(bytes),
+                Ok(read) => bytes.extend_from_slice(&part[..read]),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
         }
     }
 
@@ -62,10 +97,16 @@ impl AsFd for KnownFile {
 impl Drop for KnownFile {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: dropped once, here; `self` is not used any more.
-            unsafe { ManuallyDrop::drop(&mut self.fd) };
+            // SAFETY: closed once, here; `self` is not used any more. Where the program
+            // closed it meanwhile, the call fails.
+            unsafe { libc::close(self.fd.as_raw_fd()) };
         }
     }
+}
+
+/// The text of a small file; `None` if there is none.
+pub(crate) fn text_of(path: &Path) -> Option<String> {
+    String::from_utf8(KnownFile::open(path).ok()?.contents().ok()?).ok()
 }
 
 /// A copy with a high number; `None` where those are not allowed.
@@ -92,7 +133,7 @@ mod tests {
 
     #[test]
     fn another_files_number_is_left_alone() {
-        let file = KnownFile::new(tempfile::tempfile().unwrap().into());
+        let file = KnownFile::new(tempfile::tempfile().unwrap().into()).high();
         let number = file.as_fd().as_raw_fd();
         assert!(number >= LOWEST || high(file.as_fd()).is_none());
         let null = File::open("/dev/null").unwrap();
@@ -104,5 +145,30 @@ mod tests {
             assert!(libc::fcntl(number, libc::F_GETFD) >= 0);
             libc::close(number);
         }
+    }
+
+    /// A program that closes everything, on one thread, while the pager opens files and
+    /// closes them, on another.
+    #[test]
+    fn a_program_that_closes_all_at_any_moment_is_survived() {
+        let done = crate::sys::child::run(|| {
+            let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let stopped = stop.clone();
+            let closer = crate::sys::thread::spawn(c"closer", move || {
+                while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                    // SAFETY: numbers only; this child has no file that it needs.
+                    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+                }
+            });
+            let mut read = 0;
+            for _ in 0..20_000 {
+                let file = KnownFile::open(Path::new("/proc/thread-self/comm"));
+                read += usize::from(file.is_ok_and(|file| file.high().contents().is_ok()));
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            closer.unwrap().join();
+            i32::from(read == 0)
+        });
+        assert_eq!(done, Ok(0));
     }
 }

@@ -26,9 +26,13 @@ void file_call(struct actor *actor) {
         told(actor, "pwrite", pwrite(actor->written, buffer, below(actor, sizeof buffer), offset));
         break;
     case 2: case 3:
+    {
         /* It grows and shrinks below its mappings. */
-        told(actor, "ftruncate", ftruncate(actor->written, (off_t)below(actor, OWN_MOST) * PAGE + below(actor, 3)));
+        off_t bytes = (off_t)below(actor, OWN_MOST) * PAGE + below(actor, 3);
+        if (!actor->guarded)
+            told(actor, "ftruncate", ftruncate(actor->written, bytes));
         break;
+    }
     case 4: {
         /* Out of mapped memory: the kernel reads it. */
         int ends[2];

@@ -100,6 +100,7 @@ static int some_advice(struct actor *actor) {
     int advice = advices[below(actor, sizeof advices / sizeof *advices)];
     say_number(actor, (uint64_t)advice);
     say(actor, " ");
+    actor->guarded |= advice == 102;
     return advice;
 }
 
@@ -140,9 +141,10 @@ void memory_call(struct actor *actor) {
 
 /* Around the C library: nobody is told. Not among them is what makes a mapping that
  * was asked for as private writable or moves it: docs/pager.md says that it must go
- * through the C library. */
+ * through the C library. Nor is what must not be inherited, for the same reason. */
 void raw_call(struct actor *actor) {
     struct place place = some(actor);
+    int advice;
     switch (below(actor, 8)) {
     case 0: case 1: case 2:
         map_anonymous(actor, place, 1);
@@ -157,7 +159,10 @@ void raw_call(struct actor *actor) {
         told(actor, "raw mprotect", syscall(SYS_mprotect, place.at, place.bytes, below(actor, 2) ? PROT_READ : PROT_NONE));
         break;
     default:
-        told(actor, "raw madvise", syscall(SYS_madvise, place.at, place.bytes, some_advice(actor)));
+        advice = some_advice(actor);
+        if (advice == MADV_DONTFORK)
+            advice = MADV_DOFORK;
+        told(actor, "raw madvise", syscall(SYS_madvise, place.at, place.bytes, advice));
     }
 }
 

@@ -49,6 +49,9 @@ struct actor {
     int number, steps, depth;
     /* No other thread shares the process's descriptors. */
     int alone;
+    /* It has guarded pages. Where a file shrinks below them, the kernel drops the guards
+     * of pages that some mapping shows at that moment, and leaves the others. */
+    int guarded;
     /* The program has other threads. A child of it has copies of the locks that they held:
      * there, libc's exit, threads and loader may wait for ever, pager or not. */
     int crowded;

@@ -6,7 +6,7 @@
  * is in what is written on standard output, in how the program ends, in a line on
  * standard error that is not the library's, or that it does not end. Status 1 if
  * anything differed. Works in FOLDER, which must not be on a file system that keeps
- * all its files in memory: nothing could be evicted there. */
+ * all its files in memory: nothing could be evicted there; nobody else may work there. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -211,6 +212,11 @@ int main(int argc, char **argv) {
     program = argv[2];
     long first = atol(argv[4]), programs = atol(argv[5]), jobs = atol(argv[6]);
     double began = now();
+    int alone = open(argv[3], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (alone < 0 || flock(alone, LOCK_EX | LOCK_NB)) {
+        fprintf(stderr, "compare: %s: not there, or another comparison works in it; name another folder\n", argv[3]);
+        return 2;
+    }
     counts = mmap(NULL, sizeof *counts, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (long job = 0; job < jobs; job++)
         if (fork() == 0) {
