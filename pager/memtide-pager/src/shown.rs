@@ -52,13 +52,18 @@ pub fn shown(range: Range<usize>, file: BorrowedFd<'_>, offset: u64) -> Result<V
 
 /// Pages of `range` that fault though something is mapped there, because the program
 /// guarded them (`MADV_GUARD_INSTALL`, for files since Linux 6.15); joined and ascending.
-/// What is put in the place of a mapping has none of them.
+/// What is put in the place of a mapping has none of them. None are found where the process
+/// may not read its own page map: one that is not dumpable, without root's rights.
 ///
 /// # Errors
 ///
 /// [`Error::NotAdoptable`] if the kernel does not say.
 pub fn guards(range: Range<usize>) -> Result<Vec<Range<usize>>, Error> {
-    let found = own_pagemap().and_then(|file| {
+    let file = match own_pagemap() {
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(Vec::new()),
+        file => file,
+    };
+    let found = file.and_then(|file| {
         guarded(&range, |first, out| {
             let read = pagemap::read(&file, first, out)?;
             (read == out.len()).then_some(()).ok_or(Errno::NOMEM)

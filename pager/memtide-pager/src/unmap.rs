@@ -1,8 +1,9 @@
 //! Unmapping a batch of ranges, in the best way that the kernel grants.
 //!
 //! The batched call stops at the first range with a hole or a lock and says how
-//! far it came. Such a range is tried alone, if it still is ours, reported, and left
-//! out; the batch goes on behind it. A kernel without the batched call gets one call for each
+//! far it came. Where it stops, a mapping may be about to be replaced. So that range is
+//! tried alone if it still is ours, and what lies behind it is asked about again, a few
+//! ranges before each call. A kernel without the batched call gets one call for each
 //! 2 MiB that hold something to unmap: neighbours that are unmapped along with it
 //! come back by a minor fault. Whose pages those neighbours are is asked right before
 //! the call, for a program may have put other memory there by itself.
@@ -19,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The unit of the fallback: what one page-table page maps.
 pub(crate) const FALLBACK_BYTES: usize = 2 << 20;
+/// Ranges that are asked about before a call, once one has stopped short.
+const FEW: usize = 16;
 /// Most ranges in a call.
 const MOST: usize = crate::builder::MOST_RANGES;
 
@@ -86,44 +89,57 @@ impl Unmapper {
 
     fn batch(
         &self,
-        mut rest: &[Range],
+        batch: &[Range],
         counters: &Counters,
-        widen: impl Fn(Range) -> Option<Range>,
+        widen: &impl Fn(Range) -> Option<Range>,
         refused: &mut Vec<Range>,
     ) {
-        while !rest.is_empty() {
-            let all: usize = rest.iter().map(|range| range.bytes).sum();
-            counters.flush_calls.add(1);
-            let mut done = match self.kernel.zap(rest) {
-                Ok(done) if done >= all => return,
-                Ok(done) => done,
-                Err(_) => 0,
-            };
-            counters.failed_calls.add(1);
-            while let Some(first) = rest.first() {
-                if done < first.bytes {
-                    break;
-                }
-                done -= first.bytes;
-                rest = &rest[1..];
+        let all: usize = batch.iter().map(|range| range.bytes).sum();
+        counters.flush_calls.add(1);
+        let mut done = match self.kernel.zap(batch) {
+            Ok(done) if done >= all => return,
+            Ok(done) => done,
+            Err(_) => 0,
+        };
+        counters.failed_calls.add(1);
+        let mut rest = batch;
+        while let Some(first) = rest.first().filter(|first| first.bytes <= done) {
+            done -= first.bytes;
+            rest = &rest[1..];
+        }
+        // The one at which it stopped, alone.
+        let Some((first, behind)) = rest.split_first() else {
+            return;
+        };
+        if widen(*first).is_none() || self.alone(*first, *first, counters, widen).is_err() {
+            refused.push(*first);
+        }
+        for some in behind.chunks(FEW) {
+            let (ours, anothers): (Vec<Range>, Vec<Range>) =
+                some.iter().partition(|range| widen(**range).is_some());
+            refused.extend(anothers);
+            if !ours.is_empty() {
+                self.batch(&ours, counters, widen, refused);
             }
-            // The one at which it stopped, alone.
-            let Some((first, behind)) = rest.split_first() else {
-                return;
-            };
-            // What it stopped at may be a mapping that is just being replaced.
-            if widen(*first).is_none() || self.alone(*first, counters).is_err() {
-                refused.push(*first);
-            }
-            rest = behind;
         }
     }
 
-    /// A call that is interrupted or finds the address space busy is repeated.
-    fn alone(&self, range: Range, counters: &Counters) -> Result<(), Errno> {
-        for _ in 0..4 {
+    /// A call that is interrupted or finds the address space busy is repeated, if what
+    /// it unmaps still may go with `range`.
+    fn alone(
+        &self,
+        unmapped: Range,
+        range: Range,
+        counters: &Counters,
+        widen: impl Fn(Range) -> Option<Range>,
+    ) -> Result<(), Errno> {
+        for attempt in 0..4 {
+            let within = |all: Range| all.start <= unmapped.start && unmapped.end() <= all.end();
+            if attempt > 0 && !widen(range).is_some_and(within) {
+                return Err(Errno::AGAIN);
+            }
             counters.flush_calls.add(1);
-            match self.kernel.zap_one(range) {
+            match self.kernel.zap_one(unmapped) {
                 Err(Errno::INTR | Errno::AGAIN) => counters.failed_calls.add(1),
                 other => return other,
             }
@@ -147,11 +163,12 @@ impl Unmapper {
                 refused.push(*range);
                 continue;
             };
-            if self.alone(block, counters).is_ok() {
+            if self.alone(block, *range, counters, &widen).is_ok() {
                 unmapped_to = block.end();
             } else {
                 counters.failed_calls.add(1);
-                if self.alone(*range, counters).is_err() {
+                let ours = widen(*range).is_some();
+                if !ours || self.alone(*range, *range, counters, &widen).is_err() {
                     refused.push(*range);
                 }
             }
@@ -173,7 +190,8 @@ impl Unmapper {
             for start in (range.start..range.end()).step_by(step) {
                 let bytes = step.min(range.end() - start);
                 let piece = Range { start, bytes };
-                fine &= ours(piece) && self.alone(piece, counters).is_ok();
+                let asked = |piece| ours(piece).then_some(piece);
+                fine &= ours(piece) && self.alone(piece, piece, counters, asked).is_ok();
             }
             if !fine {
                 refused.push(*range);

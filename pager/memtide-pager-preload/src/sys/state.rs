@@ -600,59 +600,104 @@ fn remap_private(piece: &Piece<Arc<Held>>) -> bool {
     })
 }
 
+/// Replaces one part, if it still is what was shown when all is ready for that.
 fn remap_part(part: &Shown, file: BorrowedFd<'_>, advice: Lasting) -> bool {
-    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
-    let readable = if part.readable { libc::PROT_READ } else { 0 };
-    let executable = if part.executable { libc::PROT_EXEC } else { 0 };
     let Ok(guards) = memtide_pager::guards(part.range.clone()) else {
         return false;
     };
-    // Guards belong to the pages and not to the mapping. So where there are some, the new
-    // mapping gets them before it takes the place of the old one.
-    let (place, flags) = match guards.is_empty() {
-        true => (part.range.start, flags),
-        false => (0, libc::MAP_PRIVATE),
+    let unchanged = || {
+        let now = memtide_pager::shown(part.range.clone(), file, part.offset);
+        now.is_ok_and(|now| now == [part.clone()])
     };
-    // SAFETY: the pages are a mapping of this file at this offset that nobody can write
-    // to, and are replaced by one of the same bytes. The kernel does that in one step,
-    // so that a reader sees the old or the new one.
-    let at = unsafe {
-        raw_mmap(
-            place as *mut libc::c_void,
-            part.range.len(),
-            readable | executable,
-            flags,
-            file.as_raw_fd(),
-            part.offset as libc::off_t,
-        )
+    let replaced = match guards.is_empty() {
+        // SAFETY: the pages are a mapping of this file at this offset that nobody can write
+        // to, and are replaced by one of the same bytes. The kernel does that in one step,
+        // so that a reader sees the old or the new one.
+        true => {
+            unchanged()
+                && unsafe { map_part(part, part.range.start, libc::MAP_FIXED, file) }
+                    != libc::MAP_FAILED
+        }
+        false => replace_guarded(part, file, &guards, unchanged),
     };
-    if at == libc::MAP_FAILED {
-        return false;
-    }
-    if !guards.is_empty() && !move_guarded(at as usize, &part.range, &guards) {
-        // SAFETY: the mapping just made, which nobody knows.
-        unsafe { super::munmap::raw_munmap(at, part.range.len()) };
-        return false;
-    }
     let at = part.range.start;
-    for advice in advice.given() {
+    for advice in advice.given().filter(|_| replaced) {
         // SAFETY: advice that changes no content, on the mapping just made. One that
         // is refused was refused before.
         unsafe { libc::syscall(libc::SYS_madvise, at, part.range.len(), advice) };
     }
-    true
+    replaced
 }
 
-/// Guards pages of the mapping at `from` as those of `to` are guarded, and moves it there.
-fn move_guarded(from: usize, to: &Range<usize>, guards: &[Range<usize>]) -> bool {
-    let guarded = guards.iter().all(|guard| {
+/// Maps what a part shows, as a private mapping.
+///
+/// # Safety
+///
+/// As mmap(2): with `MAP_FIXED`, what is at `at` is the caller's to replace.
+unsafe fn map_part(
+    part: &Shown,
+    at: usize,
+    flags: libc::c_int,
+    file: BorrowedFd<'_>,
+) -> *mut libc::c_void {
+    let readable = if part.readable { libc::PROT_READ } else { 0 };
+    let executable = if part.executable { libc::PROT_EXEC } else { 0 };
+    // SAFETY: the caller's.
+    unsafe {
+        raw_mmap(
+            at as *mut libc::c_void,
+            part.range.len(),
+            readable | executable,
+            libc::MAP_PRIVATE | flags,
+            file.as_raw_fd(),
+            part.offset as libc::off_t,
+        )
+    }
+}
+
+/// Guards belong to the pages and not to the mapping, and no page may be without its guard
+/// for a moment. So the new mapping is made elsewhere, gets them, and takes the old one's
+/// place.
+fn replace_guarded(
+    part: &Shown,
+    file: BorrowedFd<'_>,
+    guards: &[Range<usize>],
+    unchanged: impl Fn() -> bool,
+) -> bool {
+    // SAFETY: anywhere.
+    let copy = unsafe { map_part(part, 0, 0, file) };
+    if copy == libc::MAP_FAILED {
+        return false;
+    }
+    let to = &part.range;
+    if guard(copy as usize, to, guards) && unchanged() {
+        let (bytes, flags) = (to.len(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+        // SAFETY: what is replaced shows the same bytes, and faults on the same pages. The
+        // kernel does it in one step if it can do it at all.
+        let moved = unsafe { libc::syscall(libc::SYS_mremap, copy, bytes, bytes, flags, to.start) };
+        if moved != -1 {
+            return true;
+        }
+        // It takes away what was there before it finds that it cannot: where there is a hole
+        // now, the mapping is put back.
+        // SAFETY: only where nothing is.
+        let back = unsafe { map_part(part, to.start, libc::MAP_FIXED_NOREPLACE, file) };
+        if back != libc::MAP_FAILED {
+            // SAFETY: the copy, which nobody knows.
+            unsafe { super::munmap::raw_munmap(copy, bytes) };
+            return guard(to.start, to, guards);
+        }
+    }
+    // SAFETY: the copy, which nobody knows.
+    unsafe { super::munmap::raw_munmap(copy, to.len()) };
+    false
+}
+
+/// Guards pages of the mapping at `from` as those of `to` are guarded.
+fn guard(from: usize, to: &Range<usize>, guards: &[Range<usize>]) -> bool {
+    guards.iter().all(|guard| {
         let at = from + (guard.start - to.start);
-        // SAFETY: on a mapping of ours that nobody knows.
+        // SAFETY: on a mapping of ours that shows a file's bytes.
         unsafe { libc::syscall(libc::SYS_madvise, at, guard.len(), MADV_GUARD_INSTALL) == 0 }
-    });
-    let (bytes, flags) = (to.len(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-    // SAFETY: what is replaced shows the same bytes, and faults on the same pages; it is
-    // done in one step.
-    let moved = || unsafe { libc::syscall(libc::SYS_mremap, from, bytes, bytes, flags, to.start) };
-    guarded && moved() != -1
+    })
 }

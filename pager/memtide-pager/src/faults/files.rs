@@ -306,11 +306,23 @@ fn the_fallback_leaves_pages_of_others_in_its_blocks_alone() {
 /// own where the next ones were, and to write to it.
 #[test]
 fn what_is_put_there_between_two_pieces_is_not_lost() {
+    intrude(Faulty::sound(), crate::Unmapping::EagerPages);
+}
+
+/// So does a batch that stops short: at a mapping, perhaps, that is being replaced. The first
+/// call is the one that tries whether there are batches.
+#[test]
+fn what_is_put_there_behind_the_end_of_a_short_call_is_not_lost() {
+    for call in 1..8 {
+        let kernel = Faulty::new(Op::Zap, call, 1, Errno::NOMEM);
+        intrude(kernel, crate::Unmapping::Lazy);
+    }
+}
+
+fn intrude(mut kernel: Faulty, unmapping: crate::Unmapping) {
     let file = numbered(PAGES);
     let place = Arc::new(AtomicUsize::new(0));
-    let mut kernel = Faulty::sound();
     kernel.intruder = Some(place.clone());
-    let unmapping = crate::Unmapping::EagerPages;
     let pager = start(builder(PAGES, 4).unmapping(unmapping), kernel);
     let bytes = PAGES * PAGE;
     let mapping = crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, bytes).unwrap();
