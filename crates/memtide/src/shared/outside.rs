@@ -7,7 +7,7 @@
 //! them, and a value of a gigabyte would fill the screen for an hour.
 //!
 //! So names and values go through [`outside`] or [`path`]: one line, nothing
-//! that is not printed, cut. Whole messages go through [`message`] or [`line`],
+//! that is not printed, cut. Whole messages go through [`message`] or [`line()`],
 //! and what is printed in the end through [`screen`] or [`json`], which let nothing pass
 //! that moves more than the cursor's line, whoever has forgotten the first.
 
