@@ -147,7 +147,7 @@ mod tests {
             })
             .collect();
         let names: Vec<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["./conffiles", "./control", "./prerm"]);
+        assert_eq!(names, ["conffiles", "control", "prerm"]);
         assert_eq!(texts[0].1, "/etc/memtide/memtide.toml\n");
         let control = &texts[1].1;
         assert!(
