@@ -16,6 +16,8 @@
 mod files;
 mod read;
 
+// The fuzz target reads no files.
+#[cfg_attr(fuzzing, allow(unused_imports))]
 pub use files::Files;
 #[cfg(any(test, fuzzing))]
 pub use read::{Layer, read};
