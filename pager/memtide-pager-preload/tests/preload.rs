@@ -244,6 +244,7 @@ fn what_is_done_around_the_c_library_comes_to_the_same() {
         "dontfork",
         "closed",
         "beyond",
+        "around",
         "guard",
         "guards",
         "guards-fork",

@@ -117,6 +117,16 @@ int main(int argc, char **argv) {
         syscall(SYS_madvise, page(OWN + 1), PAGE, 102 /* MADV_GUARD_INSTALL */);
         put_own();
         printf("guarded %d, next %d\n", child_reads(OWN + 1, OWN + 1), child_reads(OWN + 2, OWN + 2));
+    } else if (!strcmp(test, "around")) {
+        /* What lies around is handed back, and is one mapping with what is handed back later. */
+        munmap(at, PAGES * PAGE);
+        at = mmap(NULL, PAGES * PAGE, PROT_READ, MAP_SHARED, file, 0);
+        void *to = mmap(NULL, PAGES * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        put_own();
+        told("none", mprotect(at, 2 * OWN * PAGE, PROT_NONE));
+        told("readable", mprotect(at, 2 * OWN * PAGE, PROT_READ));
+        void *moved = mremap(page(OWN + 1), 2 * OWN * PAGE, OWN * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        told("moved", moved == to ? 0 : -1);
     } else if (!strcmp(test, "again")) {
         /* Unmapped unseen, and the kernel uses the addresses again. */
         int kept = 0;

@@ -142,8 +142,7 @@ impl FileMode {
         }
     }
 
-    /// Tells the kernel of what changed, where the memory still is the file's: advice
-    /// would split a mapping that took its place unseen.
+    /// Tells the kernel of what changed.
     pub(super) fn tell_orders(&self, inner: &mut Inner) {
         let held_back = inner.held_back;
         let mut told = Vec::new();
@@ -153,10 +152,7 @@ impl FileMode {
                 let order = FileMode::order_of(view, &region.around, held_back);
                 if view.told != order {
                     told.push((number, at, order));
-                    if self.is_ours(&inner.regions, view.range) {
-                        let refused = self.kernel.advise(view.range, order).is_err();
-                        self.counters.failed_calls.add(u64::from(refused));
-                    }
+                    self.tell_order(&inner.regions, view.range, order);
                 }
             }
         }

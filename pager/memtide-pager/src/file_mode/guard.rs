@@ -15,6 +15,7 @@
 use super::{FileMode, FileRegion, View};
 use crate::adopt::Layout;
 use crate::kernel::Range;
+use crate::order::ReadOrder;
 use crate::sys::Errno;
 use crate::sys::vma::Vma;
 use crate::unmap::FALLBACK_BYTES;
@@ -82,9 +83,25 @@ impl FileMode {
         regions: &[Option<FileRegion>],
         range: Range,
     ) -> Vec<Range> {
-        let mut strangers: Vec<Range> = Vec::new();
+        self.parts_in(layout, regions, range, false)
+    }
+
+    /// Where it still does.
+    pub(super) fn ours_in(&self, regions: &[Option<FileRegion>], range: Range) -> Vec<Range> {
+        self.parts_in(&mut Layout::of(&*self.kernel), regions, range, true)
+    }
+
+    /// The parts of a range that show its region's file, or those that do not.
+    fn parts_in(
+        &self,
+        layout: &mut Layout<'_>,
+        regions: &[Option<FileRegion>],
+        range: Range,
+        shown: bool,
+    ) -> Vec<Range> {
+        let mut parts: Vec<Range> = Vec::new();
         let Some((region, view)) = view_around(regions, range) else {
-            return strangers;
+            return parts;
         };
         let mut at = range.start;
         while at < range.end() {
@@ -93,19 +110,33 @@ impl FileMode {
                 Err(Errno::NOENT) => (false, at + self.page_bytes),
                 Err(_) => {
                     self.counters.failed_calls.add(1);
-                    return strangers;
+                    return parts;
                 }
             };
             let bytes = end.min(range.end()) - at;
-            if !shows {
-                match strangers.last_mut().filter(|last| last.end() == at) {
+            if shows == shown {
+                match parts.last_mut().filter(|last| last.end() == at) {
                     Some(last) => last.bytes += bytes,
-                    None => strangers.push(Range { start: at, bytes }),
+                    None => parts.push(Range { start: at, bytes }),
                 }
             }
             at = end;
         }
-        strangers
+        parts
+    }
+
+    /// Tells the kernel in which order a range is read, where it still shows its
+    /// region's file: in what took a part's place unseen, advice would undo the program's.
+    pub(super) fn tell_order(
+        &self,
+        regions: &[Option<FileRegion>],
+        range: Range,
+        order: ReadOrder,
+    ) {
+        for part in self.ours_in(regions, range) {
+            let refused = self.kernel.advise(part, order).is_err();
+            self.counters.failed_calls.add(u64::from(refused));
+        }
     }
 
     /// What may be unmapped together with `range`: the 2 MiB around it, as far as

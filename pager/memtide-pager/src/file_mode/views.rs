@@ -205,9 +205,8 @@ impl FileMode {
             .flat_map(|region| &region.views);
         let views = views.filter(|view| only.is_none_or(|only| only == view.care));
         for view in views.filter_map(|view| view.within(range)) {
-            if view.told != view.order && self.is_ours(&inner.regions, view.range) {
-                let refused = self.kernel.advise(view.range, view.order).is_err();
-                self.counters.failed_calls.add(u64::from(refused));
+            if view.told != view.order {
+                self.tell_order(&inner.regions, view.range, view.order);
             }
         }
     }
