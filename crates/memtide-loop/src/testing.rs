@@ -109,6 +109,8 @@ pub struct FakeWorld {
     pub wait_cpu_ns: u64,
     /// And making pages fault.
     pub provoke_cpu_ns: u64,
+    /// The same, a page that moves.
+    pub move_cpu_ns: u64,
     /// Whether sources cut spans into pieces, and how large these were at the last glance.
     pub cuts: bool,
     /// See [`FakeWorld::cuts`].
@@ -195,6 +197,7 @@ impl FakeWorld {
             views: BTreeMap::new(),
             wait_cpu_ns: 0,
             provoke_cpu_ns: 0,
+            move_cpu_ns: 0,
             cuts: false,
             piece: None,
             page_ns: 1000,
@@ -403,6 +406,7 @@ impl World for FakeWorld {
         for run in runs {
             for page in (run.first.0..run.first.0 + run.pages).map(VirtualPage) {
                 let outcome = self.move_one(process, page, target);
+                self.cpu_ns += self.move_cpu_ns;
                 let next = Settled {
                     first: page,
                     pages: 1,

@@ -7,8 +7,12 @@
 //! the long-run share is bounded whatever the machine does, and a burst of
 //! moves after a quiet time does not wait.
 //!
+//! Moves are most of it, and how many are due at once is up to others. So a turn
+//! moves what the credit pays for: what a page cost so far is known ([`Price`]).
+//!
 //! Time and use are arguments.
 
+use crate::world::HUGE_PAGES;
 use memtide_core::units::Millis;
 
 /// Credit that can be saved up: so much time's share.
@@ -45,8 +49,7 @@ impl Credit {
     }
 
     /// At `now` this process has used `total_us` of CPU time since its start.
-    /// How long to rest, in milliseconds; 0: go on.
-    pub fn account(&mut self, now: Millis, total_us: u64) -> u64 {
+    pub fn charge(&mut self, now: Millis, total_us: u64) {
         // One millisecond at one permille is one microsecond.
         let earned = now.since(self.at).saturating_mul(u64::from(self.permille));
         self.at = now;
@@ -56,6 +59,17 @@ impl Credit {
         self.credit_us = credit
             .min(self.most_us() as i64)
             .saturating_sub_unsigned(spent);
+    }
+
+    /// How many things of `cost_ns` each are paid for by what is in hand.
+    pub fn pays_for(&self, cost_ns: u64) -> u64 {
+        let hand_us = u64::try_from(self.credit_us).unwrap_or(0);
+        hand_us.saturating_mul(1000) / cost_ns.max(1)
+    }
+
+    /// As [`charge`](Self::charge). How long to rest, in milliseconds; 0: go on.
+    pub fn account(&mut self, now: Millis, total_us: u64) -> u64 {
+        self.charge(now, total_us);
         if self.credit_us >= 0 {
             return 0;
         }
@@ -91,9 +105,58 @@ impl Credit {
     }
 }
 
+/// What moving a base page costs here, learned from moves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Price {
+    /// Of one page, in ns; 0: nothing is known.
+    ns: u64,
+}
+
+impl Price {
+    /// What a turn may move at least, in base pages: the largest folio, and enough to
+    /// learn from. So listening that uses up all credit does not end the moving.
+    pub const LEAST_PAGES: u64 = HUGE_PAGES;
+
+    /// Base pages that a turn may move on `credit`.
+    pub fn affordable(self, credit: &Credit) -> u64 {
+        match self.ns {
+            0 => Self::LEAST_PAGES,
+            ns => credit.pays_for(ns).max(Self::LEAST_PAGES),
+        }
+    }
+
+    /// Moving `pages` took `spent_ns`. A rise counts at once, a fall by a quarter:
+    /// a huge page says little of what single ones cost.
+    pub fn learn(&mut self, pages: u64, spent_ns: u64) {
+        let Some(fresh) = spent_ns.checked_div(pages) else {
+            return;
+        };
+        let slowly = self.ns - self.ns.saturating_sub(fresh) / 4;
+        self.ns = fresh.max(slowly).max(1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_moves_what_the_credit_pays_for() {
+        // 10 permille of 20 s are 200 ms in hand.
+        let mut credit = Credit::new(10, Millis(0));
+        let mut price = Price::default();
+        assert_eq!(price.affordable(&credit), Price::LEAST_PAGES);
+        price.learn(0, 1_000_000);
+        price.learn(512, 512 * 100_000);
+        assert_eq!(price.affordable(&credit), 2_000);
+        // A fall is believed slowly, a rise at once.
+        price.learn(512, 512 * 20_000);
+        assert_eq!(price.affordable(&credit), 2_500);
+        price.learn(1, 400_000);
+        assert_eq!(price.affordable(&credit), 512);
+        credit.charge(Millis(0), 300_000);
+        assert_eq!(credit.pays_for(1), 0);
+    }
 
     #[test]
     fn a_burst_is_paid_from_savings_and_then_there_is_rest() {

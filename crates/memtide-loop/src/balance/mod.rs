@@ -32,7 +32,7 @@ pub use config::{BalanceConfig, Tasks, has_choice, tasks};
 
 use crate::report::{BalanceStatus, Event, Reporter, Spent, Status};
 use crate::world::{Came, Invalid, Notice, Sample, SourceId, World, WorldError};
-use credit::Credit;
+use credit::{Credit, Price};
 use memtide_core::balancing::sampled::{Plan, SampledAccess, SampledError};
 use memtide_core::balancing::{Clock, SampleSettings};
 use memtide_core::tiering::space::VirtualPage;
@@ -75,6 +75,7 @@ pub struct Balancer {
     unknown: Unknown,
     plan: Plan,
     credit: Credit,
+    price: Price,
     /// Processor time that it took to begin, in ns.
     cpu_before_ns: u64,
     /// When the source's period was set.
@@ -111,6 +112,7 @@ impl Balancer {
             unknown: Unknown::default(),
             plan: Plan::default(),
             credit,
+            price: Price::default(),
             cpu_before_ns,
             steered: now,
             steers_at: now,
@@ -352,13 +354,16 @@ impl Balancer {
         Ok(Some((access, clock)))
     }
 
-    /// Decides about what has come together, and does it.
+    /// Decides about what has come together, and does as much of it as is paid for.
     fn act(
         &mut self,
         world: &mut dyn World,
         watch: &mut Stopwatch,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        let used_us = world.own_cpu_ns() / 1000;
+        self.credit.charge(world.now(), used_us);
+        let most = self.price.affordable(&self.credit);
         let shared = &mut self.shared;
         let queued = !shared.sampled.pending().is_empty();
         if !queued && shared.config.tasks == Tasks::Leave {
@@ -369,11 +374,15 @@ impl Balancer {
             shared.ledger.read_rooms(world)?;
         }
         let now = shared.since_boot(world.now());
-        shared.sampled.act(now, &shared.ledger, &mut self.plan);
+        let plan = &mut self.plan;
+        shared.sampled.act_at_most(most, now, &shared.ledger, plan);
         shared.counts.stays.immovable += self.plan.stays.immovable;
         shared.counts.stays.no_room += self.plan.stays.no_room;
         watch.lap(world, &mut shared.spent.decide_ns);
         shared.carry_out(world, &self.plan.moves, reporter);
+        let pages = self.plan.moves.iter().map(|m| u64::from(m.pages)).sum();
+        let spent_ns = watch.lap(world, &mut shared.spent.move_ns);
+        self.price.learn(pages, spent_ns);
         self.tasks.place(world, shared, &self.plan.tasks, reporter);
         watch.lap(world, &mut shared.spent.move_ns);
         Ok(())

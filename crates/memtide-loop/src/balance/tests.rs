@@ -161,6 +161,46 @@ fn turns_that_cost_more_than_a_rest_repays_stay_within_the_limit() {
 }
 
 #[test]
+fn a_turn_moves_no_more_than_it_can_pay_for() {
+    const PAGES: u64 = 16_384;
+    let mut world = FakeWorld::two_nodes(2 * PAGES, 2 * PAGES);
+    world
+        .processes
+        .push(FakeProcess::new(7, FIRST, PAGES, SLOW));
+    let thread = ThreadId {
+        pid: 7,
+        tid: 8,
+        start_ticks: 700,
+    };
+    let runtime_ns = 60_000_000_000;
+    world.threads.push(ThreadSeen { thread, runtime_ns });
+    // All of it costs 1.6 s of CPU time; 2 % of a CPU have 0.4 s in hand.
+    world.move_cpu_ns = 100_000;
+    let two_percent = BalanceOptions {
+        cpu_limit: "2".parse().unwrap(),
+        ..options()
+    };
+    let mut balancer = balancer(&mut world, &two_percent);
+    let mut events = Vec::new();
+    while world.process(7).on(FAST) < PAGES {
+        let accessed = (0..PAGES).map(|page| Sample {
+            source: SourceId(0),
+            pid: 7,
+            tid: 8,
+            cpu: 0,
+            address: (FIRST + page) << 12,
+        });
+        world.samples = accessed.collect();
+        world.threads[0].runtime_ns += 50_000_000;
+        balancer.step(&mut world, &mut events).unwrap();
+        // 2 % of the time and of 20 s, and the least that a turn moves.
+        let may_ns = (world.now_ns + 20_000_000_000) / 50 + 512 * world.move_cpu_ns;
+        assert!(world.cpu_ns <= may_ns, "{} of {may_ns} ns", world.cpu_ns);
+        assert!(world.now().0 < 200_000, "{}", world.process(7).on(FAST));
+    }
+}
+
+#[test]
 fn what_prepares_the_work_leaves_something_for_it() {
     let mut world = world();
     // Each turn would use up what the rest before it earned, and come to nothing.

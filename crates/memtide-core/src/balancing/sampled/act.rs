@@ -57,6 +57,12 @@ impl Sampled {
     /// Decides what to do with what has queued up, at `now`; `plan` is filled anew.
     /// Pages that find the batch full wait for the next one, the most frequent first.
     pub fn act(&mut self, now: Millis, pages: &impl Pages, plan: &mut Plan) {
+        self.act_at_most(u64::MAX, now, pages, plan);
+    }
+
+    /// As [`act`](Self::act), with at most `most` base pages to move: what its caller
+    /// can pay for now.
+    pub fn act_at_most(&mut self, most: u64, now: Millis, pages: &impl Pages, plan: &mut Plan) {
         plan.moves.clear();
         plan.tasks.clear();
         plan.stays = super::Stays::default();
@@ -66,7 +72,7 @@ impl Sampled {
         }
         self.place_tasks(now, plan);
         let saved = self.allowance.refill(self.config.pages_per_s, now.0);
-        let budget = saved.min(self.config.batch_pages);
+        let budget = saved.min(self.config.batch_pages).min(most);
         let queued: u64 = queue.iter().map(|pending| u64::from(pending.pages)).sum();
         if queued > budget {
             let store = &self.store;
