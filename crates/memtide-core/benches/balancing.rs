@@ -55,7 +55,7 @@ fn sampled(pages: u64) -> Sampled {
         tier: None,
     };
     let nodes = vec![node(0), node(1)];
-    let topology: Topology = TopologyInput { nodes }.try_into().expect("two nodes");
+    let topology: Topology = TopologyInput::new(nodes).try_into().expect("two nodes");
     let balancer = BalancerConfig {
         settings: Settings::default(),
         scan_pages: 1,

@@ -38,7 +38,7 @@
 //!     tier: None,
 //! };
 //! let nodes = vec![node(0, vec![0, 1]), node(1, vec![])];
-//! let topology = Topology::try_from(TopologyInput { nodes })?;
+//! let topology = Topology::try_from(TopologyInput::new(nodes))?;
 //!
 //! // What the backend knows of its pages: here, that all lie on node 1.
 //! struct AllSlow;

@@ -32,7 +32,7 @@ fn topology() -> Topology {
         tier: None,
     };
     let nodes = (0..4).map(node).collect();
-    TopologyInput { nodes }.try_into().unwrap()
+    TopologyInput::new(nodes).try_into().unwrap()
 }
 
 #[derive(Clone, Copy, Debug)]

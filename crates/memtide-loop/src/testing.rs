@@ -171,7 +171,7 @@ impl FakeWorld {
             ],
             false => vec![node(FAST, first, &[0, 1], 4), node(SLOW, second, &[], 22)],
         };
-        let topology = TopologyInput { nodes };
+        let topology = TopologyInput::new(nodes);
         let abilities = Abilities {
             passes: !both,
             glances: !both,

@@ -300,9 +300,7 @@ fn machine(overcommit: bool, slow_mib: u64) -> MachineSpec {
             tier: None,
         }
     });
-    let input = TopologyInput {
-        nodes: inputs.collect(),
-    };
+    let input = TopologyInput::new(inputs.collect());
     let all: u64 = nodes.iter().map(|(mib, _)| mib).sum();
     let node = |(&(mib, cpus), id): (&(u64, u32), u16)| NodeSpec {
         id,

@@ -37,7 +37,7 @@ fn topology() -> Topology {
         node(FAST, PAGES / 4, 0..64),
         node(SLOW, PAGES + PAGES / 64, 0..0),
     ];
-    TopologyInput { nodes }.try_into().unwrap()
+    TopologyInput::new(nodes).try_into().unwrap()
 }
 
 fn node(id: NodeId, present: u64, latency_ns: u32) -> LightNode {

@@ -83,6 +83,35 @@ fn documents_of_every_machine() {
     }
 }
 
+#[test]
+fn tiers_by_hand_are_shown_and_refused_where_they_do_not_fit() {
+    let with = |tiers| {
+        let mut command = memtide(&["topology", "--json", "--tiers", tiers]);
+        command.env("MEMTIDE_ROOT", fixture("two-sockets"));
+        command
+    };
+    let printed = prints(&mut with("1/0"));
+    let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(document["tier_origin"], "by-hand");
+    assert_eq!(document["nodes"][0]["promotion_target"], 1);
+    assert_eq!(document["nodes"][1]["top_tier"], true);
+    for (tiers, wrong) in [
+        (
+            "0/7",
+            "--tiers 0/7: node 7 is in a tier, but this machine has no memory there",
+        ),
+        ("0/1/1", "node 1 is in two tiers"),
+        ("0,1", "one tier only"),
+    ] {
+        let output = with(tiers).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !output.status.success() && error.contains(wrong),
+            "{tiers}: {error}"
+        );
+    }
+}
+
 /// Every key that the documents hold stands in docs/json.md, and the other
 /// way around.
 #[test]

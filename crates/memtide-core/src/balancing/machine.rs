@@ -174,7 +174,7 @@ pub(super) mod tests {
             tier: None,
         };
         let nodes = rows.iter().enumerate().map(node).collect();
-        Machine::new(&Topology::try_from(TopologyInput { nodes }).unwrap())
+        Machine::new(&Topology::try_from(TopologyInput::new(nodes)).unwrap())
     }
 
     /// Two sockets.

@@ -77,7 +77,7 @@ mod tests {
         };
         let nodes = [4, 22, 22, 22, 40].into_iter().zip(0..);
         let nodes = nodes.map(|(tier, id)| node(id, tier)).collect();
-        TopologyInput { nodes }.try_into().unwrap()
+        TopologyInput::new(nodes).try_into().unwrap()
     }
 
     /// Chooses with these nodes full.

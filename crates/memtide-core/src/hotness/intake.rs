@@ -202,7 +202,7 @@ mod tests {
             node(1, &[1], 0),
             node(2, &[], 1 << 30),
         ];
-        TopologyInput { nodes }.try_into().unwrap()
+        TopologyInput::new(nodes).try_into().unwrap()
     }
 
     fn access(page: u64, node: Option<u16>, source: Source) -> Access {

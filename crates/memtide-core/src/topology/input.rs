@@ -15,6 +15,20 @@ use std::collections::BTreeMap;
 pub struct TopologyInput {
     /// The nodes in any order.
     pub nodes: Vec<NodeInput>,
+    /// Whether somebody gave the nodes' tiers by hand: then the first tier alone is the top
+    /// tier, wherever the CPUs are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_hand: bool,
+}
+
+impl TopologyInput {
+    /// A machine with these nodes and its own tiers.
+    pub fn new(nodes: Vec<NodeInput>) -> TopologyInput {
+        TopologyInput {
+            nodes,
+            by_hand: false,
+        }
+    }
 }
 
 /// What was read about one node.
@@ -55,15 +69,27 @@ impl TryFrom<TopologyInput> for Topology {
     type Error = TopologyError;
 
     fn try_from(input: TopologyInput) -> Result<Topology, TopologyError> {
+        let by_hand = input.by_hand;
         let mut nodes = validated(input)?;
-        let tier_origin = assign_tiers(&mut nodes);
-        assign_top_tier(&mut nodes);
-        for i in 0..nodes.len() {
-            nodes[i].promotion_target = promotion_target(&nodes, nodes[i].id, &NodeMask::ALL);
-            nodes[i].demotion_targets = demotion_targets(&nodes, nodes[i].id);
-        }
-        Ok(Topology { tier_origin, nodes })
+        let tier_origin = match by_hand {
+            true => TierOrigin::ByHand,
+            false => assign_tiers(&mut nodes),
+        };
+        Ok(targeted(nodes, tier_origin))
     }
+}
+
+/// Draws the conclusions from the nodes' tiers.
+pub(super) fn targeted(mut nodes: Vec<Node>, tier_origin: TierOrigin) -> Topology {
+    match tier_origin {
+        TierOrigin::ByHand => assign_first_tier(&mut nodes),
+        _ => assign_top_tier(&mut nodes),
+    }
+    for i in 0..nodes.len() {
+        nodes[i].promotion_target = promotion_target(&nodes, nodes[i].id, &NodeMask::ALL);
+        nodes[i].demotion_targets = demotion_targets(&nodes, nodes[i].id);
+    }
+    Topology { tier_origin, nodes }
 }
 
 fn validated(input: TopologyInput) -> Result<Vec<Node>, TopologyError> {
@@ -175,6 +201,14 @@ fn assign_top_tier(nodes: &mut [Node]) {
             (Some(tier), Some(limit)) => tier <= limit,
             _ => true,
         };
+    }
+}
+
+/// Who gives tiers says which is fast: the first, and no other that has CPUs.
+fn assign_first_tier(nodes: &mut [Node]) {
+    let first = nodes.iter().filter_map(|n| n.tier).min();
+    for node in nodes.iter_mut().filter(|n| n.online) {
+        node.top_tier = !node.has_memory() || node.tier == first;
     }
 }
 

@@ -21,9 +21,11 @@
 //! All of it is validated once, here: a [`Topology`] has no distance row of the
 //! wrong length, no node twice, and no target that is offline or without memory.
 
+mod by_hand;
 mod distance;
 mod input;
 
+pub use by_hand::{HandTiers, HandTiersError};
 pub use distance::{ADISTANCE_DRAM, ADISTANCE_KMEM, TIER_CHUNK, abstract_distance};
 pub use input::{AccessFigures, NodeInput, TopologyInput};
 
@@ -46,6 +48,8 @@ pub enum TierOrigin {
     Figures,
     /// Computed without figures: DRAM where CPUs are, attached memory elsewhere.
     Assumed,
+    /// Given by hand ([`HandTiers`]).
+    ByHand,
 }
 
 /// One node.
@@ -160,6 +164,12 @@ pub enum TopologyError {
         /// The other.
         second: NodeId,
     },
+    /// A tier by hand has a node that is no memory.
+    #[error("node {0} is in a tier, but this machine has no memory there; leave it out")]
+    TierWithoutMemory(NodeId),
+    /// Tiers by hand leave a node out.
+    #[error("node {0} has memory, but is in none of the tiers; put it into one")]
+    InNoTier(NodeId),
     /// No memory anywhere.
     #[error("no online node has memory; give at least one")]
     NoMemory,
@@ -169,6 +179,26 @@ impl Topology {
     /// The nodes, ascending by id.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// The same machine with these tiers. Hot pages go to the first.
+    ///
+    /// # Errors
+    ///
+    /// A node without memory that is in a tier, or one with memory that is in none.
+    pub fn with_tiers(&self, tiers: &HandTiers) -> Result<Topology, TopologyError> {
+        let memory = self.memory_nodes();
+        if let Some(node) = tiers.nodes().find(|node| !memory.contains(*node)) {
+            return Err(TopologyError::TierWithoutMemory(node));
+        }
+        let mut nodes = self.nodes.clone();
+        for node in &mut nodes {
+            node.tier = tiers.tier_of(node.id);
+            if node.has_memory() && node.tier.is_none() {
+                return Err(TopologyError::InNoTier(node.id));
+            }
+        }
+        Ok(input::targeted(nodes, TierOrigin::ByHand))
     }
 
     /// Where the tiers come from.

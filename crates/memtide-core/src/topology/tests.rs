@@ -28,7 +28,7 @@ fn with_distances(mut node: NodeInput, row: &[u32]) -> NodeInput {
 }
 
 fn build(nodes: Vec<NodeInput>) -> Topology {
-    TopologyInput { nodes }.try_into().unwrap()
+    TopologyInput::new(nodes).try_into().unwrap()
 }
 
 fn tier(topology: &Topology, id: u16) -> Option<u32> {
@@ -210,8 +210,55 @@ fn one_node_has_nowhere_to_go() {
 }
 
 #[test]
+fn tiers_by_hand_decide_what_is_fast() {
+    // Two sockets, memory without CPUs that the kernel takes for slow, and a node of CPUs only.
+    let own = build(vec![
+        node(0, &[0], 16),
+        node(1, &[1], 16),
+        node(2, &[], 16),
+        node(3, &[2], 0),
+    ]);
+    let with = |tiers: &str| own.with_tiers(&tiers.parse().unwrap());
+    let by_hand = with("2/0/1").unwrap();
+    assert_eq!(by_hand.tier_origin(), TierOrigin::ByHand);
+    assert_eq!(
+        [0, 1, 2, 3].map(|id| tier(&by_hand, id)),
+        [Some(1), Some(2), Some(0), None]
+    );
+    // Only the first tier is fast, although the others have the CPUs.
+    assert_eq!(
+        [0, 1, 2].map(|id| by_hand.is_top_tier(NodeId(id))),
+        [false, false, true]
+    );
+    assert_eq!(by_hand.promotion_target(NodeId(1)), Some(NodeId(2)));
+    assert_eq!(by_hand.promotion_target(NodeId(2)), None);
+    assert_eq!(by_hand.demotion_targets(NodeId(2)).preferred, mask(&[0]));
+    assert_eq!(by_hand.demotion_targets(NodeId(2)).fallback, mask(&[0, 1]));
+    assert_eq!(
+        by_hand.demotion_targets(NodeId(1)),
+        DemotionTargets::default()
+    );
+    // Giving others replaces them.
+    assert_eq!(
+        by_hand
+            .with_tiers(&"0,1/2".parse().unwrap())
+            .unwrap()
+            .nodes()
+            .len(),
+        4
+    );
+    assert_eq!(with("0/2").unwrap_err(), TopologyError::InNoTier(NodeId(1)));
+    let error = with("0,1/2/3").unwrap_err();
+    assert_eq!(error, TopologyError::TierWithoutMemory(NodeId(3)));
+    assert_eq!(
+        with("0,1,2/7").unwrap_err(),
+        TopologyError::TierWithoutMemory(NodeId(7))
+    );
+}
+
+#[test]
 fn what_cannot_be_a_machine_is_refused_with_the_place() {
-    let error = |nodes| Topology::try_from(TopologyInput { nodes }).unwrap_err();
+    let error = |nodes| Topology::try_from(TopologyInput::new(nodes)).unwrap_err();
     assert_eq!(error(vec![]), TopologyError::NoMemory);
     assert_eq!(error(vec![node(0, &[0], 0)]), TopologyError::NoMemory);
     assert_eq!(

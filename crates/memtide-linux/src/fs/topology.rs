@@ -101,7 +101,7 @@ fn input(root: &Root, nodes: &[Node]) -> Result<TopologyInput> {
             })
         })
         .collect::<Result<_>>()?;
-    Ok(TopologyInput { nodes })
+    Ok(TopologyInput::new(nodes))
 }
 
 fn total(root: &Root, node: &Node) -> Result<u64> {

@@ -43,7 +43,7 @@ use crate::world::{
     World, WorldError,
 };
 use memtide_core::pages::NodeSpace;
-use memtide_core::topology::{Node, NodeInput, Topology, TopologyError, TopologyInput};
+use memtide_core::topology::{Node, NodeInput, TierOrigin, Topology, TopologyError, TopologyInput};
 use memtide_core::units::{Millis, NodeId, PageSize};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -86,6 +86,7 @@ fn input(topology: &Topology) -> TopologyInput {
     };
     TopologyInput {
         nodes: topology.nodes().iter().map(node).collect(),
+        by_hand: topology.tier_origin() == TierOrigin::ByHand,
     }
 }
 

@@ -22,7 +22,7 @@ mod tests {
     fn a_file_says_what_the_command_line_says() {
         let options: TierOptions = toml::from_str(
             "source = 'damon'\ngate = 'threshold-free'\nrate_limit = '1 GiB'\n\
-             threshold = 1\nwindow = '2s'\nobserve_cpu = 10",
+             threshold = 1\nwindow = '2s'\nobserve_cpu = 10\ntiers = '0-1/2'",
         )
         .unwrap();
         let wanted = TierOptions {
@@ -32,6 +32,7 @@ mod tests {
             threshold: "1".parse().unwrap(),
             window: "2s".parse().unwrap(),
             observe_cpu: "10".parse().unwrap(),
+            tiers: Some("0,1/2".parse().unwrap()),
             ..TierOptions::DEFAULT
         };
         assert_eq!(options, wanted);
@@ -51,6 +52,8 @@ mod tests {
             "threshold = 8",
             "window = '5'",
             "source = 'ibs'",
+            "tiers = '0'",
+            "tiers = '0/0'",
         ] {
             assert!(toml::from_str::<TierOptions>(wrong).is_err(), "{wrong}");
         }

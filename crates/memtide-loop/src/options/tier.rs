@@ -1,6 +1,7 @@
 //! The options of `memtide tier`.
 
 use super::{Percent, Size, Threshold, Window};
+use memtide_core::topology::HandTiers;
 use serde::{Deserialize, Serialize};
 
 /// How pages are tiered.
@@ -36,6 +37,11 @@ pub struct TierOptions {
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT", default_value_t = TierOptions::DEFAULT.observe_cpu, allow_negative_numbers = true))]
     pub observe_cpu: Percent,
 
+    /// Tiers of nodes from fast to slow, as in 0,1/2/3, instead of the machine's own
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NODES/NODES..."))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tiers: Option<HandTiers>,
+
     /// Decide and report, but move nothing
     #[cfg_attr(feature = "clap", arg(long))]
     pub dry_run: bool,
@@ -55,6 +61,7 @@ impl TierOptions {
         threshold: Threshold::new(2),
         window: Window::new(5000),
         observe_cpu: Percent::new(5),
+        tiers: None,
         dry_run: false,
         explain: false,
     };

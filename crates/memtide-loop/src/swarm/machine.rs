@@ -138,9 +138,7 @@ impl Machine {
             figures: Default::default(),
             tier: Some(TierId(if node.cpus { 4 } else { 22 })),
         });
-        let topology = TopologyInput {
-            nodes: input.collect(),
-        };
+        let topology = TopologyInput::new(input.collect());
         let nodes = plan.nodes.iter().map(|node| Node {
             id: node.id,
             top: node.cpus,

@@ -213,6 +213,11 @@ impl ConfigurationText {
                 let what = "tier: hint faults are no source of it here yet; give source = \"damon\" or \"page-table\"";
                 return Err(source.error(text.span(), what));
             }
+            if let Some(tiers) = &text.get_ref().tiers {
+                let wrong = |wrong| format!("tier: tiers {tiers}: {wrong}");
+                let fits = topology.with_tiers(tiers).map_err(wrong);
+                fits.map_err(|what| source.error(text.span(), &what))?;
+            }
             made.tier = Some(text.into_inner());
         }
         if let Some(text) = self.balance {

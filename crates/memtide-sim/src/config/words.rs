@@ -71,13 +71,16 @@ fn tiered(options: &TierOptions) -> String {
         TierGate::Pghot => "those that are touched often enough are promoted",
         TierGate::ThresholdFree => "the hottest that fit are promoted where that pays",
     };
+    let tiers = options.tiers.as_ref().map_or(String::new(), |tiers| {
+        format!(" Its tiers are {tiers}, from fast to slow.")
+    });
     let dry = if options.dry_run {
         " It only says what it would do."
     } else {
         ""
     };
     format!(
-        "memtide tier runs beside the programs: {source} hot pages of the slow tier, and {gate}.{dry}"
+        "memtide tier runs beside the programs: {source} hot pages of the slow tier, and {gate}.{tiers}{dry}"
     )
 }
 

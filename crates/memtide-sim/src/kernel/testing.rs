@@ -27,11 +27,7 @@ pub(crate) fn machine(nodes: &[(u64, u32)], min_free: u64) -> MachineSpec {
             tier: None,
         }
     });
-    let topology: Topology = TopologyInput {
-        nodes: inputs.collect(),
-    }
-    .try_into()
-    .unwrap();
+    let topology: Topology = TopologyInput::new(inputs.collect()).try_into().unwrap();
     let node = |(&(pages, cpus), id): (&(u64, u32), u16)| NodeSpec {
         id,
         capacity_bytes: pages * 4096,

@@ -128,6 +128,16 @@ fn what_is_wrong_comes_with_file_line_and_key() {
         ),
         (
             "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "tier = { tiers = \"0/7\" }",
+            "scenarios/x.toml:21: tier: tiers 0/7: node 7 is in a tier, but this machine has no memory there",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "tier = { tiers = \"0\" }",
+            "scenarios/x.toml:21: tiers: one tier only",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
             "tier = {}\nbalance = {}",
             "scenarios/x.toml:22: balance: one loop runs beside the workload; give tier or balance",
         ),

@@ -352,7 +352,7 @@ fn topology(
     if next_cpu == 0 {
         return Err(source.error(name, "node: no node has CPUs; give one `cpus = 8`"));
     }
-    Topology::try_from(TopologyInput { nodes: inputs })
+    Topology::try_from(TopologyInput::new(inputs))
         .map_err(|error| source.error(name, &error.to_string()))
 }
 

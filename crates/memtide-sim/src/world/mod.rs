@@ -46,7 +46,7 @@ pub use simulated::Simulated;
 
 use damon::{AccessedBits, Kind};
 use memtide_core::pages::NodeSpace;
-use memtide_core::topology::Topology;
+use memtide_core::topology::{HandTiers, Topology, TopologyError};
 use memtide_core::units::{NodeId, PageSize};
 use memtide_loop::world::{
     AddressSpace, Affinity, Came, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence, ProcessId,
@@ -96,6 +96,8 @@ pub struct SimWorld<M> {
     infos: Vec<SourceInfo>,
     observers: Vec<Observer>,
     pending: Came,
+    /// The machine with tiers by hand.
+    by_hand: Option<Topology>,
 }
 
 impl<M: Machine> SimWorld<M> {
@@ -127,7 +129,18 @@ impl<M: Machine> SimWorld<M> {
             costs,
             own_cpu_ns: 0,
             pending: Came::default(),
+            by_hand: None,
         }
+    }
+
+    /// The same world with these tiers for the loop. The simulated kernel keeps its own.
+    ///
+    /// # Errors
+    ///
+    /// Tiers that do not fit the machine.
+    pub fn with_tiers(mut self, tiers: &HandTiers) -> Result<SimWorld<M>, TopologyError> {
+        self.by_hand = Some(self.machine.topology().with_tiers(tiers)?);
+        Ok(self)
     }
 
     /// The machine, once the loop is done with it.
@@ -332,7 +345,8 @@ impl<M: Machine> World for SimWorld<M> {
     }
 
     fn topology(&self) -> &Topology {
-        self.machine.topology()
+        let own = self.machine.topology();
+        self.by_hand.as_ref().unwrap_or(own)
     }
 
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {

@@ -125,9 +125,7 @@ fn light(processes: Vec<LightProcess>, fast: u64) -> SimWorld<Light> {
         figures: Default::default(),
         tier: None,
     };
-    let input = TopologyInput {
-        nodes: vec![node(FAST, fast, &[0, 1]), node(SLOW, 1 << 28, &[])],
-    };
+    let input = TopologyInput::new(vec![node(FAST, fast, &[0, 1]), node(SLOW, 1 << 28, &[])]);
     let space = |present| NodeSpace {
         free: present,
         high: 48,
@@ -632,4 +630,13 @@ fn nothing_is_bound_where_nothing_was_said() {
     );
     assert_eq!(space.areas[0].allowed, Allowed::Anywhere);
     assert_eq!(space.cpuset, NodeMask::ALL);
+}
+
+#[test]
+fn tiers_by_hand_are_the_loops() {
+    let world = || light(vec![process(7, vec![area(512, Vec::new())])], 1 << 20);
+    assert_eq!(world().topology().promotion_target(FAST), None);
+    let by_hand = world().with_tiers(&"1/0".parse().unwrap()).unwrap();
+    assert_eq!(by_hand.topology().promotion_target(FAST), Some(SLOW));
+    assert!(world().with_tiers(&"0/2".parse().unwrap()).is_err());
 }

@@ -39,9 +39,7 @@ pub fn machine(nodes: &[Node]) -> MachineSpec {
             tier: Some(TierId(if node.0 > 0 { 4 } else { 22 })),
         }
     });
-    let topology = Topology::try_from(TopologyInput {
-        nodes: inputs.collect(),
-    });
+    let topology = Topology::try_from(TopologyInput::new(inputs.collect()));
     let specs = nodes.iter().enumerate().map(|(id, node)| NodeSpec {
         id: id as u16,
         capacity_bytes: node.1 << 20,

@@ -47,7 +47,7 @@ pub fn machine(pages: [u64; 2], cpus: u32, watermark_scale_factor: u64) -> Machi
         name: "short".into(),
         about: String::new(),
         nodes: vec![node(0), node(1)],
-        topology: Topology::try_from(TopologyInput { nodes }).expect("a machine that can be"),
+        topology: Topology::try_from(TopologyInput::new(nodes)).expect("a machine that can be"),
         cpu: CpuSpec {
             l1_tlb_4k: 64,
             l1_tlb_2m: 32,

@@ -95,7 +95,7 @@ fn machine(choices: &mut Choices<'_>, scale: u64) -> MachineSpec {
             seen_from: vec![1.0; count as usize],
         });
     }
-    let nodes_of = TopologyInput { nodes: inputs };
+    let nodes_of = TopologyInput::new(inputs);
     MachineSpec {
         name: "swarm".into(),
         about: String::new(),
@@ -307,12 +307,10 @@ pub fn two_tiers(pages: u64) -> MachineSpec {
         nodes.push(node);
     }
     spec.nodes = nodes;
-    let inputs = TopologyInput {
-        nodes: vec![
-            node(0, pages, (0..64).collect()),
-            node(1, pages * 4, vec![]),
-        ],
-    };
+    let inputs = TopologyInput::new(vec![
+        node(0, pages, (0..64).collect()),
+        node(1, pages * 4, vec![]),
+    ]);
     spec.topology = Topology::try_from(inputs).expect("a machine that can be");
     spec
 }

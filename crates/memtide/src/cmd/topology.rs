@@ -7,10 +7,11 @@
 
 use crate::shared::context::Context;
 use crate::shared::table::table;
+use anyhow::anyhow;
 use comfy_table::CellAlignment::{Left, Right};
 use comfy_table::Table;
 use memtide_core::nodemask::NodeMask;
-use memtide_core::topology::{AccessFigures, Node, TierOrigin, Topology};
+use memtide_core::topology::{AccessFigures, HandTiers, Node, TierOrigin, Topology};
 use memtide_core::units::NodeId;
 use memtide_linux::fs::{list, topology};
 use serde::Serialize;
@@ -19,7 +20,11 @@ use std::process::ExitCode;
 
 /// Show nodes, tiers, distances, latency, bandwidth and weights.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Show what these tiers of nodes come to, from fast to slow, as in 0,1/2/3
+    #[arg(long, value_name = "NODES/NODES...")]
+    tiers: Option<HandTiers>,
+}
 
 /// What the command says; the document of `--json`.
 #[derive(Debug, Serialize)]
@@ -113,8 +118,13 @@ impl Kind {
 }
 
 /// Runs the command.
-pub fn run(_args: Args, context: &Context) -> anyhow::Result<ExitCode> {
-    let report = report(&topology::read(&context.root)?);
+pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut machine = topology::read(&context.root)?;
+    if let Some(tiers) = &args.tiers {
+        let with = machine.topology.with_tiers(tiers);
+        machine.topology = with.map_err(|wrong| anyhow!("--tiers {tiers}: {wrong}"))?;
+    }
+    let report = report(&machine);
     if context.json {
         context.print_json(&report)?;
     } else {
@@ -233,6 +243,7 @@ fn notes(report: &Report) -> Vec<String> {
     let tiers = match report.tier_origin {
         TierOrigin::Kernel => "as the kernel has them",
         TierOrigin::Figures => "computed from latency and bandwidth; this kernel has none",
+        TierOrigin::ByHand => "as --tiers gives them",
         TierOrigin::Assumed => "assumed from where the CPUs are; this kernel has none",
     };
     let demotion = match report.demotion_enabled {

@@ -24,7 +24,7 @@ fn topology() -> Topology {
         node(1, &[1], [20, 10, 40]),
         node(2, &[], [50, 40, 10]),
     ];
-    TopologyInput { nodes }.try_into().unwrap()
+    TopologyInput::new(nodes).try_into().unwrap()
 }
 
 /// Every page is on the slow node, alone and free to move, but for exceptions.

@@ -28,6 +28,10 @@ pub(super) fn run<W: Source>(
         _ => SourceChoice::Damon,
     };
     let mut world = SimWorld::new(Simulated::new(run), &[choice], WorldCosts::BARE, seed);
+    if let Some(tiers) = &options.tiers {
+        let wrong = |error| KernelError::Machine(format!("tiers = \"{tiers}\": {error}"));
+        world = world.with_tiers(tiers).map_err(wrong)?;
+    }
     let config = config(options, world.topology(), scale, seed)
         .map_err(|error| KernelError::Machine(error.to_string()))?;
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));

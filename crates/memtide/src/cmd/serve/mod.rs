@@ -69,7 +69,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     // Before the rest: a wish for a reload must not end what only begins.
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
-    let nodes = tiering::nodes(context)?;
+    let nodes = lasting(tiering::nodes(context, &configuration.settings.tier))?;
     lasting(tiering::check(
         context,
         &nodes,
@@ -224,7 +224,7 @@ impl Service<'_> {
     /// A run by the configuration in force.
     fn begin(&mut self) -> anyhow::Result<Tiering> {
         let options = &self.in_force.settings.tier;
-        let nodes = tiering::nodes(self.context)?;
+        let nodes = tiering::nodes(self.context, options)?;
         tiering::check(self.context, &nodes, options)?;
         let opened = tiering::open(self.context, nodes, options)?;
         let selection = self.selection();

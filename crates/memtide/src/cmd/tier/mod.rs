@@ -26,7 +26,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         context.print(&journal::run_again(path, "tier")?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let nodes = tiering::nodes(context)?;
+    let nodes = tiering::nodes(context, &args.options)?;
     tiering::check(context, &nodes, &args.options)?;
     let signal = signals::hear()?;
     let opened = tiering::open(context, nodes, &args.options)?;

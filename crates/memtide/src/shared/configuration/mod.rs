@@ -211,7 +211,7 @@ mod tests {
     fn the_default_file_sets_nothing_and_shows_every_key_with_its_default() {
         assert_eq!(of(DEFAULT), Configuration::default());
         // These have no default; the file has an example of each.
-        let examples = ["cgroup", "listen", "file"];
+        let examples = ["cgroup", "tiers", "listen", "file"];
         let text: String = uncommented()
             .lines()
             .filter(|line| {

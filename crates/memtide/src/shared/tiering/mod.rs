@@ -14,7 +14,7 @@ use super::report::Printer;
 use super::selection::check_privileges;
 use super::source;
 use super::spread::page_size;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::fs::topology;
@@ -28,9 +28,15 @@ use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 use std::path::Path;
 
-/// The machine's nodes.
-pub fn nodes(context: &Context) -> anyhow::Result<Topology> {
-    Ok(topology::read(&context.root)?.topology)
+/// The machine's nodes, in the tiers that `options` give, or else in its own.
+pub fn nodes(context: &Context, options: &TierOptions) -> anyhow::Result<Topology> {
+    let own = topology::read(&context.root)?.topology;
+    match &options.tiers {
+        None => Ok(own),
+        Some(tiers) => own
+            .with_tiers(tiers)
+            .map_err(|wrong| anyhow!("tiers {tiers}: {wrong}")),
+    }
 }
 
 /// What no second try can change: there must be a tier to promote from and one to promote to, and
@@ -42,7 +48,7 @@ pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyh
         .find(|node| !node.top_tier && node.has_memory());
     match lower {
         None => bail!(
-            "this machine has one tier of memory, so there is nothing to promote; memtide topology shows its nodes"
+            "this machine has one tier of memory, so there is nothing to promote; memtide topology shows its nodes, and --tiers gives them tiers by hand"
         ),
         Some(node) if node.promotion_target.is_none() => bail!(
             "node {}: no faster node has memory; memtide topology shows the nodes",

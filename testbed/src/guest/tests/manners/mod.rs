@@ -17,6 +17,7 @@ mod refusals;
 mod reports;
 pub(super) mod settings;
 mod sources;
+mod tiers;
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 22] = [
+const QUIET: [(&str, &str, Promise); 23] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
@@ -63,6 +64,7 @@ const QUIET: [(&str, &str, Promise); 22] = [
     ("idle/sleeping", "cxl", idle::sleeping),
     ("idle/settled", "cxl", idle::settled),
     ("one-tier", "two-socket", refusals::one_tier),
+    ("tiers", "two-socket", tiers::by_hand),
     ("rate-limit", "small-dram", bounds::rate_limit),
 ];
 
