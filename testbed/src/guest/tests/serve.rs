@@ -3,6 +3,8 @@
 //! The manager is the test: it listens on a socket of its own and sends the signals. What systemd makes
 //! of the unit beside that is not tried here.
 
+mod shares;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -33,12 +35,14 @@ const METRICS: &str = "/memtide-serve.prom";
 const WATCHDOG_USEC: &str = "2000000";
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::promise(
-        "serve/reload".to_owned(),
-        "cxl",
-        BootClass::Quiet,
-        reload,
-    )]
+    let test = |name: &str, topology, promise| {
+        Test::promise(name.to_owned(), topology, BootClass::Quiet, promise)
+    };
+    vec![
+        test("serve/reload", "cxl", reload),
+        test("serve/share-high", "small-dram", shares::high),
+        test("serve/share-low", "small-dram", shares::low),
+    ]
 }
 
 /// Pages come home, before a reload and after it; a configuration that is wrong changes nothing; and at
