@@ -272,7 +272,7 @@ mod tests {
             .lines()
             .filter(|line| {
                 let example = |key: &&str| line.starts_with(&format!("{key} ="));
-                !line.starts_with("[class.") && !examples.iter().any(|key| example(key))
+                !line.starts_with("[class.") && !examples.iter().any(example)
             })
             .map(|line| format!("{line}\n"))
             .collect();
