@@ -44,6 +44,13 @@ pub trait Pages {
         Ok(())
     }
 
+    /// The share of the fast tiers that the page counts against when it comes up,
+    /// and what is left of it; `None` if there is no bound.
+    fn share(&self, page: PageNumber) -> Option<Share> {
+        let _ = page;
+        None
+    }
+
     /// The node's room; `None` if unknown, which never counts as plenty.
     fn space(&self, node: NodeId) -> Option<NodeSpace> {
         let _ = node;
@@ -58,6 +65,15 @@ pub struct Folio {
     pub first: PageNumber,
     /// Its length in base pages, at least 1.
     pub pages: u32,
+}
+
+/// What is left of a bounded share of the fast tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Whose: pages with the same number count against the same share.
+    pub class: u64,
+    /// Base pages that may still come up.
+    pub left: u64,
 }
 
 /// A node's room, in pages. Where a node has several zones, these are the

@@ -159,6 +159,8 @@ pub enum Stay {
         #[serde(serialize_with = "as_text")]
         by: Immovable,
     },
+    /// Its class has all the fast memory that it may have.
+    Share,
     /// The kernel refused to move it.
     Refused {
         /// Its reason.
@@ -201,6 +203,7 @@ impl std::fmt::Display for Stay {
                 )
             }
             Stay::Forbidden { by } => write!(f, "hot, but {by}"),
+            Stay::Share => write!(f, "hot, but its class is at its fast.high"),
             Stay::Refused { why } => write!(f, "hot, but the kernel did not move it: {why}"),
             Stay::Colder => write!(f, "hot, but hotter pages fill the fast tier"),
             Stay::JustMoved { ms } => write!(f, "moved {ms} ms ago, too soon to move again"),
@@ -322,6 +325,28 @@ pub struct TierStatus {
     /// Processor time that the kernel spent observing on our behalf.
     #[serde(rename = "kernel_cpu_s", serialize_with = "as_seconds")]
     pub kernel_cpu: Duration,
+    /// Classes with a share of fast memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassStatus>,
+}
+
+/// Where a class of processes stands with its share of fast memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClassStatus {
+    /// Its name.
+    pub name: String,
+    /// Pages of fast memory that it uses; none if that is not known.
+    pub fast_pages: Option<u64>,
+    /// Pages that are not taken from it for others.
+    pub low_pages: u64,
+    /// The most that it may have; none without a bound.
+    pub high_pages: Option<u64>,
+    /// Pages of it that moved up.
+    pub promoted_pages: u64,
+    /// Pages of it that moved down.
+    pub demoted_pages: u64,
+    /// Hot pages that the bound keeps down.
+    pub waiting_pages: u64,
 }
 
 /// Where balancing stands.

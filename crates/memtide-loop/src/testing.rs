@@ -8,8 +8,8 @@
 //! [`FakeWorld::page_ns`] a page.
 
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, Found, Kept, Lend, MemoryKind, MoveHow,
-    Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Found, Kept, Lend, MemoryKind,
+    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
     SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use memtide_core::access;
@@ -35,6 +35,8 @@ pub struct FakeProcess {
     pub ticks: u64,
     /// Page faults that it took.
     pub faults: u64,
+    /// The class that it belongs to.
+    pub class: Option<ClassId>,
 }
 
 impl FakeProcess {
@@ -64,6 +66,7 @@ impl FakeProcess {
             hot: BTreeSet::new(),
             ticks: 0,
             faults: 0,
+            class: None,
         }
     }
 
@@ -128,6 +131,10 @@ pub struct FakeWorld {
     pub tried: Vec<(ProcessId, VirtualPage, NodeId)>,
     /// Affinities that are lent.
     pub lent: BTreeMap<ThreadId, NodeId>,
+    /// Whether it is known what classes use.
+    pub class_use_known: bool,
+    /// How often that was asked.
+    pub class_use_asked: u64,
     /// Whether [`World::close`] was called.
     pub closed: bool,
 }
@@ -207,6 +214,8 @@ impl FakeWorld {
             breaks: None,
             tried: Vec::new(),
             lent: BTreeMap::new(),
+            class_use_known: true,
+            class_use_asked: 0,
             closed: false,
         }
     }
@@ -353,8 +362,24 @@ impl World for FakeWorld {
             born: Millis(known.process.start_ticks * 10),
             ticks: known.ticks,
             faults: known.faults,
+            class: known.class,
         }));
         seen.sort_by_key(|seen| seen.process.pid);
+        Ok(())
+    }
+
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        self.class_use_asked += 1;
+        used.clear();
+        let classes = self.processes.iter().filter_map(|known| known.class);
+        let classes = classes.max().map_or(0, |last| last.0 + 1);
+        let use_of = |class| {
+            let members = self.processes.iter();
+            let members = members.filter(|known| known.class == Some(class));
+            let pages = members.map(|known| known.on(FAST)).sum();
+            self.class_use_known.then_some(pages)
+        };
+        used.extend((0..classes).map(ClassId).map(use_of));
         Ok(())
     }
 

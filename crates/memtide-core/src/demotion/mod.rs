@@ -7,5 +7,5 @@ pub mod watermarks;
 
 pub use idle::IdleStore;
 pub use targets::{Chosen, choose_target};
-pub use victims::{Cursor, Evidence, Limits, Victim, Victims};
+pub use victims::{Coldest, Coldness, Cursor, Evidence, Limits, Victim, Victims};
 pub use watermarks::Watermarks;

@@ -14,7 +14,7 @@ use super::parse::{ParseError, lines, number, quoted, text, unescape, words};
 use super::{FsError, Result, Root};
 use memtide_core::units::NodeId;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// A directory of the version 2 hierarchy.
@@ -121,6 +121,17 @@ impl Cgroup {
         root.number(self.directory.join("memory.current"))
     }
 
+    /// Memory charged to it and all below it that may move, by the node that it is
+    /// on, in bytes: what is on lists of pages that reclaim knows. `None` without
+    /// the memory controller.
+    pub fn memory_by_node(&self, root: &Root) -> Result<Option<BTreeMap<NodeId, u64>>> {
+        match root.parse(self.directory.join("memory.numa_stat"), parse_numa_stat) {
+            // Removed between opening and reading.
+            Err(error) if error.is_errno(Errno::NODEV) => Ok(None),
+            read => read,
+        }
+    }
+
     /// CPU time used, `None` if the kernel does not say.
     pub fn cpu_usage(&self, root: &Root) -> Result<Option<CpuUsage>> {
         root.parse(self.directory.join("cpu.stat"), parse_cpu_stat)
@@ -182,6 +193,39 @@ pub fn parse_procs(bytes: &[u8]) -> std::result::Result<BTreeSet<u32>, ParseErro
         .map(|(line, content)| super::parse::small(content.trim_ascii(), line, "pid"))
         .filter(|pid| *pid != Ok(0))
         .collect()
+}
+
+/// Parses `memory.numa_stat`: the sums of the lists by node. `file` and `shmem`
+/// would not do: one contains the other, and both contain what is swapped out.
+pub fn parse_numa_stat(bytes: &[u8]) -> std::result::Result<BTreeMap<NodeId, u64>, ParseError> {
+    const LISTS: [&[u8]; 5] = [
+        b"inactive_anon",
+        b"active_anon",
+        b"inactive_file",
+        b"active_file",
+        b"unevictable",
+    ];
+    let mut nodes = BTreeMap::new();
+    for (line, content) in lines(bytes) {
+        let mut fields = words(content);
+        if !fields.next().is_some_and(|name| LISTS.contains(&name)) {
+            continue;
+        }
+        for field in fields {
+            let parts = field.strip_prefix(b"N").map(|rest| {
+                let at = rest.iter().position(|byte| *byte == b'=');
+                at.map(|at| (&rest[..at], &rest[at + 1..]))
+            });
+            let Some(Some((node, bytes))) = parts else {
+                let problem = format!("{} is not \"N<node>=<bytes>\"", quoted(field));
+                return Err(ParseError::new(line, "memory.numa_stat", problem));
+            };
+            let node: u16 = super::parse::small(node, line, "node")?;
+            let sum: &mut u64 = nodes.entry(NodeId(node)).or_default();
+            *sum = sum.saturating_add(number(bytes, line, "bytes")?);
+        }
+    }
+    Ok(nodes)
 }
 
 /// Parses `cpu.stat`.
@@ -262,6 +306,24 @@ mod tests {
         assert!(says("/a/../../x").contains("leads out of the hierarchy"));
         std::fs::write(dir.path().join("proc/self/mountinfo"), "").unwrap();
         assert!(says("/a").contains("no cgroup2 file system is mounted"));
+    }
+
+    #[test]
+    fn memory_is_summed_over_the_lists() {
+        let text = "anon N0=900 N2=90\nfile N0=5000 N2=0\nshmem N0=4000 N2=0\n\
+                    inactive_anon N0=4096 N2=8192\nactive_anon N0=1 N2=0\n\
+                    inactive_file N0=10 N2=0\nactive_file N0=100 N2=0\nunevictable N0=1000 N2=7\n\
+                    workingset_refault_anon N0=7 N2=7\n";
+        let nodes = parse_numa_stat(text.as_bytes()).unwrap();
+        assert_eq!(nodes, [(NodeId(0), 5207), (NodeId(2), 8199)].into());
+        for wrong in [
+            "unevictable N0",
+            "unevictable 0=1",
+            "active_anon N0=x",
+            "active_file Nx=1",
+        ] {
+            assert!(parse_numa_stat(wrong.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The running machine as a world for the loop.
 //!
 //! [`LiveWorld`] is what `memtide-loop` runs on: [`processes`] knows whom it
-//! manages and what their owners allow, [`survey`] where pages are, the
+//! manages and what their owners allow, [`classes`] which share of fast memory is
+//! whose, [`survey`] where pages are, the
 //! [mover](crate::mover) moves them, [`sampling`] and the
 //! [sources](crate::source) tell of accesses, and [`affinity`] lends CPUs.
 
 pub mod affinity;
+pub mod classes;
 pub mod kernel;
 pub mod processes;
 pub mod sampling;

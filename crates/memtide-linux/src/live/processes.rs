@@ -11,6 +11,7 @@
 //! - every other page may go to any node that the cpuset allows. A preferred
 //!   node is a wish for new pages, not a rule for old ones.
 
+use super::classes::Classes;
 use crate::fs::proc::maps::Mapping;
 use crate::fs::proc::numa_maps::{Mode, NumaMapping, Policy};
 use crate::fs::proc::stat::Stat;
@@ -49,17 +50,29 @@ pub struct Selected {
     /// Of [`Selection::Pids`], who had these ids at first: whoever has one of
     /// them later is somebody else.
     named: Option<Vec<Process>>,
+    classes: Classes,
 }
 
 impl Selected {
-    /// The processes of `selection` under `root`.
+    /// The processes of `selection` under `root`; no class is known.
     pub fn new(root: Root, page: PageSize, selection: Selection) -> Selected {
         Selected {
+            classes: Classes::new(root.clone(), Vec::new()),
             root,
             page,
             selection,
             named: None,
         }
+    }
+
+    /// Says of each process which of these classes it belongs to.
+    pub fn set_classes(&mut self, cgroups: Vec<PathBuf>) {
+        self.classes = Classes::new(self.root.clone(), cgroups);
+    }
+
+    /// The classes.
+    pub fn classes(&self) -> &Classes {
+        &self.classes
     }
 
     /// Lists those that live and have memory of their own, ascending by pid.
@@ -100,6 +113,12 @@ impl Selected {
         }
         seen.sort_unstable_by_key(|seen| seen.process.pid);
         seen.dedup_by_key(|seen| seen.process);
+        if !self.classes.is_empty() {
+            let members = self.classes.members()?;
+            for seen in seen {
+                seen.class = members.get(&seen.process.pid).copied();
+            }
+        }
         Ok(())
     }
 
@@ -144,6 +163,7 @@ fn add(
             born: Millis(process.start_ticks.saturating_mul(1000) / ticks_a_second),
             ticks: stat.user_ticks + stat.system_ticks,
             faults: stat.faults,
+            class: None,
         });
     }
     Ok(())

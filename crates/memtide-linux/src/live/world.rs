@@ -22,6 +22,7 @@ use memtide_loop::world::{
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -102,6 +103,13 @@ impl LiveWorld {
             affinities: Affinities::new(root.clone()),
             root,
         }
+    }
+
+    /// The same with classes of processes, by the cgroups that these are in.
+    #[must_use]
+    pub fn with_classes(mut self, cgroups: Vec<PathBuf>) -> LiveWorld {
+        self.selected.set_classes(cgroups);
+        self
     }
 
     /// Keeps this process's own memory off fast nodes where there is a choice:
@@ -217,6 +225,15 @@ impl World for LiveWorld {
 
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
         self.selected.list(seen).map_err(failed)
+    }
+
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        let top = self.topology.nodes().iter().filter(|node| node.top_tier);
+        let top: Vec<NodeId> = top.map(|node| node.id).collect();
+        self.selected.classes().used(&top, used).map_err(failed)?;
+        let pages = |bytes: &mut u64| *bytes >>= self.page.shift();
+        used.iter_mut().flatten().for_each(pages);
+        Ok(())
     }
 
     fn address_space(

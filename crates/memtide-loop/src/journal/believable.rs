@@ -50,6 +50,13 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
             count(seen.ticks)?;
             count(seen.faults)
         }),
+        Answer::ClassUse(used) => {
+            let all = used.iter().flatten();
+            ok(
+                all.clone().all(|pages| *pages <= NODE_PAGES),
+                "so much fast memory",
+            )
+        }
         Answer::AddressSpace(Some(space)) => areas(&space.areas),
         Answer::Survey { found, .. } => found.iter().try_for_each(|found| {
             node(found.node)?;

@@ -109,6 +109,7 @@ pub enum Call {
         node: NodeId,
     },
     Processes,
+    ClassUse,
     AddressSpace {
         process: ProcessId,
     },
@@ -186,6 +187,7 @@ pub enum Answer {
     Rooms(Vec<(NodeId, NodeSpace)>),
     Latency(Option<u32>),
     Processes(Vec<ProcessSeen>),
+    ClassUse(Vec<Option<u64>>),
     /// What was read; the process is gone if nothing was.
     AddressSpace(Option<AddressSpace>),
     Survey {

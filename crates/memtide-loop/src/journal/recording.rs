@@ -115,6 +115,11 @@ impl<J: Journal> World for Recording<'_, J> {
         })
     }
 
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        let result = self.world.class_use(used);
+        self.tried(Call::ClassUse, result, |()| Answer::ClassUse(used.clone()))
+    }
+
     fn address_space(
         &mut self,
         process: ProcessId,

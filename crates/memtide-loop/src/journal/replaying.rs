@@ -134,6 +134,10 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         expect!(self, Call::Canary { node }, Answer::Latency(ns) => ns)
     }
 
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        expect!(self, Call::ClassUse, Answer::ClassUse(found) => *used = found)
+    }
+
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
         expect!(self, Call::Processes, Answer::Processes(found) => *seen = found)
     }

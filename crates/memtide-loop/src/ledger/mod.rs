@@ -10,7 +10,7 @@ mod rooms;
 pub use processes::{Changes, Processes, Watched};
 pub use rooms::Rooms;
 
-use crate::world::{Found, HUGE_PAGES, Presence, Span, World, WorldError};
+use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Span, World, WorldError};
 use memtide_core::pages::{Folio, Immovable, NodeSpace, Pages};
 use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, Space, SpaceFull, VirtualPage};
@@ -134,6 +134,13 @@ impl Ledger {
         nodes.map(|node| self.placement.resident(node.id)).sum()
     }
 
+    /// The nodes of the top tier that have memory.
+    pub fn top_nodes(&self) -> Vec<NodeId> {
+        let nodes = self.topology.nodes().iter();
+        let top = nodes.filter(|node| node.top_tier && node.has_memory());
+        top.map(|node| node.id).collect()
+    }
+
     /// Pages that the top tier can take in.
     pub fn top_room(&self) -> u64 {
         let top = self.topology.nodes().iter().filter(|node| node.top_tier);
@@ -157,6 +164,12 @@ impl Ledger {
             targets.push((lower.id, roomy.map_or(nearest, |node| node.id)));
         }
         targets
+    }
+
+    /// The class that `page`'s process belongs to.
+    pub fn class(&self, page: PageNumber) -> Option<ClassId> {
+        let (owner, _) = self.space.locate(page)?;
+        self.processes.get(owner)?.class
     }
 
     /// The address of a process's page.

@@ -1,6 +1,6 @@
 //! The processes under management, in slots.
 
-use crate::world::{AddressSpace, Presence, ProcessId, ProcessSeen, World, WorldError};
+use crate::world::{AddressSpace, ClassId, Presence, ProcessId, ProcessSeen, World, WorldError};
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ pub struct Watched {
     pub ticks: u64,
     /// Page faults that it took: none means that its memory is as it was.
     pub faults: u64,
+    /// The class that it belongs to.
+    pub class: Option<ClassId>,
 }
 
 /// What a refresh found.
@@ -99,6 +101,7 @@ impl Processes {
                     if let Some(watched) = &mut self.slots[owner.0 as usize] {
                         watched.ticks = seen.ticks;
                         watched.faults = seen.faults;
+                        watched.class = seen.class;
                     }
                 }
                 None => changes.came.extend(self.admit(world, seen)?),
@@ -153,6 +156,7 @@ impl Processes {
             born: seen.born,
             ticks: seen.ticks,
             faults: seen.faults,
+            class: seen.class,
         });
         Ok(Some(owner))
     }

@@ -7,10 +7,12 @@
 //! cannot use, so there is nothing left to check.
 
 mod balance;
+mod classes;
 mod quantities;
 mod tier;
 
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
+pub use classes::{Amount, ClassOptions, FastOptions, fast_bytes};
 pub use quantities::{CpuLimit, Percent, Rate, Size, Threshold, Window};
 pub use tier::{TierGate, TierOptions, TierSource};
 

@@ -39,11 +39,17 @@ pub enum Mistake {
     NoTakeOver,
     /// A page that did not move once is never tried again.
     StuckForEver,
+    /// Bounds of classes are not kept.
+    IgnoreHigh,
+    /// What is protected of a class is taken all the same.
+    IgnoreLow,
+    /// What classes use is not read.
+    ClassUseUncounted,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 16] = [
+    pub const ALL: [Mistake; 19] = [
         Mistake::IgnorePolicy,
         Mistake::IgnoreCpuset,
         Mistake::IgnoreWatermark,
@@ -60,5 +66,8 @@ impl Mistake {
         Mistake::LeaveSourcesOn,
         Mistake::NoTakeOver,
         Mistake::StuckForEver,
+        Mistake::IgnoreHigh,
+        Mistake::IgnoreLow,
+        Mistake::ClassUseUncounted,
     ];
 }

@@ -37,7 +37,7 @@ pub use mistake::Mistake;
 use crate::balance::{BalanceConfig, Balancer};
 use crate::options::TierGate;
 use crate::report::{Direction, Event, Reporter};
-use crate::tier::{TierConfig, Tierer};
+use crate::tier::{Class, TierConfig, Tierer};
 use crate::world::{World, WorldError};
 use machine::Process;
 use memtide_core::tiering::space::VirtualPage;
@@ -164,10 +164,18 @@ impl Loop {
         let topology = world.topology().clone();
         let mut config = TierConfig::new(&plan.tier, &topology, page, seed).expect("good options");
         config.look_pages = plan.look_pages;
+        let class = |(n, (low, high)): (usize, &(u64, Option<u64>))| Class {
+            name: format!("class{n}"),
+            low: *low,
+            high: *high,
+        };
+        config.classes = plan.classes.iter().enumerate().map(class).collect();
         match world.mistake {
             Some(Mistake::IgnoreHeadroom) => config.headroom = 0,
             Some(Mistake::DryRunMoves) => config.dry_run = false,
             Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
+            Some(Mistake::IgnoreHigh) => config.classes.iter_mut().for_each(|of| of.high = None),
+            Some(Mistake::IgnoreLow) => config.classes.iter_mut().for_each(|of| of.low = 0),
             Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
             _ => {}
         }
@@ -224,6 +232,11 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     until(&mut world, &mut looping, plan.faulty_ms);
     world.end_faults();
     let began_ms = world.now_ns / 1_000_000;
+    if !plan.classes.is_empty() {
+        let judged_ms = world.judge_shares_from();
+        until(&mut world, &mut looping, judged_ms);
+        world.check_shares();
+    }
     if !plan.many_mappings {
         let fit = fits(&world, &plan);
         let home_ms = if plan.balance { BALANCED_MS } else { HOME_MS };
@@ -240,6 +253,9 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
         if fit && promised(&plan) {
             check_stay(&mut world, &plan, &there);
         }
+    }
+    if !plan.classes.is_empty() {
+        world.check_shares();
     }
     check_rate(&mut world.violations, &plan, &events);
     if let Err(error) = looping.finish(&mut world) {
@@ -271,6 +287,11 @@ fn homes<'a>(
         .map(|(n, page)| (n, VirtualPage(*page)));
     pages.filter_map(move |(n, page)| {
         let at = process.node(page)?;
+        // A bound keeps hot pages away, and those of others may have to leave for who is
+        // protected.
+        if !plan.classes.is_empty() && !plan.balance {
+            return None;
+        }
         let wanted = match plan.balance {
             true => vec![process.threads[n / part].node],
             false => top.clone(),

@@ -8,7 +8,7 @@ use crate::options::{
     BalanceOptions, BalanceTasks, CpuLimit, Percent, Size, TierGate, TierOptions, Window,
 };
 use crate::random::Random;
-use crate::world::{Allowed, Area, Fixed, MemoryKind, Outcome};
+use crate::world::{Allowed, Area, ClassId, Fixed, MemoryKind, Outcome};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::NodeId;
@@ -119,6 +119,9 @@ pub(super) struct Plan {
     pub faults: Vec<(u64, Fault)>,
     /// Whether a program has very many mappings.
     pub many_mappings: bool,
+    /// Classes with shares of fast memory: what is protected, and the bound, in
+    /// pages. A program belongs to the class that its pid says.
+    pub classes: Vec<(u64, Option<u64>)>,
 }
 
 impl Plan {
@@ -148,9 +151,13 @@ impl Plan {
             faulty_ms,
             faults: Vec::new(),
             many_mappings,
+            classes: classes(seed, &nodes),
             nodes,
             programs,
         };
+        if plan.balance || many_mappings {
+            plan.classes.clear();
+        }
         if many_mappings {
             let all = &plan.nodes;
             let policies = [Allowed::Anywhere, Allowed::Never(Fixed::Interleaved)];
@@ -171,6 +178,13 @@ impl Plan {
         plan
     }
 
+    /// The class of the programs with this pid.
+    pub fn class(&self, pid: u32) -> Option<ClassId> {
+        // One place more than there are classes: some are in none.
+        let class = pid % (self.classes.len() as u32 + 1);
+        (class < self.classes.len() as u32).then_some(ClassId(class))
+    }
+
     /// How many things can be left out.
     pub fn items(&self) -> usize {
         self.faults.len() + self.programs.len()
@@ -184,7 +198,10 @@ impl Plan {
         });
         let options = match self.balance {
             true => format!("{:?}", self.balancing),
-            false => format!("{:?}, looks take {}", self.tier, self.look_pages),
+            false => format!(
+                "{:?}, looks take {}, classes {:?}",
+                self.tier, self.look_pages, self.classes
+            ),
         };
         let faults = self.faults.iter();
         let faults = faults.map(|(at, fault)| format!("at {at} ms: {fault:?}"));
@@ -237,6 +254,26 @@ fn nodes(random: &mut Random, balance: bool) -> Vec<NodePlan> {
             cpus: n < top,
         })
         .collect()
+}
+
+/// From another source of numbers, so that what else a seed draws does not hang on it.
+fn classes(seed: u64, nodes: &[NodePlan]) -> Vec<(u64, Option<u64>)> {
+    let mut random = Random::new(seed ^ 0x5368_6172_6573);
+    let top: u64 = nodes
+        .iter()
+        .filter(|node| node.cpus)
+        .map(|node| node.pages)
+        .sum();
+    let count = [1, 2, 0, 0, 0, 0][random.below(6) as usize];
+    let class = |_| {
+        let high = 20 + random.below(top.min(400));
+        match random.below(3) {
+            0 => (random.below(top), None),
+            1 => (0, Some(high)),
+            _ => (random.below(high / 2), Some(high)),
+        }
+    };
+    (0..count).map(class).collect()
 }
 
 fn area(first: u64, pages: u64, allowed: Allowed) -> Area {

@@ -1,6 +1,7 @@
 //! From what users chose to what the parts of tiering want to know.
 
-use crate::options::{TierGate, TierOptions};
+use super::budgets::Class;
+use crate::options::{Amount, ClassOptions, TierGate, TierOptions, fast_bytes};
 use memtide_core::hotness::{self, Layout};
 use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
 use memtide_core::tiering::cadence::CadenceConfig;
@@ -39,6 +40,8 @@ pub struct TierConfig {
     pub idle_ms: u64,
     /// A page stays on the fast tier at least this long after its promotion.
     pub settle_ms: u64,
+    /// Classes of processes with shares of fast memory, by their numbers.
+    pub classes: Vec<Class>,
     /// Decide and report, but move nothing.
     pub dry_run: bool,
     /// Report of pages that stay, too.
@@ -91,9 +94,36 @@ impl TierConfig {
             idle_passes: 4,
             idle_ms: 1000,
             settle_ms: 60_000,
+            classes: Vec::new(),
             dry_run: options.dry_run,
             explain: options.explain,
             seed,
         })
+    }
+
+    /// The same with these classes by their names, which [`ClassId`] counts in this
+    /// order.
+    ///
+    /// [`ClassId`]: crate::world::ClassId
+    #[must_use]
+    pub fn with_classes<'a>(
+        self,
+        classes: impl IntoIterator<Item = (&'a String, &'a ClassOptions)>,
+        topology: &Topology,
+        page: PageSize,
+    ) -> TierConfig {
+        let fast = fast_bytes(topology);
+        let class = |(name, options): (&String, &ClassOptions)| {
+            let pages = |amount: Option<Amount>| Some(amount?.of(fast) >> page.shift());
+            Class {
+                name: name.clone(),
+                low: pages(options.fast.low).unwrap_or(0),
+                high: pages(options.fast.high),
+            }
+        };
+        TierConfig {
+            classes: classes.into_iter().map(class).collect(),
+            ..self
+        }
     }
 }

@@ -1,5 +1,7 @@
-//! Idle pages go down, where hot ones need the room.
+//! Idle pages go down, where hot ones need the room; and pages of classes that are
+//! above their bounds, the coldest first.
 
+use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::promoter::TURN_PAGES;
 use super::shared::Shared;
@@ -7,18 +9,23 @@ use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::records::Records;
 use crate::report::{Direction, Reporter};
-use crate::world::World;
-use memtide_core::demotion::{Cursor, Evidence, Limits, Victim, choose_target};
+use crate::world::{ClassId, World};
+use memtide_core::demotion::{Coldest, Cursor, Evidence, Limits, Victim, choose_target};
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::nodemask::NodeMask;
-use memtide_core::pages::{Folio, Pages as _};
+use memtide_core::pages::{Folio, Immovable, Pages};
+use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
-use memtide_core::units::{Millis, NodeId};
+use memtide_core::units::{Millis, NodeId, PageNumber};
 use std::collections::BTreeMap;
 
 /// Pages that the choice of victims looks at between two checks whether it has
 /// enough: one section.
 const SCAN_PAGES: u64 = SECTION_PAGES as u64;
+/// Pages among which the coldest are looked for, where some have to leave: 1 GiB.
+const COLDEST_PAGES: u64 = 1 << 18;
+/// The part of its share that a class exchanges in one turn, at most: one in so many.
+const EXCHANGED: u64 = 16;
 /// Makes the demoter's random numbers others than the observer's.
 const SEED: u64 = 0x6d65_6d74_6964_6531;
 
@@ -26,6 +33,8 @@ const SEED: u64 = 0x6d65_6d74_6964_6531;
 #[derive(Debug)]
 pub(super) struct Demoter {
     cursor: Cursor,
+    /// Where the coldest pages of a class are looked for next.
+    next_section: BTreeMap<ClassId, u32>,
     random: Random,
 }
 
@@ -33,6 +42,7 @@ impl Demoter {
     pub fn new(config: &TierConfig) -> Demoter {
         Demoter {
             cursor: Cursor::default(),
+            next_section: BTreeMap::new(),
             random: Random::new(config.seed ^ SEED),
         }
     }
@@ -50,62 +60,160 @@ impl Demoter {
             return;
         }
         let now = world.now();
-        let targets = shared.ledger.preferred_targets();
-        let mut top: Vec<NodeId> = targets.iter().map(|(_, top)| *top).collect();
-        top.sort_unstable();
-        top.dedup();
         let mut left = TURN_PAGES;
-        for node in top {
+        for node in hot_targets(&shared.ledger) {
             let short = shared.ledger.rooms.short_of(node, wanting).min(left);
             if short == 0 {
                 continue;
             }
-            let victims = self.victims(shared, node, short, now);
-            let random = self.random.draw();
-            let ledger = &shared.ledger;
-            let target = choose_target(
-                &ledger.topology,
-                node,
-                1,
-                &NodeMask::ALL,
-                |node| ledger.rooms.get(node),
-                random,
-            );
-            let Some(target) = target.map(|chosen| chosen.node) else {
+            let settle_ms = shared.config.settle_ms;
+            let victims = self.victims(shared, (node, None), short, settle_ms, now);
+            let Some(target) = self.target(&shared.ledger, node) else {
                 continue;
             };
-            let (jobs, taken) = jobs(ledger, &victims, target);
-            left -= taken.min(left);
             let why = format!(
                 "not touched in at least {} observations over {} ms; node {node} lacks {short} pages of room",
                 shared.config.idle_passes, shared.config.idle_ms
             );
-            for (owner, mut folios) in jobs {
-                folios.sort_by_key(|folio| folio.first);
-                let job = (owner, target, Direction::Demotion);
-                let why = why.clone();
-                shared.move_folios(world, job, &folios, &[], why, reporter);
+            let (taken, _) = move_down(world, shared, victims, target, &why, reporter);
+            left -= taken.min(left);
+        }
+    }
+
+    /// Brings classes that are above their bounds down to them, and lets idle
+    /// pages of a class go where hot ones of it wait.
+    pub fn keep_bounds(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        reporter: &mut dyn Reporter,
+    ) {
+        let now = world.now();
+        let mut left = TURN_PAGES;
+        shared.budgets.exchanging = false;
+        for class in shared.budgets.ids() {
+            let budgets = &shared.budgets;
+            let excess = budgets.excess(class, now).min(left);
+            if excess > 0 {
+                let moved = self.bring_down(world, shared, class, excess, now, reporter);
+                left -= moved.min(left);
+                continue;
+            }
+            let (Some(high), Some(free)) = (budgets.high(class), budgets.left(class)) else {
+                continue;
+            };
+            // Little at a time: what left comes back as other pages at once.
+            let most = left.min(high.div_ceil(EXCHANGED));
+            let short = budgets.waiting(class).saturating_sub(free).min(most);
+            if short > 0 {
+                let settle_ms = shared.config.settle_ms;
+                let why = "its class is at its fast.high, and hot pages of it wait";
+                let moved = self.send_idle(world, shared, class, short, settle_ms, why, reporter);
+                left -= moved.min(left);
+                shared.budgets.exchanging |= moved > 0;
             }
         }
     }
 
+    /// Has `excess` pages of `class` leave: those that are known to be idle; if
+    /// these are too few for long, the coldest.
+    fn bring_down(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        class: ClassId,
+        excess: u64,
+        now: Millis,
+        reporter: &mut dyn Reporter,
+    ) -> u64 {
+        let why = "idle, and its class is above its fast.high";
+        let mut moved = self.send_idle(world, shared, class, excess, 0, why, reporter);
+        if moved >= excess || !shared.budgets.patience_is_over(class, now) {
+            return moved;
+        }
+        let why = "among the coldest of its class, which is above its fast.high";
+        let targets: Vec<(NodeId, NodeId)> = (shared.ledger.top_nodes().into_iter())
+            .filter_map(|node| Some((node, self.target(&shared.ledger, node)?)))
+            .collect();
+        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
+        for (node, target) in targets {
+            let ledger = &shared.ledger;
+            let on_it = coldest.iter();
+            let on_it = on_it.filter(|folio| ledger.node_of(folio.first) == Some(node));
+            let folios = on_it.copied().collect();
+            moved += move_down(world, shared, folios, target, why, reporter).1;
+        }
+        if moved == 0 {
+            shared.budgets.rest(class, now);
+        }
+        moved
+    }
+
+    /// Sends `wanted` pages of `class` down that are known to be idle, if there are
+    /// so many. How many moved.
+    #[expect(clippy::too_many_arguments, reason = "whose, how many, and why")]
+    fn send_idle(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        class: ClassId,
+        wanted: u64,
+        settle_ms: u64,
+        why: &str,
+        reporter: &mut dyn Reporter,
+    ) -> u64 {
+        let now = world.now();
+        let mut all = 0;
+        for node in shared.ledger.top_nodes() {
+            if all >= wanted {
+                break;
+            }
+            let Some(target) = self.target(&shared.ledger, node) else {
+                continue;
+            };
+            let of = (node, Some(class));
+            let victims = self.victims(shared, of, wanted - all, settle_ms, now);
+            all += move_down(world, shared, victims, target, why, reporter).1;
+        }
+        all
+    }
+
+    /// Where cold pages of `node` go.
+    fn target(&mut self, ledger: &Ledger, node: NodeId) -> Option<NodeId> {
+        let random = self.random.draw();
+        let (all, space) = (&NodeMask::ALL, |node| ledger.rooms.get(node));
+        let chosen = choose_target(&ledger.topology, node, 1, all, space, random);
+        chosen.map(|chosen| chosen.node)
+    }
+
     /// At least `short` pages of `node` that were idle for long enough, if there
     /// are so many: one round over everything at most, and only as far as it takes.
-    fn victims(&mut self, shared: &Shared, node: NodeId, short: u64, now: Millis) -> Vec<Victim> {
+    /// They are those of one class, or of all that have more than is protected.
+    fn victims(
+        &mut self,
+        shared: &Shared,
+        (node, only): (NodeId, Option<ClassId>),
+        short: u64,
+        settle_ms: u64,
+        now: Millis,
+    ) -> Vec<Folio> {
         let Shared {
             config,
             ledger,
             records,
+            budgets,
             ..
         } = shared;
-        let evidence = Evidence {
-            idle: &records.idle,
-            hotness: &records.store,
-            recent: &records.recent,
-        };
+        let evidence = evidence(records);
         let min_age = least_idle_age(config, records, now);
+        let leaving = Leaving {
+            ledger,
+            budgets,
+            only,
+        };
         let extent = ledger.space.extent();
         let (mut victims, mut found, mut scanned) = (Vec::new(), 0, 0);
+        let mut lost: BTreeMap<ClassId, u64> = BTreeMap::new();
         while found < short && scanned < extent {
             if self.cursor.page().0 >= extent {
                 self.cursor = Cursor::default();
@@ -114,15 +222,143 @@ impl Demoter {
                 pages: short - found,
                 scan: SCAN_PAGES,
                 min_age,
-                settle_ms: config.settle_ms,
+                settle_ms,
             };
-            let some = evidence.choose(node, &limits, &mut self.cursor, ledger, now);
+            let some = evidence.choose(node, &limits, &mut self.cursor, &leaving, now);
             scanned += SCAN_PAGES;
-            found += some.pages;
-            victims.extend(some.folios);
+            for Victim { folio, .. } in some.folios {
+                let pages = u64::from(folio.pages);
+                if only.is_none() && !leaving.spares(folio, &mut lost) {
+                    continue;
+                }
+                found += pages;
+                victims.push(folio);
+            }
         }
         victims
     }
+
+    /// The coldest pages of `class` on these nodes that may leave for their targets,
+    /// however warm they are: `wanted` of them, of the [`COLDEST_PAGES`] that come
+    /// next if there are more.
+    fn coldest(
+        &mut self,
+        shared: &Shared,
+        class: ClassId,
+        wanted: u64,
+        targets: &[(NodeId, NodeId)],
+        now: Millis,
+    ) -> Vec<Folio> {
+        let Shared {
+            config,
+            ledger,
+            records,
+            ..
+        } = shared;
+        let members = ledger.processes.iter();
+        let members = members.filter(|watched| watched.class == Some(class));
+        let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
+        let mut sections: Vec<u32> = sections.collect();
+        sections.sort_unstable();
+        let from = *self.next_section.entry(class).or_default();
+        let at = sections.partition_point(|section| *section < from);
+        sections.rotate_left(at);
+        let evidence = evidence(records);
+        let mut coldest = Coldest::new(wanted);
+        let mut seen = 0;
+        for section in sections {
+            if seen >= COLDEST_PAGES && coldest.pages() >= wanted {
+                self.next_section.insert(class, section);
+                break;
+            }
+            let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+            let visit = |first: PageNumber, pages: u64, place: Place| {
+                let target = targets.iter().find(|(node, _)| *node == place.node());
+                let Some((_, target)) = target.filter(|_| !place.stuck()) else {
+                    return;
+                };
+                seen += pages;
+                let mut page = first;
+                while page.0 < first.0 + pages {
+                    let folio = ledger.folio(page);
+                    page = PageNumber(folio.first.0 + u64::from(folio.pages));
+                    if ledger.may_move(folio.first, *target).is_ok() {
+                        let coldness = evidence.coldness(folio, config.settle_ms, now);
+                        coldest.offer(folio, coldness);
+                    }
+                }
+            };
+            ledger.placement.runs(first, SECTION_PAGES as u64, visit);
+        }
+        coldest.into_folios().map(|(folio, _)| folio).collect()
+    }
+}
+
+/// The pages of the ledger as they may leave fast memory.
+struct Leaving<'a> {
+    ledger: &'a Ledger,
+    budgets: &'a Budgets,
+    /// Only those of this class.
+    only: Option<ClassId>,
+}
+
+impl Leaving<'_> {
+    /// Whether the class of `folio` has it to spare, beside what it has `lost`.
+    fn spares(&self, folio: Folio, lost: &mut BTreeMap<ClassId, u64>) -> bool {
+        if self.budgets.is_empty() {
+            return true;
+        }
+        let Some(class) = self.ledger.class(folio.first) else {
+            return true;
+        };
+        let lost = lost.entry(class).or_default();
+        let more = *lost + u64::from(folio.pages);
+        let spares = more <= self.budgets.may_lose(Some(class));
+        if spares {
+            *lost = more;
+        }
+        spares
+    }
+}
+
+impl Pages for Leaving<'_> {
+    fn node_of(&self, page: PageNumber) -> Option<NodeId> {
+        self.ledger.node_of(page)
+    }
+
+    fn folio(&self, page: PageNumber) -> Folio {
+        self.ledger.folio(page)
+    }
+
+    fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
+        if self.budgets.is_empty() {
+            return Ok(());
+        }
+        let class = self.ledger.class(page);
+        let may = match self.only {
+            Some(only) => class == Some(only),
+            None => self.budgets.may_lose(class) > 0,
+        };
+        may.then_some(())
+            .ok_or(Immovable::Other("its class keeps it"))
+    }
+}
+
+fn evidence(records: &Records) -> Evidence<'_> {
+    Evidence {
+        idle: &records.idle,
+        hotness: &records.store,
+        recent: &records.recent,
+    }
+}
+
+/// The nodes to which hot pages go.
+fn hot_targets(ledger: &Ledger) -> Vec<NodeId> {
+    let targets = ledger.preferred_targets();
+    let mut top: Vec<NodeId> = targets.iter().map(|(_, top)| *top).collect();
+    top.sort_unstable();
+    top.dedup();
+    top
 }
 
 /// How old a page's idleness must be: so many observations, over so long.
@@ -138,16 +374,32 @@ pub(super) fn idle_pages(config: &TierConfig, records: &Records, now: Millis) ->
     ages[least..].iter().sum()
 }
 
-/// The victims that may go to `target` and fit there, by owner; and their pages.
-fn jobs(
-    ledger: &Ledger,
-    victims: &[Victim],
+/// Moves those of `folios` to `target` that may go there and fit. How many base
+/// pages were tried, and how many moved.
+fn move_down(
+    world: &mut dyn World,
+    shared: &mut Shared,
+    folios: Vec<Folio>,
     target: NodeId,
-) -> (BTreeMap<OwnerId, Vec<Folio>>, u64) {
+    why: &str,
+    reporter: &mut dyn Reporter,
+) -> (u64, u64) {
+    let (jobs, taken) = jobs(&shared.ledger, &folios, target);
+    let mut moved = 0;
+    for (owner, mut folios) in jobs {
+        folios.sort_by_key(|folio| folio.first);
+        let job = (owner, target, Direction::Demotion);
+        moved += shared.move_folios(world, job, &folios, &[], why.to_owned(), reporter);
+    }
+    (taken, moved)
+}
+
+/// The folios that may go to `target` and fit there, by owner; and their pages.
+fn jobs(ledger: &Ledger, folios: &[Folio], target: NodeId) -> (BTreeMap<OwnerId, Vec<Folio>>, u64) {
     let room = ledger.rooms.takes(target);
     let mut jobs: BTreeMap<OwnerId, Vec<Folio>> = BTreeMap::new();
     let mut taken = 0;
-    for Victim { folio, .. } in victims {
+    for folio in folios {
         let pages = u64::from(folio.pages);
         if taken + pages > room || ledger.may_move(folio.first, target).is_err() {
             continue;

@@ -29,6 +29,7 @@ pub(super) fn kept(
         Kept::Gate(Verdict::NoBenefit { .. }) => Stay::NotWorthIt,
         Kept::Gate(_) | Kept::WindowClosed => Stay::RateLimit,
         Kept::NoRoom(target) => Stay::NoRoom { target },
+        Kept::Share => Stay::Share,
         Kept::Cold
         | Kept::Elsewhere(_)
         | Kept::Gone

@@ -11,11 +11,13 @@
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
+//! - [`budgets`] knows what classes of processes may have of fast memory;
 //! - [`shared`] is what all of them know, and carries out what they decide.
 //!
 //! The order of things is here. What a world adds is that everything can fail:
 //! processes end, memory is unmapped, pages will not move, a source breaks.
 
+mod budgets;
 pub mod choice;
 mod config;
 mod demoter;
@@ -30,8 +32,11 @@ mod shared;
 mod subjects;
 
 #[cfg(test)]
+mod shares_tests;
+#[cfg(test)]
 mod tests;
 
+pub use budgets::Class;
 pub use config::TierConfig;
 
 use crate::report::{Event, Reporter, Status, TierStatus};
@@ -126,7 +131,9 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
-        let patience_ms = self.observer.patience_ms(self.promoter.pages_wait());
+        let hurry = !self.shared.budgets.is_empty() && self.shared.budgets.hurry(self.decided);
+        let waiting = self.promoter.pages_wait() || hurry;
+        let patience_ms = self.observer.patience_ms(waiting);
         self.bring_up_to_date(world, reporter)?;
         if self.observer.searching.is_some() {
             self.search(world, reporter)?;
@@ -167,6 +174,11 @@ impl Tierer {
             .tell_search(ledger, &news.surveyed, &news.went);
         for owner in news.went {
             self.flusher.forget(owner);
+        }
+        let (budgets, dry_run) = (&mut self.shared.budgets, self.shared.config.dry_run);
+        if budgets.read(world, dry_run, reporter)? && self.observer.searching.is_none() {
+            // Other stretches of fast memory are to be glanced at.
+            self.observer.told = None;
         }
         if news.changed {
             let now = world.now();
@@ -268,13 +280,18 @@ impl Tierer {
         }
         let wanting = self.promoter.wanting;
         self.demoter.demote(world, shared, wanting, reporter);
+        if !shared.budgets.is_empty() {
+            self.demoter.keep_bounds(world, shared, reporter);
+        }
         Ok(())
     }
 
     /// Whether something became ready, something is waiting for room, or it is
     /// time to see whether ready pages that were refused are admitted now.
     fn decision_due(&mut self, now: Millis) -> bool {
-        let waiting = self.promoter.pages_wait() || self.observer.is_cramped();
+        let budgets = &self.shared.budgets;
+        let hurry = !budgets.is_empty() && budgets.hurry(now);
+        let waiting = self.promoter.pages_wait() || self.observer.is_cramped() || hurry;
         let wait = if waiting { RETRY_MS } else { DECIDE_MS };
         let due = self.news || now.since(self.decided) >= wait;
         if due {
@@ -306,6 +323,7 @@ impl Tierer {
                 None => "start",
             },
             kernel_cpu: Duration::from_nanos(self.observer.kernel_cpu_ns),
+            classes: self.shared.budgets.status(),
         };
         Status {
             at_ms: world.now().0,

@@ -9,7 +9,7 @@ use super::config::TierConfig;
 use super::searching::Searching;
 use super::shared::Shared;
 use super::subjects;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
 use crate::world::{Abilities, SourceId, Subject, World, WorldError};
 use memtide_core::promotion::Moved;
@@ -342,20 +342,24 @@ impl Observer {
     }
 
     /// A sample of the lower tiers, unless a look is at them anyway, and
-    /// stretches of the top tier if promotions may find it full.
+    /// stretches of the top tier if promotions may find it full; or of those who
+    /// have nearly all that they may have of it.
     pub fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
         let (ledger, config) = (&shared.ledger, &shared.config);
         self.stretches.clear();
         self.draws.begin(ledger);
-        let runs = |top: bool, wanted: bool| -> Vec<Vec<Run>> {
-            let of = |watched| match wanted {
+        let runs = |top: bool, wanted: &dyn Fn(&Watched) -> bool| -> Vec<Vec<Run>> {
+            let of = |watched| match wanted(watched) {
                 true => subjects::runs_by_tier(ledger, watched, top),
                 false => Vec::new(),
             };
             ledger.processes.iter().map(of).collect()
         };
-        let lower = runs(false, observe == Observe::Glance);
-        let top = runs(true, room_is_scarce(ledger));
+        let lower = runs(false, &|_| observe == Observe::Glance);
+        let scarce = room_is_scarce(ledger);
+        let top = runs(true, &|watched| {
+            scarce || shared.budgets.is_tight(watched.class)
+        });
         let samples = subjects::shares(&totals(&lower), config.samples);
         let pieces = subjects::shares(&totals(&top), config.stretches);
         let mut subjects = Vec::new();

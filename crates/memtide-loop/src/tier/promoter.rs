@@ -1,17 +1,20 @@
 //! Hot pages go up: which are ready and admitted, and whereto.
 
+use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::explain;
 use super::shared::Shared;
 use crate::ledger::Ledger;
 use crate::report::{Direction, Reporter};
-use crate::world::World;
+use crate::world::{ClassId, World};
 use memtide_core::hotness::Hotness;
+use memtide_core::pages::{Folio, Immovable, NodeSpace, Pages, Share};
 use memtide_core::promotion::{
     Batch, Gate, Kept, Kmigrated, KmigratedConfig, PassReport, Sink, Stops, Then,
 };
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
+use std::collections::BTreeMap;
 
 /// Pages that one turn may move in one direction: a turn stays well below a
 /// second, and signals are heard.
@@ -30,23 +33,99 @@ pub(super) struct Promoter {
     asked: Millis,
 }
 
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// That of classes which have less than is protected.
+    BelowLow,
+    /// Everybody's.
+    All,
+}
+
 /// What a pass over the ready pages found.
 #[derive(Default)]
 struct Found {
     batches: Vec<Batch>,
     kept: Vec<(PageNumber, Hotness, Kept)>,
-    explain: bool,
+    /// Pages that their class's bound keeps down.
+    waiting: BTreeMap<ClassId, u64>,
 }
 
-impl Sink for Found {
+/// Takes in what a pass finds.
+struct Finding<'a> {
+    found: &'a mut Found,
+    explain: bool,
+    ledger: &'a Ledger,
+    /// The folio that waits last.
+    last: Option<Folio>,
+}
+
+impl Sink for Finding<'_> {
     fn batch(&mut self, batch: Batch) {
-        self.batches.push(batch);
+        self.found.batches.push(batch);
     }
 
     fn kept(&mut self, page: PageNumber, hotness: &Hotness, reason: Kept) {
         if self.explain {
-            self.kept.push((page, *hotness, reason));
+            self.found.kept.push((page, *hotness, reason));
         }
+        if reason != Kept::Share {
+            return;
+        }
+        let folio = self.ledger.folio(page);
+        if let Some(class) = self.ledger.class(page)
+            && self.last.replace(folio) != Some(folio)
+        {
+            *self.found.waiting.entry(class).or_default() += u64::from(folio.pages);
+        }
+    }
+}
+
+/// The pages of the ledger as those whose turn it is may come up.
+struct Admission<'a> {
+    ledger: &'a Ledger,
+    budgets: &'a Budgets,
+    round: Round,
+}
+
+impl Pages for Admission<'_> {
+    fn node_of(&self, page: PageNumber) -> Option<NodeId> {
+        self.ledger.node_of(page)
+    }
+
+    fn folio(&self, page: PageNumber) -> Folio {
+        self.ledger.folio(page)
+    }
+
+    fn group(&self, page: PageNumber) -> u64 {
+        self.ledger.group(page)
+    }
+
+    fn may_move(&self, page: PageNumber, target: NodeId) -> Result<(), Immovable> {
+        if self.round == Round::BelowLow && self.budgets.below_low(self.ledger.class(page)) == 0 {
+            return Err(Immovable::Other("others have less than is protected"));
+        }
+        self.ledger.may_move(page, target)
+    }
+
+    fn share(&self, page: PageNumber) -> Option<Share> {
+        if self.budgets.is_empty() {
+            return None;
+        }
+        let class = self.ledger.class(page)?;
+        let left = self.budgets.left(class);
+        let left = match self.round {
+            Round::All => left?,
+            Round::BelowLow => left
+                .unwrap_or(u64::MAX)
+                .min(self.budgets.below_low(Some(class))),
+        };
+        let class = u64::from(class.0);
+        Some(Share { class, left })
+    }
+
+    fn space(&self, node: NodeId) -> Option<NodeSpace> {
+        self.ledger.space(node)
     }
 }
 
@@ -94,54 +173,77 @@ impl Promoter {
         let room = shared.ledger.top_room() + idle_room;
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
-        for node in lower.map(|node| node.id).collect::<Vec<NodeId>>() {
-            let mut found = Found {
-                explain: shared.config.explain,
-                ..Found::default()
-            };
-            let report = self.pass(shared, node, room, &mut found, now);
-            self.wanting += report.no_room_pages;
-            self.refused += report.kept_ready;
-            for batch in joined(found.batches) {
-                let why = reason(&batch);
-                let job = (
-                    OwnerId(batch.group as u32),
-                    batch.target,
-                    Direction::Promotion,
+        let mut left: Vec<(NodeId, u64)> = lower.map(|node| (node.id, TURN_PAGES)).collect();
+        if some_below_low(shared) {
+            for (node, left) in &mut left {
+                let mut found = Found::default();
+                let report = self.pass(
+                    shared,
+                    (*node, *left),
+                    Round::BelowLow,
+                    (room, now),
+                    &mut found,
                 );
-                let (folios, hot): (Vec<_>, Vec<_>) = batch.folios.into_iter().unzip();
-                shared.move_folios(world, job, &folios, &hot, why, reporter);
+                *left -= report.pages.min(*left);
+                move_up(world, shared, found.batches, reporter);
             }
+        }
+        let mut waiting: BTreeMap<ClassId, u64> = BTreeMap::new();
+        for (node, left) in left {
+            let mut found = Found::default();
+            let report = self.pass(shared, (node, left), Round::All, (room, now), &mut found);
+            self.wanting += report.no_room_pages;
+            // What a share keeps down waits for its own class, and not for a moment.
+            self.refused += report.kept_ready - report.over_share;
+            move_up(world, shared, found.batches, reporter);
             for (page, hotness, kept) in found.kept {
                 explain::kept(&shared.ledger, page, node, &hotness, kept, now, reporter);
             }
+            for (class, pages) in found.waiting {
+                *waiting.entry(class).or_default() += pages;
+            }
         }
+        shared
+            .budgets
+            .set_waiting(|class| waiting.get(&class).copied().unwrap_or(0));
     }
 
     fn pass(
         &self,
         shared: &mut Shared,
-        node: NodeId,
-        room: u64,
+        (node, pages): (NodeId, u64),
+        round: Round,
+        (room, now): (u64, Millis),
         found: &mut Found,
-        now: Millis,
     ) -> PassReport {
         let Shared {
             config,
             ledger,
             records,
             counters,
+            budgets,
             ..
         } = shared;
         let (ledger, store) = (&*ledger, &records.store);
+        let admission = &Admission {
+            ledger,
+            budgets,
+            round,
+        };
+        let finding = &mut Finding {
+            found,
+            explain: config.explain && round == Round::All,
+            ledger,
+            last: None,
+        };
         let thread = KmigratedConfig::default();
         let stops = Stops {
-            pages: TURN_PAGES,
+            pages,
             ..Stops::NONE
         };
         match &config.threshold_free {
             None => Kmigrated::new(thread, node, &ledger.topology, store, &self.gate)
-                .pass(stops, ledger, found, counters, now),
+                .pass(stops, admission, finding, counters, now),
             Some(rules) => {
                 let histogram = store.histogram(now);
                 let gates = Then {
@@ -149,9 +251,37 @@ impl Promoter {
                     second: &self.gate,
                 };
                 Kmigrated::new(thread, node, &ledger.topology, store, &gates)
-                    .pass(stops, ledger, found, counters, now)
+                    .pass(stops, admission, finding, counters, now)
             }
         }
+    }
+}
+
+/// Whether a managed process is of a class that has less than is protected.
+fn some_below_low(shared: &Shared) -> bool {
+    let Shared {
+        ledger, budgets, ..
+    } = shared;
+    let mut all = ledger.processes.iter();
+    !budgets.is_empty() && all.any(|watched| budgets.below_low(watched.class) > 0)
+}
+
+/// Has what a pass admitted moved.
+fn move_up(
+    world: &mut dyn World,
+    shared: &mut Shared,
+    batches: Vec<Batch>,
+    reporter: &mut dyn Reporter,
+) {
+    for batch in joined(batches) {
+        let why = reason(&batch);
+        let job = (
+            OwnerId(batch.group as u32),
+            batch.target,
+            Direction::Promotion,
+        );
+        let (folios, hot): (Vec<_>, Vec<_>) = batch.folios.into_iter().unzip();
+        shared.move_folios(world, job, &folios, &hot, why, reporter);
     }
 }
 

@@ -220,7 +220,7 @@ impl Searching {
     /// Chooses stretches if they are needed and it is time; whether they are
     /// others than before.
     fn choose_stretches(&mut self, observer: &mut Observer, shared: &Shared, now: Millis) -> bool {
-        let scarce = room_is_scarce(&shared.ledger);
+        let scarce = room_is_scarce(&shared.ledger) || shared.budgets.any_tight();
         let due = |at: Millis| now.since(at) >= STRETCHES_MS;
         if scarce && self.stretched.is_none_or(due) {
             self.stretched = Some(now);

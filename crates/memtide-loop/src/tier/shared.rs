@@ -1,5 +1,6 @@
 //! What the parts of tiering share: what is known, and the hands to act with.
 
+use super::budgets::Budgets;
 use super::config::TierConfig;
 use crate::carry::{Carrier, Job, Reasons, Tell};
 use crate::ledger::{Ledger, SECTIONS, Watched};
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub ledger: Ledger,
     pub records: Records,
     pub counters: Counters,
+    pub budgets: Budgets,
     /// Pages that the kernel would not move.
     pub failed_pages: u64,
     /// Pages that came to a lower tier or left it, or will not leave it soon,
@@ -61,6 +63,7 @@ impl Shared {
             ledger: Ledger::new(world, config.headroom),
             records: Records::new(config.hotness, pages),
             counters: Counters::default(),
+            budgets: Budgets::new(&config),
             failed_pages: 0,
             moved: Vec::new(),
             carrier: Carrier::default(),
@@ -69,7 +72,7 @@ impl Shared {
     }
 
     /// Moves `folios` of one owner, in order of their dense numbers, with the
-    /// hotness of each if they go up.
+    /// hotness of each if they go up. How many base pages moved, or would have.
     pub fn move_folios(
         &mut self,
         world: &mut dyn World,
@@ -78,11 +81,12 @@ impl Shared {
         hot: &[Hotness],
         why: String,
         reporter: &mut dyn Reporter,
-    ) {
+    ) -> u64 {
         let Some(watched) = self.ledger.processes.get(owner) else {
-            return;
+            return 0;
         };
         hold(&self.ledger, watched, target, direction, folios);
+        let class = watched.class;
         let job = Job {
             owner,
             process: watched.process,
@@ -140,6 +144,10 @@ impl Shared {
             Direction::Demotion => Counter::PgdemoteProactive,
         };
         self.counters.add(counter, done.moved);
+        if let Some(class) = class {
+            self.budgets.moved(class, direction, done.moved, now);
+        }
+        done.moved
     }
 }
 

@@ -43,8 +43,8 @@ mod sources;
 pub use error::WorldError;
 pub use memory::{Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Span};
 pub use process::{
-    AddressSpace, Affinity, Allowed, Area, Backing, Fixed, Kept, Lend, MemoryKind, Presence,
-    ProcessId, ProcessSeen, ThreadId, ThreadSeen,
+    AddressSpace, Affinity, Allowed, Area, Backing, ClassId, Fixed, Kept, Lend, MemoryKind,
+    Presence, ProcessId, ProcessSeen, ThreadId, ThreadSeen,
 };
 pub use sources::{
     Abilities, Came, Invalid, Notice, Report, Sample, SourceId, SourceInfo, SourceStatus, Subject,
@@ -111,6 +111,14 @@ pub trait World {
     /// their own, ascending by pid; replaces what `seen` held. A process that
     /// was named by its pid is listed only as long as it is that process.
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError>;
+
+    /// The pages of fast memory that each class uses, by [`ClassId`]: all that is
+    /// charged to it, whoever maps it. Replaces what `used` held. `None` where that
+    /// is not known. Called only if there are classes.
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        used.clear();
+        Ok(())
+    }
 
     /// Reads the mappings of `process` and what its owner allows; replaces what
     /// `into` held, unless the process is gone.

@@ -27,6 +27,11 @@ pub struct ThreadId {
     pub start_ticks: u64,
 }
 
+/// A class of processes that have a share of fast memory in common: its place in
+/// the list of classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClassId(pub u32);
+
 /// Whether a process is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -52,6 +57,9 @@ pub struct ProcessSeen {
     pub ticks: u64,
     /// Page faults that it took: one that took none has the memory that it had.
     pub faults: u64,
+    /// The class that it belongs to, if there are classes and it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClassId>,
 }
 
 /// What a process maps, and where its owner lets that be.

@@ -240,6 +240,7 @@ impl<W: Source> Machine for Simulated<W> {
             ticks: self.run.space_ran_ns(space) / TICK_NS,
             // The machine counts them in one sum: who took none may still be looked at.
             faults,
+            class: None,
         }));
     }
 

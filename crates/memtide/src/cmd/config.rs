@@ -54,7 +54,7 @@ fn shown(configuration: &Configuration) -> String {
     for row in &rows {
         if row.table != table {
             let gap = if table.is_empty() { "" } else { "\n" };
-            table = row.table;
+            table = &row.table;
             let _ = writeln!(text, "{gap}[{table}]");
         }
         let _ = match row.value.is_null() {
@@ -85,6 +85,10 @@ mod tests {
         let one = read(&[
             layer("/a.toml", "[tier]\nwindow = '2s'\nobserve_cpu = 7\n"),
             layer("/a.toml.d/b.toml", "[select]\ncgroup = '/x \"y\"'\n"),
+            layer(
+                "/a.toml.d/c.toml",
+                "[class.db]\ncgroup = '/db'\nfast.high = '50%'\n",
+            ),
         ])
         .unwrap();
         let text = shown(&one);
@@ -93,6 +97,9 @@ mod tests {
         assert!(text.contains("  # /a.toml.d/b.toml:2:10\n"), "{text}");
         assert!(text.contains("  # default\n"), "{text}");
         assert!(text.contains("# listen is not set\n"), "{text}");
+        assert!(text.contains("[class.db]\n"), "{text}");
+        assert!(text.contains("fast.high = \"50%\""), "{text}");
+        assert!(text.contains("# fast.low is not set\n"), "{text}");
         let again = read(&[layer("again", &text)]).unwrap();
         assert_eq!(again.settings, one.settings);
     }

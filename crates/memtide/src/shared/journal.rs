@@ -16,6 +16,7 @@
 //!   says so.
 //! - To run one again takes no privilege: the only file that is opened is it.
 
+use crate::shared::configuration::Classes;
 use crate::shared::outside;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -58,6 +59,9 @@ struct Head {
 pub enum Run {
     Tier {
         options: TierOptions,
+        /// Absent without classes, as in journals from before there were any.
+        #[serde(default, skip_serializing_if = "Classes::is_empty")]
+        classes: Classes,
         seed: u64,
     },
     Balance {
@@ -322,8 +326,13 @@ enum Managed {
 impl Managed {
     fn new(world: &mut dyn World, run: &Run) -> anyhow::Result<Managed> {
         Ok(match run {
-            Run::Tier { options, seed } => {
+            Run::Tier {
+                options,
+                classes,
+                seed,
+            } => {
                 let config = TierConfig::new(options, world.topology(), world.page(), *seed)?;
+                let config = config.with_classes(classes, world.topology(), world.page());
                 Managed::Tier(Box::new(Tierer::new(world, config)))
             }
             Run::Balance { options, by_rounds } => {
@@ -472,7 +481,12 @@ mod tests {
         world.processes.push(FakeProcess::new(7, 100, 20, SLOW));
         let options = TierOptions::DEFAULT;
         let config = TierConfig::new(&options, world.topology(), world.page(), 5)?;
-        let run = Run::Tier { options, seed: 5 };
+        let classes = Classes::new();
+        let run = Run::Tier {
+            options,
+            classes,
+            seed: 5,
+        };
         let journal = Journaled::begin(Some(path), &world, run)?;
         let mut heard = Heard::default();
         let mut tierer = journal.note(None, &mut world, &mut heard, |world, _| {

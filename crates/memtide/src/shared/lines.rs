@@ -128,6 +128,12 @@ pub mod tests {
     }
 
     fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+        if let Value::Array(elements) = value {
+            let path = format!("{path}[]");
+            elements
+                .iter()
+                .for_each(|element| keys(element, &path, into));
+        }
         let Value::Object(fields) = value else {
             return;
         };

@@ -206,7 +206,7 @@ mod tests {
     use crate::shared::lines::tests::{documented, printed};
     use memtide_core::pages::Immovable;
     use memtide_core::units::NodeId;
-    use memtide_loop::report::{BalanceStatus, Stay, TierStatus, WhyStayed};
+    use memtide_loop::report::{BalanceStatus, ClassStatus, Stay, TierStatus, WhyStayed};
     use std::collections::BTreeSet;
 
     /// Every reason. A new one does not compile until it is listed here.
@@ -230,6 +230,7 @@ mod tests {
             Stay::Colder,
             Stay::JustMoved { ms: 9 },
             Stay::NotWorthIt,
+            Stay::Share,
         ];
         for stay in &all {
             match stay {
@@ -242,7 +243,8 @@ mod tests {
                 | Stay::Refused { .. }
                 | Stay::Colder
                 | Stay::JustMoved { .. }
-                | Stay::NotWorthIt => {}
+                | Stay::NotWorthIt
+                | Stay::Share => {}
             }
         }
         all
@@ -356,7 +358,10 @@ mod tests {
     #[test]
     fn the_schemas_are_documented() {
         let status = Status {
-            tiering: Some(TierStatus::default()),
+            tiering: Some(TierStatus {
+                classes: vec![ClassStatus::default()],
+                ..TierStatus::default()
+            }),
             ..Status::default()
         };
         let reasons: Vec<String> = stays()

@@ -6,14 +6,16 @@
 //! idle age is below the minimum, a page that the hotness store says is warm, a
 //! page that was promoted lately, a page that its owner does not let go.
 
+mod coldest;
+
+pub use coldest::{Coldest, Coldness};
+
 use super::idle::IdleStore;
 use crate::hotness::Store;
 use crate::pages::{Folio, Pages};
 use crate::promotion::{Moved, RecentMoves};
 use crate::units::{Millis, NodeId, PageNumber};
 use serde::Serialize;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// How far a choice goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Evidence<'_> {
                         last = Some(folio);
                         earliest.get_or_insert(folio);
                         if let Some(age) = self.idle_folio(folio, node, limits, pages, now) {
-                            coldest.offer(Victim { folio, age });
+                            coldest.offer(folio, age);
                         }
                     }
                     true
@@ -110,7 +112,14 @@ impl Evidence<'_> {
         if cursor.0 >= total {
             cursor.0 = 0;
         }
-        coldest.into_victims(scan)
+        Victims {
+            pages: coldest.pages(),
+            scanned: scan,
+            folios: coldest
+                .into_folios()
+                .map(|(folio, age)| Victim { folio, age })
+                .collect(),
+        }
     }
 
     /// The folio's idle age if it may leave `node`.
@@ -127,65 +136,17 @@ impl Evidence<'_> {
         }
         let members = || (0..u64::from(folio.pages)).map(|i| PageNumber(folio.first.0 + i));
         let age = members().map(|p| self.idle.age(p)).min()?;
-        let warm = |p| {
-            self.hotness
-                .peek(p, now)
-                .is_some_and(|h| h.age_ms <= self.hotness.config().window_ms())
-        };
         let settling = self
             .recent
             .moved_within(folio.first, Moved::Up, limits.settle_ms, now);
-        (age >= limits.min_age.max(1) && !settling && !members().any(warm)).then_some(age)
-    }
-}
-
-/// The coldest folios that make up a number of pages.
-struct Coldest {
-    wanted: u64,
-    pages: u64,
-    /// The warmest on top, the highest page among equals.
-    heap: BinaryHeap<(Reverse<u8>, u64, u32)>,
-}
-
-impl Coldest {
-    fn new(wanted: u64) -> Coldest {
-        Coldest {
-            wanted,
-            pages: 0,
-            heap: BinaryHeap::new(),
-        }
+        (age >= limits.min_age.max(1) && !settling && !members().any(|p| self.is_warm(p, now)))
+            .then_some(age)
     }
 
-    fn offer(&mut self, victim: Victim) {
-        let Folio { first, pages } = victim.folio;
-        self.heap.push((Reverse(victim.age), first.0, pages));
-        self.pages += u64::from(pages);
-        // Drop the warmest as long as the rest is still enough.
-        while let Some(&(_, _, warmest)) = self.heap.peek()
-            && self.pages - u64::from(warmest) >= self.wanted
-        {
-            self.heap.pop();
-            self.pages -= u64::from(warmest);
-        }
-    }
-
-    fn into_victims(self, scanned: u64) -> Victims {
-        Victims {
-            pages: self.pages,
-            scanned,
-            folios: self
-                .heap
-                .into_sorted_vec()
-                .into_iter()
-                .map(|(Reverse(age), first, pages)| Victim {
-                    folio: Folio {
-                        first: PageNumber(first),
-                        pages,
-                    },
-                    age,
-                })
-                .collect(),
-        }
+    fn is_warm(&self, page: PageNumber, now: Millis) -> bool {
+        self.hotness
+            .peek(page, now)
+            .is_some_and(|h| h.age_ms <= self.hotness.config().window_ms())
     }
 }
 

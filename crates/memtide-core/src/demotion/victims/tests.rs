@@ -197,3 +197,26 @@ fn pages_that_may_not_leave_stay() {
         [2]
     );
 }
+
+#[test]
+fn what_has_to_leave_leaves_by_coldness() {
+    let mut s = setup();
+    // 1 is idle for longer than 2; 3 and 4 were never seen idle, and 4 came lately;
+    // 5 is idle by its age, and was recorded just now.
+    s.age(&[(1, 9), (2, 3), (5, 9)]);
+    s.recent.note(PageNumber(4), Moved::Up, Millis(99_000));
+    s.hotness.record(PageNumber(5), None, NOW);
+    let evidence = Evidence {
+        idle: &s.idle,
+        hotness: &s.hotness,
+        recent: &s.recent,
+    };
+    let mut coldest = Coldest::new(4);
+    for first in [4, 3, 5, 2, 1].map(PageNumber) {
+        let folio = Folio { first, pages: 1 };
+        coldest.offer(folio, evidence.coldness(folio, 10_000, NOW));
+    }
+    assert_eq!(coldest.pages(), 4);
+    let order: Vec<u64> = coldest.into_folios().map(|(f, _)| f.first.0).collect();
+    assert_eq!(order, [1, 2, 3, 4]);
+}

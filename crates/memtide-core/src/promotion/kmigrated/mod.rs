@@ -5,8 +5,8 @@
 //! does its owner allow the target; does the gate let it in; is there room. What
 //! passes goes into a batch of folios with one target and one group (process or
 //! memory cgroup), handed out when either changes or the batch is full. Owner and
-//! cpuset are asked before the gate, so that a page that cannot move anyway uses
-//! no budget.
+//! cpuset are asked before the gate, and so is what is left of the owner's share
+//! of fast memory, so that a page that cannot move anyway uses no budget.
 //!
 //! Every page that does not move is reported with its reason. What happens to
 //! it depends on the reason:
@@ -31,7 +31,7 @@ pub use outcome::{Batch, Kept, PassReport, Sink, Stops};
 use super::gate::Gate;
 use super::verdict::{Admit, Candidate};
 use crate::hotness::{Disposition, Hotness, Store, Taken};
-use crate::pages::{Folio, NodeSpace, Pages};
+use crate::pages::{Folio, NodeSpace, Pages, Share};
 use crate::topology::Topology;
 use crate::units::{Millis, NodeId, PageNumber};
 use crate::vmstat::Counters;
@@ -81,6 +81,7 @@ impl<'a, G: Admit> Kmigrated<'a, G> {
             open: Vec::new(),
             last: None,
             destinations: Vec::new(),
+            shares: Vec::new(),
             report: PassReport::default(),
         };
         let drained = self.store.drain(stops.sections, now, |page, taken| {
@@ -117,6 +118,8 @@ struct Pass<'p, G, P, S> {
     /// The folio asked about last, and the answer.
     last: Option<(Folio, Result<(), Kept>)>,
     destinations: Vec<Destination>,
+    /// What is left of each share that was asked for.
+    shares: Vec<Share>,
     report: PassReport,
 }
 
@@ -133,6 +136,7 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
             Ok(()) => Disposition::Take,
             Err(reason) => {
                 self.sink.kept(page, &hotness, reason);
+                self.report.over_share += u64::from(reason == Kept::Share);
                 match reason {
                     Kept::Cold | Kept::Gone | Kept::AtTarget | Kept::SameFolio => Disposition::Take,
                     Kept::Elsewhere(_) => Disposition::Keep,
@@ -180,6 +184,10 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
         }
         self.pages.may_move(page, target).map_err(Kept::Immovable)?;
         let count = u64::from(folio.pages);
+        let share = self.share(page);
+        if share.is_some_and(|share| self.shares[share].left < count) {
+            return Err(Kept::Share);
+        }
         let at = self.destination(target);
         let space = self.destinations[at].space;
         if self.destinations[at].closed {
@@ -197,6 +205,9 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
             return Err(Kept::NoRoom(target));
         }
         self.destinations[at].space = space.map(|s| s.less(count));
+        if let Some(share) = share {
+            self.shares[share].left -= count;
+        }
         self.add(target, self.pages.group(page), folio, *hotness);
         Ok(())
     }
@@ -227,6 +238,16 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
             });
             self.destinations.len() - 1
         })
+    }
+
+    /// The place of the page's share among those of this pass, if it has one.
+    fn share(&mut self, page: PageNumber) -> Option<usize> {
+        let share = self.pages.share(page)?;
+        let known = self.shares.iter().position(|s| s.class == share.class);
+        Some(known.unwrap_or_else(|| {
+            self.shares.push(share);
+            self.shares.len() - 1
+        }))
     }
 
     fn ask(&self, candidate: &Candidate, counters: &mut Counters) -> Result<(), Kept> {

@@ -46,6 +46,8 @@ pub enum Kept {
     WindowClosed,
     /// The destination has no room above its high watermark: demotion is due there.
     NoRoom(NodeId),
+    /// Its owner's share of the fast tiers is used up.
+    Share,
 }
 
 impl fmt::Display for Kept {
@@ -61,6 +63,7 @@ impl fmt::Display for Kept {
             Kept::Gate(verdict) => write!(f, "{verdict}"),
             Kept::WindowClosed => write!(f, "rate window full since an earlier pass"),
             Kept::NoRoom(node) => write!(f, "node {node} is at its high watermark"),
+            Kept::Share => write!(f, "its owner's share of fast memory is used up"),
         }
     }
 }
@@ -93,6 +96,9 @@ pub struct PassReport {
     pub kept_ready: u64,
     /// Pages refused for room: so much should be demoted on their targets.
     pub no_room_pages: u64,
+    /// Ready pages refused because a share is used up, and so among those that
+    /// stay ready.
+    pub over_share: u64,
     /// Whether the pass ended at its limit of pages with ready ones left.
     pub stopped: bool,
 }

@@ -35,6 +35,8 @@ struct Machine {
     groups: BTreeMap<u64, u64>,
     pinned: Vec<u64>,
     space: Option<NodeSpace>,
+    /// Pages with these groups may still come up so many.
+    shares: BTreeMap<u64, u64>,
 }
 
 impl Pages for Machine {
@@ -57,6 +59,11 @@ impl Pages for Machine {
         } else {
             Ok(())
         }
+    }
+    fn share(&self, page: PageNumber) -> Option<Share> {
+        let class = self.group(page);
+        let left = *self.shares.get(&class)?;
+        Some(Share { class, left })
     }
     fn space(&self, _: NodeId) -> Option<NodeSpace> {
         self.space
@@ -408,6 +415,7 @@ fn a_move_to_where_a_page_is_would_be_noticed() {
         open: Vec::new(),
         last: None,
         destinations: Vec::new(),
+        shares: Vec::new(),
         report: PassReport::default(),
     };
     let folio = Folio {
@@ -417,4 +425,33 @@ fn a_move_to_where_a_page_is_would_be_noticed() {
     store.record(PageNumber(1), None, Millis(0));
     let hotness = store.peek(PageNumber(1), Millis(0)).unwrap();
     pass.add(SLOW, 0, folio, hotness);
+}
+
+#[test]
+fn a_share_that_is_used_up_keeps_its_pages_and_nobody_elses() {
+    let mut s = setup(Layout::Precise, 1000);
+    // Pages 0 to 9 count against a share with room for three, 10 to 14 against none.
+    s.machine.groups = (0..10).map(|page| (page, 7)).collect();
+    s.machine.shares = [(7, 3)].into();
+    s.heat(0..15, None, 6000);
+    let (report, sink) = s.pass(6100);
+    assert_eq!((report.pages, report.over_share), (8, 7));
+    assert_eq!(report.kept_ready, 7);
+    let mut over = sink.kept.iter();
+    assert!(over.all(|(page, kept)| (3..10).contains(page) && *kept == Kept::Share));
+    // They used no budget, and come as soon as they may.
+    assert_eq!(s.counters.get(Counter::PgpromoteCandidate), 8);
+    s.machine.shares = [(7, 100)].into();
+    assert_eq!(s.pass(6200).0.pages, 7);
+}
+
+#[test]
+fn a_folio_that_is_larger_than_what_is_left_of_a_share_stays() {
+    let mut s = setup(Layout::Precise, 1000);
+    s.machine.folio_pages = 512;
+    s.machine.groups = [(0, 7), (512, 7)].into();
+    s.machine.shares = [(7, 1000)].into();
+    s.heat([0, 512], None, 6000);
+    let (report, _) = s.pass(6100);
+    assert_eq!((report.pages, report.over_share), (512, 1));
 }

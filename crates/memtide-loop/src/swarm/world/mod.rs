@@ -3,6 +3,7 @@
 
 mod faults;
 mod passes;
+mod shares;
 
 use super::coverage::{Coverage, Kind, Part};
 use super::machine::{HIGH, Machine, Process, within};
@@ -11,9 +12,9 @@ use super::plan::{FAILURES, Fault, Plan, Program};
 use super::watch::{Allowance, Pressed, Violations};
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Came, Found, Invalid, Kept, Lend, MoveHow, Outcome,
-    PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId, SourceInfo,
-    SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, Found, Invalid, Kept, Lend, MoveHow,
+    Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
+    SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -85,6 +86,14 @@ pub(super) struct SwarmWorld {
     first_rooms: Option<Vec<(NodeId, NodeSpace)>>,
     first_pids: Option<BTreeSet<ProcessId>>,
     refused: BTreeSet<(ProcessId, VirtualPage)>,
+    /// From when on classes are judged, in ms.
+    shares_from_ms: u64,
+    /// What the loop knows of what classes use: what it was told, and its moves since.
+    told: BTreeMap<ClassId, u64>,
+    /// Pages that left protected classes in this turn.
+    taken: BTreeMap<ClassId, u64>,
+    /// The fewest pages that each class had since.
+    fewest: BTreeMap<ClassId, u64>,
 }
 
 impl SwarmWorld {
@@ -140,6 +149,10 @@ impl SwarmWorld {
             first_rooms: None,
             first_pids: None,
             refused: BTreeSet::new(),
+            shares_from_ms: u64::MAX,
+            told: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            fewest: BTreeMap::new(),
             plan: plan.clone(),
         };
         if plan.many_mappings {
@@ -225,9 +238,12 @@ impl SwarmWorld {
         if let Some(outcome) = self.fails(of, page) {
             return outcome;
         }
+        let before = self.class_pages(of);
         let outcome = self.machine.move_one(of, page, target);
         if let Outcome::Moved { .. } = outcome {
             self.coverage.moved += 1;
+            self.judge_share(of, target, before);
+            self.judge_protected(of, target);
             let node = self.machine.node(target);
             let free = node.capacity as i64 - (node.used + node.taken) as i64;
             if free < self.headroom() as i64 {
@@ -282,6 +298,7 @@ fn seen(process: &Process) -> ProcessSeen {
         born: Millis(process.id.start_ticks * 10),
         ticks: process.ticks,
         faults: process.faults,
+        class: None,
     }
 }
 
@@ -341,7 +358,11 @@ impl World for SwarmWorld {
         list.clear();
         for process in &mut self.machine.processes {
             process.ticks += 1;
-            list.push(seen(process));
+            let class = self.plan.class(process.id.pid);
+            list.push(ProcessSeen {
+                class,
+                ..seen(process)
+            });
         }
         if self.is(Mistake::KeepGone) {
             list.extend(&self.ghosts);
@@ -352,6 +373,21 @@ impl World for SwarmWorld {
             list.retain(|seen| first.contains(&seen.process));
         }
         list.sort_by_key(|seen| seen.process);
+        Ok(())
+    }
+
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        self.asked(Part::Rooms);
+        self.work(20_000);
+        used.clear();
+        for class in (0..self.plan.classes.len() as u32).map(ClassId) {
+            let uses = self.used_by(class);
+            self.told.insert(class, uses);
+            used.push(Some(match self.is(Mistake::ClassUseUncounted) {
+                true => 0,
+                false => uses,
+            }));
+        }
         Ok(())
     }
 
@@ -541,6 +577,7 @@ impl World for SwarmWorld {
 
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
         self.pressed.clear();
+        self.taken.clear();
         self.judge_own_time();
         self.faults();
         self.asked(Part::Listen);

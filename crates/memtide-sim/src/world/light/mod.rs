@@ -344,6 +344,7 @@ impl Machine for Light {
                 born: Millis(spec.born_ms),
                 ticks: (lived_ns as f64 * spec.busy) as u64 / TICK_NS,
                 faults: spec.areas.iter().map(|area| area.pages).sum(),
+                class: None,
             }
         }));
         seen[before..].sort_by_key(|seen| seen.process.pid);

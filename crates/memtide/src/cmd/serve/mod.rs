@@ -25,10 +25,12 @@ use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, Tiering, print};
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use manager::Manager;
+use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::priority::{self, Usual};
+use memtide_loop::options::fast_bytes;
 use memtide_loop::report::{Event, Reporter};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,7 +43,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
     };
     if args.check {
-        let (_, files) = lasting(source.files.read())?;
+        let (configuration, files) = lasting(source.files.read())?;
+        if !configuration.settings.class.is_empty() {
+            let nodes = tiering::nodes(context, &configuration.settings.tier);
+            lasting(fits(context, &configuration, &lasting(nodes)?))?;
+        }
         context.print(&match files {
             0 => format!(
                 "{}: not there, the defaults are valid\n",
@@ -75,8 +81,10 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         &nodes,
         &configuration.settings.tier,
     ))?;
+    lasting(fits(context, &configuration, &nodes))?;
     let page = page_size()?;
-    let opened = tiering::open(context, nodes, &configuration.settings.tier)?;
+    let Settings { tier, class, .. } = &configuration.settings;
+    let opened = tiering::open(context, nodes, tier, class)?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&configuration.settings.metrics, "tier", page)?;
     let mut service = Service {
@@ -96,6 +104,17 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let tiering = opened.begin(context, selection, None, &mut service.printer)?;
     service.run(tiering)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the shares of classes are ones that this machine can give.
+fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> anyhow::Result<()> {
+    if configuration.settings.class.is_empty() {
+        return Ok(());
+    }
+    if memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
+        bail!("classes need cgroups, and no cgroup2 file system is mounted; mount one");
+    }
+    configuration.fits(fast_bytes(nodes))
 }
 
 /// Where the configuration comes from: files, and the command line over them.
@@ -181,7 +200,7 @@ impl Service<'_> {
             self.say(now, "reload: nothing has changed");
         }
         let (old, new) = (&self.in_force.settings, &next.settings);
-        let same_run = (&old.select, &old.tier) == (&new.select, &new.tier);
+        let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
         if old.metrics != new.metrics
             && let Err(error) = self.tell_elsewhere(&next.settings)
         {
@@ -223,10 +242,11 @@ impl Service<'_> {
 
     /// A run by the configuration in force.
     fn begin(&mut self) -> anyhow::Result<Tiering> {
-        let options = &self.in_force.settings.tier;
-        let nodes = tiering::nodes(self.context, options)?;
-        tiering::check(self.context, &nodes, options)?;
-        let opened = tiering::open(self.context, nodes, options)?;
+        let Settings { tier, class, .. } = &self.in_force.settings;
+        let nodes = tiering::nodes(self.context, tier)?;
+        tiering::check(self.context, &nodes, tier)?;
+        fits(self.context, &self.in_force, &nodes)?;
+        let opened = tiering::open(self.context, nodes, tier, class)?;
         let selection = self.selection();
         opened.begin(self.context, selection, None, &mut self.printer)
     }

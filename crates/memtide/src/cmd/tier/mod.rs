@@ -8,6 +8,7 @@ mod args;
 
 pub use args::TierArgs as Args;
 
+use crate::shared::configuration::Classes;
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal;
@@ -29,7 +30,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let nodes = tiering::nodes(context, &args.options)?;
     tiering::check(context, &nodes, &args.options)?;
     let signal = signals::hear()?;
-    let opened = tiering::open(context, nodes, &args.options)?;
+    let opened = tiering::open(context, nodes, &args.options, &Classes::new())?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, "tier", page)?;

@@ -13,8 +13,11 @@
 //!   for a name that nobody knows, the one that is spelled most alike.
 //! - Each value knows its place, for `memtide config --show` and for what a reload says.
 
+mod classes;
 mod files;
 mod read;
+
+pub use classes::Classes;
 
 // The fuzz target reads no files.
 #[cfg_attr(fuzzing, allow(unused_imports))]
@@ -35,6 +38,8 @@ pub const DEFAULT: &str = include_str!("default.toml");
 
 /// The tables, in the order in which they are shown.
 const TABLES: [&str; 3] = ["select", "tier", "metrics"];
+/// And the tables of classes below this one.
+const CLASS: &str = "class";
 
 /// All that can be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +51,9 @@ pub struct Settings {
     pub tier: TierOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
+    /// Classes of processes, and their shares of fast memory.
+    #[serde(skip_serializing_if = "Classes::is_empty")]
+    pub class: Classes,
 }
 
 /// Which processes are managed.
@@ -88,7 +96,7 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Row {
     /// Its table.
-    pub table: &'static str,
+    pub table: String,
     /// Its name.
     pub key: String,
     /// Null if it is not set and has no default.
@@ -135,10 +143,26 @@ impl Configuration {
                 unreachable!("each table is one of the settings");
             };
             rows.extend(keys.iter().map(|(key, value)| Row {
-                table,
+                table: table.to_owned(),
                 key: key.clone(),
                 value: value.clone(),
                 from: self.place(table, key).cloned(),
+            }));
+        }
+        for name in self.settings.class.keys() {
+            let table = classes::table(name);
+            let class = &settings[CLASS][name];
+            let (low, high) = (&class["fast"]["low"], &class["fast"]["high"]);
+            let keys = [
+                ("cgroup", &class["cgroup"]),
+                ("fast.low", low),
+                ("fast.high", high),
+            ];
+            rows.extend(keys.map(|(key, value)| Row {
+                table: table.clone(),
+                key: key.to_owned(),
+                value: value.clone(),
+                from: self.place(&table, key).cloned(),
             }));
         }
         rows
@@ -149,17 +173,49 @@ impl Configuration {
         self.places.get(&(table.to_owned(), key.to_owned()))
     }
 
+    /// Whether the shares of classes fit a machine with so many bytes of fast memory.
+    ///
+    /// # Errors
+    /// What does not, with its place.
+    pub fn fits(&self, fast: u64) -> anyhow::Result<()> {
+        let place = |table: &str, key: &str| self.place(table, key).cloned();
+        classes::fit(&self.settings, &place, Some(fast))
+    }
+
     /// A line for each value that is another one in `next`.
     pub fn changes(&self, next: &Configuration) -> Vec<String> {
-        let pairs = self.rows().into_iter().zip(next.rows());
-        let other = pairs.filter(|(old, new)| old.value != new.value);
-        other
-            .map(|(old, new)| {
+        let key = |row: &Row| (row.table.clone(), row.key.clone());
+        let mut old: BTreeMap<_, _> = self
+            .rows()
+            .into_iter()
+            .map(|row| (key(&row), row))
+            .collect();
+        let mut changes = Vec::new();
+        for new in next.rows() {
+            let was = old.remove(&key(&new));
+            let same = match &was {
+                Some(was) => was.value == new.value,
+                None => new.value.is_null(),
+            };
+            if !same {
+                let was = was.map_or("nothing".to_owned(), |was| was.text());
                 let Row { table, key, .. } = &new;
-                let (was, is) = (old.text(), new.text());
-                format!("{table}.{key} was {was}, is {is} ({})", new.origin())
-            })
-            .collect()
+                let line = format!(
+                    "{table}.{key} was {was}, is {} ({})",
+                    new.text(),
+                    new.origin()
+                );
+                changes.push(line);
+            }
+        }
+        // The keys of classes that are gone.
+        let gone = old.values().filter(|row| !row.value.is_null());
+        let gone = gone.map(|row| {
+            let Row { table, key, .. } = row;
+            format!("{table}.{key} was {}, is nothing", row.text())
+        });
+        changes.extend(gone);
+        changes
     }
 }
 
@@ -211,13 +267,12 @@ mod tests {
     fn the_default_file_sets_nothing_and_shows_every_key_with_its_default() {
         assert_eq!(of(DEFAULT), Configuration::default());
         // These have no default; the file has an example of each.
-        let examples = ["cgroup", "tiers", "listen", "file"];
+        let examples = ["cgroup", "tiers", "listen", "file", "fast.low", "fast.high"];
         let text: String = uncommented()
             .lines()
             .filter(|line| {
-                !examples
-                    .iter()
-                    .any(|key| line.starts_with(&format!("{key} =")))
+                let example = |key: &&str| line.starts_with(&format!("{key} ="));
+                !line.starts_with("[class.") && !examples.iter().any(example)
             })
             .map(|line| format!("{line}\n"))
             .collect();
@@ -230,7 +285,8 @@ mod tests {
             }
         }
         // The examples are right, too; only they select twice.
-        of(&uncommented().replace("\nall = true\n", "\n"));
+        let all = of(&uncommented().replace("\nall = true\n", "\n"));
+        assert_eq!(all.settings.class.len(), 1);
     }
 
     #[test]
@@ -245,5 +301,19 @@ mod tests {
             ]
         );
         assert!(two.changes(&two).is_empty());
+        let share = of("[class.db]\ncgroup = '/db'\nfast.high = '50%'\n");
+        let less = of("[class.db]\ncgroup = '/db'\nfast.high = '40%'\n");
+        assert_eq!(
+            share.changes(&less),
+            ["class.db.fast.high was \"50%\", is \"40%\" (a.toml:3:13)"]
+        );
+        assert_eq!(of("").changes(&share).len(), 2);
+        assert_eq!(
+            share.changes(&of("")),
+            [
+                "class.db.cgroup was \"/db\", is nothing",
+                "class.db.fast.high was \"50%\", is nothing"
+            ]
+        );
     }
 }

@@ -4,15 +4,16 @@
 //! itself, so an error has the place of that key, whichever file it is in; what two keys say together
 //! is checked at the end.
 
-use super::{Configuration, Place, Settings};
+use super::{CLASS, Configuration, Place, Settings, classes};
 use crate::shared::metrics_args::MetricsArgs;
 use crate::shared::outside;
 use anyhow::{anyhow, bail};
-use memtide_loop::options::TierOptions;
+use memtide_loop::options::{ClassOptions, FastOptions, TierOptions};
 use memtide_sim::text::friendly;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 /// A file.
@@ -24,6 +25,7 @@ pub struct Layer {
     pub text: String,
 }
 
+type Places = BTreeMap<(String, String), Place>;
 type Keys = BTreeMap<Spanned<String>, Spanned<Value>>;
 
 /// Joins the files; of a key that several set, the last one counts.
@@ -32,31 +34,29 @@ type Keys = BTreeMap<Spanned<String>, Spanned<Value>>;
 /// The first thing that is wrong, in one line with file, line and column.
 pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
     let mut merged = Table::new();
-    let mut places = BTreeMap::new();
+    let mut places = Places::new();
     for layer in layers {
         for (table, keys) in layer.tables()? {
             let name = table.get_ref();
+            if name == CLASS {
+                layer.classes(&mut merged, &mut places)?;
+                continue;
+            }
             let check = match name.as_str() {
                 "select" => one_key::<super::Select>,
                 "tier" => one_key::<TierOptions>,
                 "metrics" => one_key::<MetricsArgs>,
                 _ => {
-                    let known = super::TABLES.map(|table| format!("`{table}`")).join(", ");
+                    let known = super::TABLES.iter().chain([&CLASS]);
+                    let known: Vec<_> = known.map(|table| format!("`{table}`")).collect();
+                    let known = known.join(", ");
                     let what = friendly(&format!("unknown field `{name}`, expected {known}"));
                     return Err(layer.wrong(table.span(), &what));
                 }
             };
             for (key, value) in keys {
-                check(key.get_ref(), value.get_ref()).map_err(|what| {
-                    let (at, what) = match what.starts_with("unknown field") {
-                        true => (key.span(), friendly(&what)),
-                        false => (
-                            value.span(),
-                            format!("{}: {}", outside::outside(key.get_ref()), friendly(&what)),
-                        ),
-                    };
-                    layer.wrong(at, &what)
-                })?;
+                let named = (&**key.get_ref(), key.span());
+                layer.check(check, named, (value.get_ref(), value.span()))?;
                 let place = layer.place(value.span());
                 places.insert((name.clone(), key.get_ref().clone()), place);
                 let into = merged
@@ -70,14 +70,13 @@ pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
     let settings: Settings = merged
         .try_into()
         .map_err(|error: toml::de::Error| anyhow!("{}", outside::message(error.message())))?;
+    let place = |table: &str, key: &str| places.get(&(table.to_owned(), key.to_owned())).cloned();
+    classes::agree(&settings, &place)?;
     agree(settings, places)
 }
 
 /// What two keys say together.
-fn agree(
-    mut settings: Settings,
-    mut places: BTreeMap<(String, String), Place>,
-) -> anyhow::Result<Configuration> {
+fn agree(mut settings: Settings, mut places: Places) -> anyhow::Result<Configuration> {
     let place = |key: &str| places.get(&("select".to_owned(), key.to_owned())).cloned();
     let select = &mut settings.select;
     match (place("cgroup"), place("all")) {
@@ -97,6 +96,27 @@ fn agree(
     Ok(Configuration { settings, places })
 }
 
+/// The tables in a table of tables; of anything else nothing.
+fn below_table(value: DeValue<'_>) -> DeTable<'_> {
+    match value {
+        DeValue::Table(table) => table,
+        _ => DeTable::new(),
+    }
+}
+
+/// A value that holds no others.
+fn plain(value: DeValue<'_>) -> Result<Value, String> {
+    Ok(match value {
+        DeValue::String(text) => Value::String(text.into_owned()),
+        DeValue::Boolean(is) => Value::Boolean(is),
+        DeValue::Integer(number) => {
+            let number = i64::from_str_radix(number.as_str(), number.radix());
+            Value::Integer(number.map_err(|error| error.to_string())?)
+        }
+        _ => return Err("neither a text nor a number".to_owned()),
+    })
+}
+
 /// What `T` says of `key = value`.
 fn one_key<T: DeserializeOwned>(key: &str, value: &Value) -> Result<(), String> {
     let one = Table::from_iter([(key.to_owned(), value.clone())]);
@@ -107,12 +127,100 @@ fn one_key<T: DeserializeOwned>(key: &str, value: &Value) -> Result<(), String> 
 }
 
 impl Layer {
+    /// Holds one key against the struct that has it.
+    fn check(
+        &self,
+        check: fn(&str, &Value) -> Result<(), String>,
+        (key, key_at): (&str, Range<usize>),
+        (value, value_at): (&Value, Range<usize>),
+    ) -> anyhow::Result<()> {
+        check(key, value).map_err(|what| match what.starts_with("unknown field") {
+            true => self.wrong(key_at, &friendly(&what)),
+            false => {
+                let what = format!("{}: {}", outside::outside(key), friendly(&what));
+                self.wrong(value_at, &what)
+            }
+        })
+    }
+
+    /// Joins the tables below `class`, key by key.
+    fn classes(&self, merged: &mut Table, places: &mut Places) -> anyhow::Result<()> {
+        // What is below a table has its place only here.
+        let document = DeTable::parse(&self.text).map_err(|error| self.unreadable(&error))?;
+        let document = document.into_inner();
+        let tables = document
+            .into_iter()
+            .filter(|(key, _)| **key.get_ref() == *CLASS);
+        for (class, below) in tables.flat_map(|(_, below)| below_table(below.into_inner())) {
+            let name = class.get_ref().to_string();
+            classes::check_name(&name).map_err(|what| {
+                let what = format!("{}: {what}", outside::outside(&name));
+                self.wrong(class.span(), &what)
+            })?;
+            let (table, at) = (classes::table(&name), below.span());
+            let head = self.place(class.span());
+            places.entry((table.clone(), String::new())).or_insert(head);
+            let DeValue::Table(keys) = below.into_inner() else {
+                return Err(self.wrong(at, &format!("{name}: not a table; write [{table}]")));
+            };
+            let all = merged
+                .entry(CLASS)
+                .or_insert_with(|| Value::Table(Table::new()));
+            let into = all.as_table_mut().expect("a table of tables");
+            let into = into
+                .entry(&name)
+                .or_insert_with(|| Value::Table(Table::new()));
+            let into = into.as_table_mut().expect("a table each");
+            for (key, value) in keys {
+                let (fast, name) = (**key.get_ref() == *"fast", key.get_ref().to_string());
+                let at = value.span();
+                if !fast {
+                    let value =
+                        plain(value.into_inner()).map_err(|what| self.wrong(at.clone(), &what))?;
+                    self.check(
+                        one_key::<ClassOptions>,
+                        (&name, key.span()),
+                        (&value, at.clone()),
+                    )?;
+                    places.insert((table.clone(), name.clone()), self.place(at));
+                    into.insert(name, value);
+                    continue;
+                }
+                let DeValue::Table(amounts) = value.into_inner() else {
+                    let what = "fast: not an amount; write fast.low or fast.high";
+                    return Err(self.wrong(at, what));
+                };
+                let into = into
+                    .entry("fast")
+                    .or_insert_with(|| Value::Table(Table::new()));
+                let into = into.as_table_mut().expect("a table");
+                for (key, value) in amounts {
+                    let (name, at) = (key.get_ref().to_string(), value.span());
+                    let value =
+                        plain(value.into_inner()).map_err(|what| self.wrong(at.clone(), &what))?;
+                    self.check(
+                        one_key::<FastOptions>,
+                        (&name, key.span()),
+                        (&value, at.clone()),
+                    )?;
+                    places.insert((table.clone(), format!("fast.{name}")), self.place(at));
+                    into.insert(name, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &toml::de::Error) -> anyhow::Error {
+        self.wrong(error.span().unwrap_or(0..0), error.message())
+    }
+
     fn tables(&self) -> anyhow::Result<BTreeMap<Spanned<String>, Keys>> {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let what = match error.message() {
                 message if message.starts_with("invalid type") => {
-                    "not below a table; write [select], [tier] or [metrics] above it"
+                    "not below a table; write [select], [tier], [metrics] or [class.NAME] above it"
                 }
                 message => message,
             };
@@ -219,6 +327,66 @@ mod tests {
                 "[select]\nall = false",
                 "0.toml:2:7: all: nothing is selected",
             ),
+            (
+                "[class.db]\nfast.low = '1GiB'",
+                "0.toml:1:8: class db: names no cgroup",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nfast.hihg = '1GiB'",
+                "0.toml:3:6: unknown key or word `hihg`; did you mean `high`?",
+            ),
+            (
+                "[class.db]\ncgorup = '/a'",
+                "0.toml:2:1: unknown key or word `cgorup`; did you mean `cgroup`?",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nfast.high = 50",
+                "0.toml:3:13: high: not an amount with its unit; write it as 8GiB",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\n[class.db.fast]\nhigh = '101%'",
+                "0.toml:4:8: high: not a percentage from 1% to 100%",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nfast = '1GiB'",
+                "0.toml:3:8: fast: not an amount; write fast.low or fast.high",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nfast = { low = '2GiB', high = '1GiB' }",
+                "0.toml:3:16: fast.low: 2GiB is more than fast.high, 1GiB (0.toml:3:31)",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\n[class.db]\ncgroup = '/b'",
+                "0.toml:3:",
+            ),
+            (
+                "[class.a]\ncgroup = '/a'\n[class.b]\ncgroup = '/sys/fs/cgroup/a/'",
+                "0.toml:4:10: cgroup: the class at 0.toml:2:10 has the same",
+            ),
+            (
+                "[class.a]\ncgroup = '/a'\nfast.low = '60%'\n[class.b]\ncgroup = '/b'\nfast.low = '41%'",
+                "0.toml:6:12: fast.low: all classes up to b together protect more than 100%",
+            ),
+            (
+                "[class.a]\ncgroup = '/a*'",
+                "0.toml:2:10: cgroup: patterns are not understood",
+            ),
+            (
+                "[class.a]\ncgroup = 'a'",
+                "0.toml:2:10: cgroup: not a path that begins with /",
+            ),
+            (
+                "[class.'a b']\ncgroup = '/a'",
+                "0.toml:1:8: a b: no name of a class",
+            ),
+            (
+                "[class]\ndb = 1",
+                "0.toml:2:6: db: not a table; write [class.db]",
+            ),
+            (
+                "[class.a]\ncgroup = [1]",
+                "0.toml:2:10: neither a text nor a number",
+            ),
         ] {
             let said = error(&[text]);
             assert!(said.starts_with(wanted), "{text:?}: {said}");
@@ -228,6 +396,32 @@ mod tests {
             said.starts_with("1.toml:2:10: cgroup: 0.toml:2:7 "),
             "{said}"
         );
+    }
+
+    #[test]
+    fn classes_of_several_files_are_joined_key_by_key() {
+        let texts = [
+            "[class.db]\ncgroup = '/db'\nfast.low = '1GiB'\n[class.web]\ncgroup = '/web'",
+            "[class.db]\nfast.low = '2GiB'\nfast.high = '50%'\n[class.batch]\ncgroup = '/batch'",
+        ];
+        let both = read(&layers(&texts)).unwrap();
+        let names: Vec<_> = both.settings.class.keys().collect();
+        assert_eq!(names, ["batch", "db", "web"]);
+        let db = &both.settings.class["db"];
+        assert_eq!(db.cgroup.as_deref(), Some(std::path::Path::new("/db")));
+        assert_eq!(db.fast.low.map(|low| low.to_string()).unwrap(), "2GiB");
+        let place = |key| both.place("class.db", key).unwrap().to_string();
+        assert_eq!(place("fast.low"), "1.toml:2:12");
+        assert_eq!(place("cgroup"), "0.toml:2:10");
+        // What is comparable only on a machine: half of 4 GiB is enough, of 3 GiB is not.
+        assert!(both.fits(4 << 30).is_ok());
+        let said = both.fits(3 << 30).unwrap_err().to_string();
+        assert!(
+            said.starts_with("1.toml:2:12: fast.low: 2GiB is more than fast.high, 50%"),
+            "{said}"
+        );
+        let said = both.fits(1 << 30).unwrap_err().to_string();
+        assert!(said.starts_with("1.toml:2:12: fast.low: "), "{said}");
     }
 
     #[test]
@@ -241,7 +435,7 @@ mod tests {
     proptest! {
         /// A configuration, or one line that begins with its place.
         #[test]
-        fn any_text_has_an_answer(text in "(\\[(tier|select|metrics|x)\\]\n|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
+        fn any_text_has_an_answer(text in "(\\[(tier|select|metrics|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
             if let Err(error) = read(&layers(&[&text])) {
                 let said = error.to_string();
                 prop_assert!(said.starts_with("0.toml:"), "{said}");

@@ -113,7 +113,7 @@ fn plain(open_metrics: &str) -> String {
 pub mod tests {
     use super::*;
     use memtide_core::units::NodeId;
-    use memtide_loop::report::{BalanceStatus, Spent, TierStatus};
+    use memtide_loop::report::{BalanceStatus, ClassStatus, Spent, TierStatus};
     use std::time::Duration;
 
     /// Of a loop that has done something of everything.
@@ -132,6 +132,13 @@ pub mod tests {
                 free_pages: vec![(NodeId(0), 1), (NodeId(2), 1 << 40)],
                 observing: "look",
                 kernel_cpu: Duration::from_millis(250),
+                classes: vec![ClassStatus {
+                    name: "db".to_owned(),
+                    fast_pages: Some(9),
+                    high_pages: Some(10),
+                    demoted_pages: 1,
+                    ..ClassStatus::default()
+                }],
                 ..TierStatus::default()
             }),
             ..Status::default()
@@ -167,6 +174,8 @@ pub mod tests {
             "memtide_managed_bytes{loop=\"tier\",tier=\"slow\"} 81920",
             "memtide_node_free_bytes{loop=\"tier\",node=\"2\"} 4503599627370496",
             "memtide_observing{loop=\"tier\",state=\"glance\"} 0",
+            "memtide_class_fast_bytes{loop=\"tier\",class=\"db\"} 36864",
+            "memtide_class_demoted_bytes_total{loop=\"tier\",class=\"db\"} 4096",
             "memtide_cpu_seconds_total{loop=\"tier\"} 1.5",
         ] {
             assert!(open.lines().any(|there| there == line), "{line}\n{open}");

@@ -5,7 +5,7 @@
 //! them all; a test compares.
 
 use memtide_core::units::PageSize;
-use memtide_loop::report::{BalanceStatus, Status, TierStatus};
+use memtide_loop::report::{BalanceStatus, ClassStatus, Status, TierStatus};
 use prometheus_client::registry::Unit;
 use std::time::Duration;
 
@@ -117,6 +117,7 @@ impl Families {
             free_pages,
             observing,
             kernel_cpu,
+            classes,
         } = status;
         let tier = |tier: &str| vec![("tier", tier.to_owned())];
         let managed = [(tier("fast"), *top_pages), (tier("slow"), *lower_pages)];
@@ -166,6 +167,47 @@ impl Families {
             "memtide_observation_cpu",
             "Processor time that the kernel spent observing on memtide's behalf",
             [(vec![], *kernel_cpu)],
+        );
+        self.classes(classes);
+    }
+
+    fn classes(&mut self, classes: &[ClassStatus]) {
+        let known = |pages: fn(&ClassStatus) -> Option<u64>| {
+            let sample = move |class: &ClassStatus| {
+                let label = vec![("class", class.name.clone())];
+                Some((label, pages(class)?))
+            };
+            classes.iter().filter_map(sample).collect::<Vec<_>>()
+        };
+        self.bytes(
+            "memtide_class_fast",
+            "Fast memory that a class uses",
+            known(|class| class.fast_pages),
+        );
+        self.bytes(
+            "memtide_class_fast_low",
+            "Fast memory of a class that is not taken for others (fast.low)",
+            known(|class| Some(class.low_pages)),
+        );
+        self.bytes(
+            "memtide_class_fast_high",
+            "The most fast memory that a class may use (fast.high)",
+            known(|class| class.high_pages),
+        );
+        self.bytes(
+            "memtide_class_waiting",
+            "Hot memory of a class that its fast.high keeps on slower tiers",
+            known(|class| Some(class.waiting_pages)),
+        );
+        self.bytes_moved_by(
+            "memtide_class_promoted",
+            "Memory of a class that moved to a faster tier, or would have in a dry run",
+            known(|class| Some(class.promoted_pages)),
+        );
+        self.bytes_moved_by(
+            "memtide_class_demoted",
+            "Memory of a class that moved to a slower tier, or would have in a dry run",
+            known(|class| Some(class.demoted_pages)),
         );
     }
 
@@ -297,8 +339,20 @@ impl Families {
 
     /// Of so many pages since the start.
     fn bytes_moved(&mut self, name: &'static str, help: &'static str, pages: u64) {
-        let bytes = pages * self.page;
-        self.add(name, help, Some(Unit::Bytes), true, [(vec![], bytes)]);
+        self.bytes_moved_by(name, help, vec![(vec![], pages)]);
+    }
+
+    /// The same with labels.
+    fn bytes_moved_by(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        samples: Vec<(Vec<Label>, u64)>,
+    ) {
+        let page = self.page;
+        let samples = samples.into_iter();
+        let samples = samples.map(|(labels, pages)| (labels, pages * page));
+        self.add(name, help, Some(Unit::Bytes), true, samples);
     }
 
     fn add<V: Into<Value>>(

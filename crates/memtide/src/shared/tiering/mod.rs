@@ -6,6 +6,7 @@
 
 pub mod print;
 
+use super::configuration::Classes;
 use super::context::Context;
 use super::foreground::{Ended, Foreground};
 use super::journal::{Journaled, Run};
@@ -64,12 +65,18 @@ pub struct Opened {
     page: PageSize,
     source: source::Opened,
     options: TierOptions,
+    classes: Classes,
     config: TierConfig,
     seed: u64,
 }
 
-/// Opens the source of accesses.
-pub fn open(context: &Context, nodes: Topology, options: &TierOptions) -> anyhow::Result<Opened> {
+/// Opens the source of accesses. The classes fit the machine.
+pub fn open(
+    context: &Context,
+    nodes: Topology,
+    options: &TierOptions,
+    classes: &Classes,
+) -> anyhow::Result<Opened> {
     let page = page_size()?;
     LiveWorld::stay_off_fast_memory(&nodes);
     let source = source::open(options.source, &context.root, page)?;
@@ -81,11 +88,13 @@ pub fn open(context: &Context, nodes: Topology, options: &TierOptions) -> anyhow
     }
     let seed = u64::from(std::process::id());
     let config = TierConfig::new(options, &nodes, page, seed)?;
+    let config = config.with_classes(classes, &nodes, page);
     Ok(Opened {
         nodes,
         page,
         source,
         options: options.clone(),
+        classes: classes.clone(),
         config,
         seed,
     })
@@ -110,8 +119,12 @@ impl Opened {
             selection,
             vec![LiveSource::Views(self.source.source)],
         );
+        let cgroups = self.classes.values();
+        let cgroups = cgroups.filter_map(|class| class.cgroup.clone()).collect();
+        world = world.with_classes(cgroups);
         let run = Run::Tier {
             options: self.options,
+            classes: self.classes,
             seed: self.seed,
         };
         let journal = Journaled::begin(journal, &world, run)?;

@@ -2,7 +2,7 @@
 
 use crate::shared::outside::outside;
 use crate::shared::report::Printer;
-use memtide_loop::report::{Status, TierStatus};
+use memtide_loop::report::{ClassStatus, Status, TierStatus};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -29,13 +29,44 @@ pub fn summary(printer: &mut Printer, status: &Status, why: &str) {
 /// The same in few words, for who manages services.
 pub fn short(printer: &Printer, status: &Status) -> String {
     let tier = status.tiering.clone().unwrap_or_default();
-    format!(
+    let mut text = format!(
         "tiering {} processes: {} on fast nodes, {} on slow ones; promoted {}, demoted {}",
         status.processes,
         printer.size(tier.top_pages),
         printer.size(tier.lower_pages),
         printer.size(tier.pgpromote_success),
         printer.size(tier.pgdemote_proactive),
+    );
+    for class in &tier.classes {
+        text += &format!("; {}", share(printer, class));
+    }
+    text
+}
+
+/// What a class uses of its share.
+fn share(printer: &Printer, class: &ClassStatus) -> String {
+    let size = |pages: Option<u64>| pages.map_or("unknown".to_owned(), |pages| printer.size(pages));
+    let mut text = format!("class {} {}", outside(&class.name), size(class.fast_pages));
+    let bounds = [
+        ("low", Some(class.low_pages).filter(|low| *low > 0)),
+        ("high", class.high_pages),
+    ];
+    for (name, pages) in bounds {
+        if let Some(pages) = pages {
+            text += &format!(" {name} {}", printer.size(pages));
+        }
+    }
+    text
+}
+
+/// The same, and what became of it.
+fn class(printer: &Printer, class: &ClassStatus) -> String {
+    format!(
+        "{} promoted {} demoted {} waiting {}",
+        share(printer, class),
+        printer.size(class.promoted_pages),
+        printer.size(class.demoted_pages),
+        printer.size(class.waiting_pages),
     )
 }
 
@@ -46,7 +77,7 @@ fn sentence(printer: &Printer, status: &Status) -> String {
         .iter()
         .map(|(node, pages)| format!("n{node} {}", printer.size(*pages)))
         .collect();
-    format!(
+    let mut text = format!(
         "{:.0} s  {} processes  fast {}  slow {}  promoted {}  demoted {}  free {}  {}  cpu {:.2} + {:.2} s",
         status.at_ms as f64 / 1000.0,
         status.processes,
@@ -58,7 +89,11 @@ fn sentence(printer: &Printer, status: &Status) -> String {
         tier.observing,
         status.cpu.as_secs_f64(),
         tier.kernel_cpu.as_secs_f64(),
-    )
+    );
+    for one in &tier.classes {
+        text += &format!("  {}", class(printer, one));
+    }
+    text
 }
 
 fn sentences(printer: &Printer, status: &Status, why: &str) -> String {

@@ -3,6 +3,8 @@
 //! The manager is the test: it listens on a socket of its own and sends the signals. What systemd makes
 //! of the unit beside that is not tried here.
 
+mod shares;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -23,7 +25,7 @@ use crate::guest::memtide::{Line, Memtide};
 use crate::guest::pace::Stretch;
 use crate::guest::subject::Victim;
 
-const UNIT: &str = include_str!("../../../../packaging/memtide.service");
+const UNIT: &str = include_str!("../../../../../packaging/memtide.service");
 const FOLDER: &str = "/etc/memtide";
 const MAIN: &str = "/etc/memtide/memtide.toml";
 const DROP_IN: &str = "/etc/memtide/memtide.toml.d/10-test.toml";
@@ -33,12 +35,13 @@ const METRICS: &str = "/memtide-serve.prom";
 const WATCHDOG_USEC: &str = "2000000";
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test::promise(
-        "serve/reload".to_owned(),
-        "cxl",
-        BootClass::Quiet,
-        reload,
-    )]
+    let test = |name: &str, topology, promise| {
+        Test::promise(name.to_owned(), topology, BootClass::Quiet, promise)
+    };
+    vec![
+        test("serve/reload", "cxl", reload),
+        test("serve/share-high", "small-dram", shares::high),
+    ]
 }
 
 /// Pages come home, before a reload and after it; a configuration that is wrong changes nothing; and at
@@ -159,6 +162,8 @@ struct Manager(Arc<Mutex<Vec<String>>>);
 
 impl Manager {
     fn listen() -> Result<Self> {
+        // A try that failed leaves its own.
+        let _ = std::fs::remove_file(SOCKET);
         let socket = UnixDatagram::bind(SOCKET).context(SOCKET)?;
         let messages = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&messages);

@@ -1,0 +1,162 @@
+//! Classes of processes, and their shares of fast memory.
+
+use memtide_core::topology::Topology;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::{Percent, Size};
+
+/// The processes of a cgroup, and what they may have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClassOptions {
+    /// Those of this cgroup and of those below it, but for the cgroups of other
+    /// classes.
+    pub cgroup: Option<PathBuf>,
+    /// Their share of fast memory.
+    pub fast: FastOptions,
+}
+
+/// A share of fast memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FastOptions {
+    /// Up to here nothing is demoted to make room for others.
+    pub low: Option<Amount>,
+    /// Above it nothing is promoted, and the coldest is demoted.
+    pub high: Option<Amount>,
+}
+
+/// An amount of fast memory: `8GiB`, or `50%` of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// In bytes.
+    Bytes(Size),
+    /// Of the memory of all top-tier nodes.
+    Share(Percent),
+}
+
+impl Amount {
+    /// In bytes, of `fast` bytes in all.
+    pub fn of(self, fast: u64) -> u64 {
+        match self {
+            Amount::Bytes(size) => size.0,
+            Amount::Share(percent) => {
+                (u128::from(fast) * u128::from(percent.permille()) / 1000) as u64
+            }
+        }
+    }
+}
+
+/// Bytes of fast memory: of all top-tier nodes.
+pub fn fast_bytes(topology: &Topology) -> u64 {
+    let top = topology.nodes().iter().filter(|node| node.top_tier);
+    top.map(|node| node.memory_bytes).sum()
+}
+
+impl FromStr for Amount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Amount, String> {
+        if let Some(percent) = text.strip_suffix('%') {
+            let percent = percent.trim_end().parse();
+            return match percent {
+                Ok(percent) => Ok(Amount::Share(percent)),
+                Err(_) => Err("not a percentage from 1% to 100%".to_owned()),
+            };
+        }
+        let bare = text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            // Who writes 50 means percent or gigabytes, but not bytes.
+            Ok(Size(bytes)) if bare && bytes > 0 => Err(UNIT.to_owned()),
+            Ok(size) => Ok(Amount::Bytes(size)),
+            Err(_) => Err(UNIT.to_owned()),
+        }
+    }
+}
+
+const UNIT: &str = "not an amount with its unit; write it as 8GiB or \"50%\"";
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Bytes(size) => size.fmt(f),
+            Amount::Share(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        deserializer.deserialize_any(Text)
+    }
+}
+
+/// Reads an amount from its text, and zero from a number.
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Amount;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an amount of memory, in a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Amount, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Amount, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_has_a_unit_or_is_a_share() {
+        let amount = |text: &str| text.parse::<Amount>();
+        assert_eq!(amount("8GiB").map(|a| a.of(1)), Ok(8 << 30));
+        assert_eq!(amount("50%").map(|a| a.of(1000)), Ok(500));
+        assert_eq!(amount("100 %").map(|a| a.of(u64::MAX)), Ok(u64::MAX));
+        assert_eq!(amount("0").map(|a| a.of(1000)), Ok(0));
+        for wrong in ["50", "101%", "0%", "-1%", "1.5%", "%", "", "lots"] {
+            assert!(amount(wrong).is_err(), "{wrong}");
+        }
+        for text in ["8GiB", "1536MiB", "33%"] {
+            assert_eq!(amount(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_class_is_read_as_it_is_written() {
+        let class: ClassOptions =
+            toml::from_str("cgroup = '/a'\nfast.low = '1GiB'\nfast.high = '50%'").unwrap();
+        let low = Some(Amount::Bytes(Size(1 << 30)));
+        let high = Some(Amount::Share(Percent::new(50)));
+        assert_eq!(class.fast, FastOptions { low, high });
+        let again: ClassOptions = toml::from_str(&toml::to_string(&class).unwrap()).unwrap();
+        assert_eq!(again, class);
+        assert!(toml::from_str::<ClassOptions>("fast.middle = '1GiB'").is_err());
+        assert!(toml::from_str::<ClassOptions>("fast.high = 50").is_err());
+    }
+}

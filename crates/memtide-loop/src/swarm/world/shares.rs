@@ -1,0 +1,145 @@
+//! Classes of programs: what each uses of fast memory, and what the loop may do to it.
+
+use super::*;
+
+/// How long a class may be above its bound after faults ended, in ms.
+const BOUND_MS: u64 = 5_000;
+/// The same where moves failed: pages that would not move are left alone for a minute,
+/// and where pages lie is found out anew after two at most.
+const BOUND_AFTER_FAILURES_MS: u64 = 190_000;
+
+impl SwarmWorld {
+    /// The pages of `class` on the top tier.
+    pub(super) fn used_by(&self, class: ClassId) -> u64 {
+        let members = self.machine.processes.iter();
+        let members = members.filter(|process| self.plan.class(process.id.pid) == Some(class));
+        let on_top = |process: &Process| {
+            let present = process.present();
+            present
+                .filter(|(_, node)| self.machine.node(*node).top)
+                .count() as u64
+        };
+        members.map(on_top).sum()
+    }
+
+    /// The class of `process`, and what it uses now, if that is judged by now.
+    pub(super) fn class_pages(&self, process: ProcessId) -> Option<(ClassId, u64)> {
+        let judged = self.now_ms() >= self.shares_from_ms;
+        let class = self.plan.class(process.pid).filter(|_| judged)?;
+        Some((class, self.used_by(class)))
+    }
+
+    /// Judges a move of a page by what the loop knew: of who has less than is protected
+    /// only pages that commute leave, one of each process in a turn.
+    pub(super) fn judge_protected(&mut self, process: ProcessId, target: NodeId) {
+        let Some(class) = self.plan.class(process.pid) else {
+            return;
+        };
+        let (low, _) = self.plan.classes[class.0 as usize];
+        let (now_ms, slack) = (self.now_ms(), self.commuting());
+        let Some(told) = self.told.get_mut(&class) else {
+            return;
+        };
+        let before = *told;
+        if self.machine.node(target).top {
+            *told += 1;
+            return;
+        }
+        *told = before.saturating_sub(1);
+        if before + slack >= low {
+            return;
+        }
+        let taken = self.taken.entry(class).or_default();
+        *taken += 1;
+        if *taken > slack {
+            let text = || {
+                format!(
+                    "at {now_ms} ms a page of {process:?} is taken, {before} are and {low} are protected"
+                )
+            };
+            self.violations.add(text);
+        }
+    }
+
+    /// One page of each process commutes, whatever its class has.
+    fn commuting(&self) -> u64 {
+        2 * self.machine.processes.len() as u64
+    }
+
+    /// Judges a move up by what its class used before.
+    pub(super) fn judge_share(
+        &mut self,
+        process: ProcessId,
+        target: NodeId,
+        before: Option<(ClassId, u64)>,
+    ) {
+        let Some((class, used)) = before else { return };
+        let (_, high) = self.plan.classes[class.0 as usize];
+        let (now_ms, slack) = (self.now_ms(), self.commuting());
+        let up = self.machine.node(target).top;
+        // Who may have no more gets no more, though pages that may not leave are more.
+        let fewest = self.fewest.entry(class).or_insert(used);
+        *fewest = (*fewest).min(used);
+        let most = high.map(|high| high.max(*fewest) + slack);
+        if up && most.is_some_and(|most| used >= most) {
+            let text = || {
+                format!(
+                    "at {now_ms} ms a page of {process:?} comes up, {used} are and {high:?} may be"
+                )
+            };
+            self.violations.add(text);
+        }
+    }
+
+    /// When classes have to be within their bounds, and are judged from then on.
+    pub fn judge_shares_from(&mut self) -> u64 {
+        let failed =
+            !self.refused.is_empty()
+                || self.plan.faults.iter().any(|(_, fault)| {
+                    matches!(fault, Fault::Offline { .. } | Fault::Swapped { .. })
+                });
+        let after_ms = match failed {
+            true => BOUND_AFTER_FAILURES_MS,
+            false => BOUND_MS,
+        };
+        self.shares_from_ms = self.now_ms() + after_ms;
+        self.shares_from_ms
+    }
+
+    /// Judges whether each class is within its bound, by more than a fiftieth; but for
+    /// pages that may not leave, or for which there is no room.
+    pub fn check_shares(&mut self) {
+        if self.dry_run() {
+            return;
+        }
+        let lower = self.machine.nodes.iter().filter(|node| !node.top);
+        let roomy = lower.filter(|node| node.room() > self.headroom() + self.commuting());
+        let roomy: Vec<NodeId> = roomy.map(|node| node.id).collect();
+        for class in (0..self.plan.classes.len() as u32).map(ClassId) {
+            let Some(high) = self.plan.classes[class.0 as usize].1 else {
+                continue;
+            };
+            let (used, slack) = (self.used_by(class), self.commuting());
+            let members = self.machine.processes.iter();
+            let members = members.filter(|process| self.plan.class(process.id.pid) == Some(class));
+            let stays = |process: &Process| {
+                let present = process.present();
+                let may = |page, node: &NodeId| process.memory.may_move(page, *node).is_ok();
+                let stays = present.filter(|(page, node)| {
+                    self.machine.node(*node).top && !roomy.iter().any(|node| may(*page, node))
+                });
+                stays.count() as u64
+            };
+            let fixed: u64 = members.map(stays).sum();
+            if used > fixed.max(high + high / 50) + slack {
+                let now_ms = self.now_ms();
+                let text = || {
+                    format!(
+                        "at {now_ms} ms {class:?} has {used} fast pages, {fixed} of them for good, and may have {high}"
+                    )
+                };
+                self.violations.add(text);
+            }
+        }
+    }
+}

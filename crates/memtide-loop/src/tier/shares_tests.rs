@@ -1,0 +1,264 @@
+//! Shares of fast memory, in virtual time.
+
+use super::*;
+use crate::options::{ClassOptions, TierOptions};
+use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+use crate::world::{Allowed, ClassId};
+use std::collections::BTreeMap;
+
+type Events = Vec<(Millis, Event)>;
+
+/// A loop with classes whose `fast.low` and `fast.high` are these, in pages.
+fn tierer(world: &mut FakeWorld, options: &TierOptions, classes: &[(u64, Option<u64>)]) -> Tierer {
+    let (topology, page) = (world.topology().clone(), world.page());
+    let pages = |pages: u64| format!("{}KiB", pages * 4).parse().unwrap();
+    let class = |(n, (low, high)): (usize, &(u64, Option<u64>))| {
+        let mut class = ClassOptions::default();
+        class.fast.low = (*low > 0).then(|| pages(*low));
+        class.fast.high = high.map(pages);
+        (format!("class{n}"), class)
+    };
+    let classes: BTreeMap<String, ClassOptions> = classes.iter().enumerate().map(class).collect();
+    let config = TierConfig::new(options, &topology, page, 1).unwrap();
+    Tierer::new(world, config.with_classes(&classes, &topology, page))
+}
+
+fn options() -> TierOptions {
+    TierOptions {
+        headroom: "0".parse().unwrap(),
+        ..TierOptions::DEFAULT
+    }
+}
+
+/// Turns until `ms` of the world's time have passed; `each` sees the world after each.
+fn run_and(
+    tierer: &mut Tierer,
+    world: &mut FakeWorld,
+    ms: u64,
+    mut each: impl FnMut(&FakeWorld),
+) -> Events {
+    let mut events = Events::new();
+    let end = world.now().0 + ms;
+    while world.now().0 < end {
+        tierer.step(world, &mut events).unwrap();
+        each(world);
+    }
+    events
+}
+
+fn run(tierer: &mut Tierer, world: &mut FakeWorld, ms: u64) -> Events {
+    run_and(tierer, world, ms, |_| {})
+}
+
+fn process(
+    pid: u32,
+    class: Option<u32>,
+    pages: u64,
+    node: memtide_core::units::NodeId,
+) -> FakeProcess {
+    let mut process = FakeProcess::new(pid, u64::from(pid) << 20, pages, node);
+    process.class = class.map(ClassId);
+    process
+}
+
+fn hot(process: &mut FakeProcess, pages: u64) {
+    process.hot = process.pages.keys().take(pages as usize).copied().collect();
+}
+
+fn on(world: &FakeWorld, pid: u32, node: memtide_core::units::NodeId) -> u64 {
+    let mut all = world.processes.iter();
+    all.find(|known| known.process.pid == pid).unwrap().on(node)
+}
+
+/// A page of each process commutes while it is observed.
+const COMMUTER: u64 = 1;
+
+#[test]
+fn nothing_comes_up_above_the_bound_and_others_come() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    for (pid, class) in [(7, Some(0)), (8, None)] {
+        let mut one = process(pid, class, 2000, SLOW);
+        hot(&mut one, 1000);
+        world.processes.push(one);
+    }
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(400))]);
+    run_and(&mut tierer, &mut world, 10_000, |world| {
+        assert!(on(world, 7, FAST) <= 400 + COMMUTER);
+    });
+    // Up to the mark, a hundredth below the bound.
+    assert!(on(&world, 7, FAST) >= 396, "{}", on(&world, 7, FAST));
+    assert_eq!(world.process(8).hot_on(FAST), 1000);
+    let status = tierer.status(&mut world).tiering.unwrap();
+    let class = &status.classes[0];
+    assert_eq!((&*class.name, class.high_pages), ("class0", Some(400)));
+    assert_eq!(class.promoted_pages, 396);
+    assert!(class.waiting_pages > 0);
+}
+
+#[test]
+fn who_is_above_the_bound_is_brought_down_coldest_first() {
+    // All is on fast nodes, and there is room for all: 400 are in use.
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    for (pid, class) in [(7, Some(0)), (8, None)] {
+        let mut one = process(pid, class, 2000, FAST);
+        hot(&mut one, 400);
+        world.processes.push(one);
+    }
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(600))]);
+    run(&mut tierer, &mut world, 5000);
+    let used = on(&world, 7, FAST);
+    assert!((590..=600 + COMMUTER).contains(&used), "{used}");
+    assert_eq!(world.process(7).hot_on(FAST), 400, "idle pages left first");
+    assert_eq!(on(&world, 8, FAST), 2000, "nobody bounds the other");
+    // And there it stays: nothing goes to and fro.
+    let tried = world.tried.len();
+    run(&mut tierer, &mut world, 20_000);
+    let moves = world.tried[tried..].iter();
+    let others: Vec<_> = moves
+        .filter(|(_, page, _)| page.0 % (1 << 20) < 400)
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    let demoted = tierer.status(&mut world).tiering.unwrap().classes[0].demoted_pages;
+    assert!((1400..=1410).contains(&demoted), "{demoted}");
+}
+
+#[test]
+fn pages_in_use_leave_too_if_nothing_else_brings_it_down() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    let mut one = process(7, Some(0), 2000, FAST);
+    hot(&mut one, 2000);
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(500))]);
+    run(&mut tierer, &mut world, 5000);
+    run_and(&mut tierer, &mut world, 30_000, |world| {
+        assert!(on(world, 7, FAST) <= 510, "{}", on(world, 7, FAST));
+    });
+    assert!(on(&world, 7, FAST) >= 490);
+}
+
+#[test]
+fn a_class_at_its_bound_exchanges_idle_pages_for_hot_ones() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    let mut idle = process(7, Some(0), 500, FAST);
+    hot(&mut idle, 0);
+    let mut busy = process(8, Some(0), 1000, SLOW);
+    hot(&mut busy, 300);
+    world.processes.extend([idle, busy]);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(500))]);
+    run(&mut tierer, &mut world, 30_000);
+    assert_eq!(world.process(8).hot_on(FAST), 300);
+    let used = on(&world, 7, FAST) + on(&world, 8, FAST);
+    assert!(used <= 500 + 2 * COMMUTER, "{used}");
+}
+
+#[test]
+fn pages_that_may_not_leave_stay_whatever_the_bound() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    let mut bound = process(7, Some(0), 1000, FAST);
+    bound.memory.areas[0].allowed = Allowed::Nodes(Box::new([FAST].into_iter().collect()));
+    let free = process(8, Some(0), 300, FAST);
+    world.processes.extend([bound, free]);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(500))]);
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!((on(&world, 7, FAST), on(&world, 8, FAST)), (1000, 0));
+    assert!(world.tried.iter().all(|(process, _, _)| process.pid == 8));
+}
+
+#[test]
+fn what_is_protected_is_not_taken_for_others() {
+    // The first class's 600 idle pages fill fast memory with others' 400.
+    let mut world = FakeWorld::two_tiers(1000, 10_000);
+    let calm = process(6, Some(0), 600, FAST);
+    let other = process(7, None, 400, FAST);
+    let mut press = process(8, None, 2000, SLOW);
+    hot(&mut press, 900);
+    world.processes.extend([calm, other, press]);
+    let mut tierer = tierer(&mut world, &options(), &[(500, None)]);
+    run_and(&mut tierer, &mut world, 60_000, |world| {
+        assert!(on(world, 6, FAST) >= 500 - COMMUTER);
+    });
+    // What is above that is taken, and all of who is in no class.
+    assert!(on(&world, 6, FAST) <= 501 && on(&world, 7, FAST) <= COMMUTER);
+    assert!(world.process(8).hot_on(FAST) >= 490);
+}
+
+#[test]
+fn who_is_below_its_low_is_served_first() {
+    // Room for 300, and both want more; the later addresses are the protected ones.
+    let mut world = FakeWorld::two_tiers(300, 10_000);
+    for (pid, class) in [(7, None), (8, Some(0))] {
+        let mut one = process(pid, class, 1000, SLOW);
+        hot(&mut one, 1000);
+        world.processes.push(one);
+    }
+    let mut tierer = tierer(&mut world, &options(), &[(250, None)]);
+    run(&mut tierer, &mut world, 10_000);
+    assert!(
+        on(&world, 8, FAST) >= 250 - COMMUTER,
+        "{}",
+        on(&world, 8, FAST)
+    );
+    // Beyond that it waits as others do.
+    assert!(on(&world, 7, FAST) > 0);
+}
+
+#[test]
+fn a_dry_run_plans_down_to_the_bound_and_not_further() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.processes.push(process(7, Some(0), 2000, FAST));
+    let dry = TierOptions {
+        dry_run: true,
+        ..options()
+    };
+    let mut tierer = tierer(&mut world, &dry, &[(0, Some(600))]);
+    run(&mut tierer, &mut world, 10_000);
+    assert!(world.tried.is_empty());
+    let class = &tierer.status(&mut world).tiering.unwrap().classes[0];
+    assert!((1400..=1406).contains(&class.demoted_pages), "{class:?}");
+}
+
+#[test]
+fn without_figures_nothing_is_kept_and_people_are_told_once() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.processes.push(process(7, Some(0), 2000, FAST));
+    world.class_use_known = false;
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(600))]);
+    let events = run(&mut tierer, &mut world, 10_000);
+    assert_eq!(on(&world, 7, FAST), 2000);
+    let told = |(_, event): &&(Millis, Event)| matches!(event, Event::Notice { text } if text.starts_with("class class0: "));
+    assert_eq!(events.iter().filter(told).count(), 1);
+}
+
+#[test]
+fn without_classes_nothing_is_asked() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.processes.push(process(7, Some(0), 2000, FAST));
+    let mut tierer = tierer(&mut world, &options(), &[]);
+    run(&mut tierer, &mut world, 5000);
+    assert_eq!(world.class_use_asked, 0);
+    assert!(
+        tierer
+            .status(&mut world)
+            .tiering
+            .unwrap()
+            .classes
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_process_that_joins_a_class_counts_there() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    let mut one = process(7, Some(0), 100, FAST);
+    hot(&mut one, 100);
+    let mut other = process(8, None, 1000, FAST);
+    hot(&mut other, 1000);
+    world.processes.extend([one, other]);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(500))]);
+    run(&mut tierer, &mut world, 5000);
+    assert_eq!(on(&world, 8, FAST), 1000);
+    world.process(8).class = Some(ClassId(0));
+    run(&mut tierer, &mut world, 6000);
+    let used = on(&world, 7, FAST) + on(&world, 8, FAST);
+    assert!((490..=500 + 2 * COMMUTER).contains(&used), "{used}");
+}

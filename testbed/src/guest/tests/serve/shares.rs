@@ -1,0 +1,141 @@
+//! Shares of fast memory for cgroups.
+//!
+//! What a cgroup uses is read here as an operator would read it, from `memory.numa_stat`, and where the
+//! pages of a victim lie is asked of the kernel page by page.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+
+use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, start, until_home};
+use crate::guest::late::within;
+use crate::guest::memtide::Memtide;
+use crate::guest::pace::Stretch;
+use crate::guest::subject::Victim;
+use crate::guest::tests::Context;
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// The fast node of the topology `small-dram`.
+const FAST: u32 = 0;
+/// The bound, in MiB, and what of it may be exceeded.
+const BOUND_MIB: u64 = 80;
+const MOST: u64 = (BOUND_MIB << 20) / 100 * 102;
+/// How long a class may be above its bound.
+const BOUND_AFTER: Duration = Duration::from_secs(5);
+/// How long it is watched that something stays as it is.
+const WATCH: Duration = Duration::from_secs(10);
+
+/// A cgroup with the memory controller, removed on drop; its processes must be gone by then.
+struct Slice(PathBuf);
+
+impl Slice {
+    fn create(name: &str) -> Result<Self> {
+        let root = Path::new(ROOT);
+        std::fs::write(root.join("cgroup.subtree_control"), "+memory")
+            .context("cannot switch the memory controller on")?;
+        let path = root.join(name);
+        std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+
+    /// Starts a victim in it: memory is charged to the cgroup in which it is first touched.
+    fn victim(&self, words: &str) -> Result<Victim> {
+        let enter = |group: &Path| std::fs::write(group.join("cgroup.procs"), "0");
+        enter(&self.0).with_context(|| self.0.display().to_string())?;
+        let victim = Victim::start(words, 1);
+        enter(Path::new(ROOT)).context(ROOT)?;
+        victim
+    }
+
+    /// Bytes that it has on the fast node.
+    fn used(&self) -> Result<u64> {
+        let path = self.0.join("memory.numa_stat");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let lists = text.lines().filter(|line| {
+            let name = line.split(' ').next().unwrap_or_default();
+            name.starts_with("active_") || name.starts_with("inactive_") || name == "unevictable"
+        });
+        let on_fast = |line: &str| {
+            let mut fields = line.split(' ');
+            let field = fields.find_map(|field| field.strip_prefix(&format!("N{FAST}=")));
+            field.and_then(|bytes| bytes.parse::<u64>().ok())
+        };
+        let sum: Option<u64> = lists.map(on_fast).sum();
+        sum.with_context(|| format!("{} has no node {FAST}: {text}", path.display()))
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A class that is above its bound is brought down to it in time and stays there, its pages in use
+/// are home, others come up beyond that; and other pages come home when they are in use instead.
+pub(super) fn high(context: &mut Context) -> Result<()> {
+    let slice = Slice::create("bound")?;
+    let mut bound = slice.victim(&format!("--node {FAST} --size 160 --hot 16"))?;
+    let other = Victim::start("--node 1 --size 64 --hot 8 --scattered", 1)?;
+    ensure!(
+        slice.used()? > 150 << 20,
+        "the victim is not charged to its cgroup"
+    );
+    let class = |key: &str| format!("[class.bound]\ncgroup = {:?}\n{key}\n", slice.0.display());
+    put(MAIN, &class(&format!("fast.high = \"{BOUND_MIB}MiB\"")))?;
+    let manager = Manager::listen()?;
+    let mut service = start()?;
+    manager.wait_for("READY=1", 1)?;
+    let stretch = Stretch::begin();
+    while slice.used()? > MOST {
+        within(&stretch, BOUND_AFTER, || {
+            "the class was above its bound".to_owned()
+        })?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let seconds = stretch.elapsed().as_secs_f64();
+    let mut most = watch(&slice, &mut service)?;
+    // On a slow machine some may have left before it was seen what is idle: they come back.
+    until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
+    until_home(&mut service, &other.known_pages(), &[FAST], PATIENCE)?;
+
+    bound.change_hot_set()?;
+    let exchanged = until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
+    most = most.max(watch(&slice, &mut service)?);
+    manager.wait_for("STATUS=tiering ", 1)?;
+    let ended = service.end(Signal::TERM)?;
+    ended.clean()?;
+    let shown = |line: &String| line.contains(r#""classes":[{"name":"bound","fast_pages":"#);
+    ensure!(ended.lines.iter().any(shown), "no status names the class");
+    clear()?;
+    drop((bound, other));
+    drop(slice);
+    context.note(format!(
+        "{seconds:.1} s down to the bound of {BOUND_MIB} MiB, then at most {:.2} MiB; other hot pages home after {exchanged:.1} s",
+        most as f64 / f64::from(1 << 20)
+    ))
+}
+
+/// The most that the class uses for a while, which is not above its bound.
+fn watch(slice: &Slice, service: &mut Memtide) -> Result<u64> {
+    let stretch = Stretch::begin();
+    let mut most = 0;
+    while stretch.elapsed() < WATCH {
+        most = most.max(slice.used()?);
+        ensure!(
+            most <= MOST,
+            "the class uses {most} bytes of fast memory, and {MOST} are the bound and 2 %"
+        );
+        service.check()?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(most)
+}
+
+fn clear() -> Result<()> {
+    std::fs::remove_dir_all(FOLDER)?;
+    std::fs::remove_file(SOCKET)?;
+    Ok(())
+}
