@@ -140,6 +140,33 @@ fn a_configuration_that_is_wrong_is_bad_usage_with_its_place() {
 
 /// The unit does not restart what a restart cannot help, and its state has the reason.
 #[test]
+fn tiers_by_hand_are_held_against_the_machine() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let check = |tiers: &str| {
+        std::fs::write(file.path(), format!("[tier]\ntiers = {tiers:?}\n")).unwrap();
+        let words = [
+            "serve",
+            "--check",
+            "--config",
+            file.path().to_str().unwrap(),
+        ];
+        memtide(&fixture("two-sockets"), &words).output().unwrap()
+    };
+    assert!(check("0/1").status.success(), "{:?}", check("0/1"));
+    for (tiers, wrong) in [
+        (
+            "0/7",
+            "tiers 0/7: node 7 is in a tier, but this machine has no memory there",
+        ),
+        ("0/1,0", "node 0 is in two tiers"),
+    ] {
+        let (status, said) = complaint(check(tiers));
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(wrong), "{said}");
+    }
+}
+
+#[test]
 fn one_tier_is_no_reason_to_start_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");

@@ -201,7 +201,7 @@ fn one_tier_leaves_nothing_to_promote() {
                 (
                     Some(1),
                     "this machine has one tier of memory, so there is nothing to promote; \
-                     memtide topology shows its nodes, and --tiers gives them tiers by hand"
+                     memtide topology shows its nodes, and the option tiers gives them tiers by hand"
                         .to_owned()
                 ),
                 "{machine}"

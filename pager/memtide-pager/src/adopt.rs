@@ -31,6 +31,17 @@ impl Layout<'_> {
         }
         among(self.read.as_deref().unwrap_or_default(), address)
     }
+
+    /// Where the next mapping behind `address` begins, at which there is none. All answers
+    /// from then on are those of one reading of all mappings.
+    pub fn end_of_hole(&mut self, address: usize) -> Result<usize, Errno> {
+        let vmas = match &self.read {
+            Some(vmas) => vmas,
+            None => self.read.insert(self.kernel.vmas()?),
+        };
+        let next = vmas.partition_point(|vma| vma.end <= address);
+        Ok(vmas.get(next).map_or(usize::MAX, |vma| vma.start))
+    }
 }
 
 /// The pages that `bytes` bytes at `address` take.

@@ -20,7 +20,7 @@ use super::recent::RecentMoves;
 use super::verdict::{Admit, Candidate, Verdict};
 use crate::hotness::{Heat, Histogram, Hotness};
 use crate::pages::NodeSpace;
-use crate::topology::Topology;
+use crate::topology::{TierOrigin, Topology};
 use crate::units::{Millis, PageSize};
 use serde::{Deserialize, Serialize};
 
@@ -62,15 +62,23 @@ impl Benefit {
     }
 
     /// What moves cost and save on a machine whose accesses are told by accessed
-    /// bits, by the latencies that its firmware tells.
+    /// bits, by the latencies that its firmware tells. Where tiers were given by hand
+    /// and firmware contradicts them, its figures do not count.
     pub fn by_accessed_bits(topology: &Topology, page: PageSize) -> Benefit {
         let latency = |top: bool| {
             let nodes = topology.nodes().iter().filter(|node| node.top_tier == top);
             nodes.filter_map(|node| node.figures.read_latency_ns).min()
         };
+        let slow = latency(false).unwrap_or(SLOW_NS);
+        let fast = latency(true).unwrap_or(FAST_NS);
+        let contradicted = topology.tier_origin() == TierOrigin::ByHand && slow <= fast;
+        let (slow, fast) = match contradicted {
+            true => (SLOW_NS, FAST_NS),
+            false => (slow, fast),
+        };
         Benefit {
-            slow_ns: u64::from(latency(false).unwrap_or(SLOW_NS)),
-            fast_ns: u64::from(latency(true).unwrap_or(FAST_NS)),
+            slow_ns: u64::from(slow),
+            fast_ns: u64::from(fast),
             move_ns: Benefit::usual_move_ns(page),
             accesses_per_record: ACCESSES_PER_BIT,
             horizon_ms: HORIZON_MS,
@@ -180,6 +188,7 @@ mod tests {
     use crate::hotness::{Config, Layout, Store};
     use crate::pages::Folio;
     use crate::promotion::Moved;
+    use crate::topology::{AccessFigures, NodeInput, TopologyInput};
     use crate::units::{NodeId, PageNumber};
 
     const BENEFIT: Benefit = Benefit {
@@ -194,6 +203,42 @@ mod tests {
         damping_ms: 1000,
         margin: 32,
     };
+
+    #[test]
+    fn tiers_by_hand_win_over_what_firmware_tells() {
+        let node = |id, cpus: &[u32], read_latency_ns| NodeInput {
+            id: NodeId(id),
+            online: true,
+            memory_bytes: 1 << 30,
+            cpus: cpus.to_vec(),
+            distances: None,
+            figures: AccessFigures {
+                read_latency_ns,
+                ..AccessFigures::default()
+            },
+            tier: None,
+        };
+        let latencies = |first, second, tiers: Option<&str>| {
+            let nodes = vec![node(0, &[0], first), node(1, &[], second)];
+            let own = Topology::try_from(TopologyInput::new(nodes)).unwrap();
+            let topology = tiers.map_or(own.clone(), |tiers| {
+                own.with_tiers(&tiers.parse().unwrap()).unwrap()
+            });
+            let benefit = Benefit::by_accessed_bits(&topology, PageSize::KIB_4);
+            (benefit.slow_ns, benefit.fast_ns)
+        };
+        assert_eq!(latencies(Some(90), Some(300), None), (300, 90));
+        assert_eq!(latencies(Some(90), Some(300), Some("0/1")), (300, 90));
+        // Equal, the other way round, and one that is not told.
+        for (first, second, tiers) in [
+            (Some(90), Some(90), "0/1"),
+            (Some(90), Some(300), "1/0"),
+            (Some(400), None, "0/1"),
+        ] {
+            let (slow, fast) = latencies(first, second, Some(tiers));
+            assert!(slow > fast, "{tiers}: {slow} {fast}");
+        }
+    }
 
     /// Pages 0..4 with 1 to 4 accesses, all at 1 s.
     fn store() -> Store {

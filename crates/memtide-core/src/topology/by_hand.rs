@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Tiers of nodes, the fastest first: at least two, none empty, no node twice.
+/// Tiers of nodes, the fastest first: at least two, none empty, no node in two of them.
 ///
 /// Written with slashes between the tiers and lists of nodes as the kernel writes them:
 /// `0,1/2/3` or `0-3/4-7`.
@@ -27,7 +27,7 @@ pub enum HandTiersError {
     /// One tier is no choice.
     #[error("one tier only; write the tiers from fast to slow as in 0,1/2/3")]
     One,
-    /// A node in two tiers, or twice in one.
+    /// A node in two tiers.
     #[error("node {0} is in two tiers; give it once")]
     Twice(NodeId),
 }

@@ -114,15 +114,25 @@ pub(super) struct Price {
 
 impl Price {
     /// What a turn may move at least, in base pages: the largest folio, and enough to
-    /// learn from. So listening that uses up all credit does not end the moving.
+    /// learn from.
     pub const LEAST_PAGES: u64 = HUGE_PAGES;
 
-    /// Base pages that a turn may move on `credit`.
-    pub fn affordable(self, credit: &Credit) -> u64 {
-        match self.ns {
-            0 => Self::LEAST_PAGES,
-            ns => credit.pays_for(ns).max(Self::LEAST_PAGES),
-        }
+    /// Base pages that a turn may move on `credit` which has used `turn_ns` so far.
+    /// Moves get as much as that at least: else hearing of pages could use up all
+    /// that rests earn, and little of what was heard would come of it.
+    pub fn affordable(self, credit: &Credit, turn_ns: u64) -> u64 {
+        let (Some(paid), Some(matched)) = (
+            (self.ns > 0).then(|| credit.pays_for(self.ns)),
+            turn_ns.checked_div(self.ns),
+        ) else {
+            return Self::LEAST_PAGES;
+        };
+        paid.max(matched).max(Self::LEAST_PAGES)
+    }
+
+    /// Whether anything is known of it.
+    pub fn is_known(self) -> bool {
+        self.ns > 0
     }
 
     /// Moving `pages` took `spent_ns`. A rise counts at once, a fall by a quarter:
@@ -145,15 +155,18 @@ mod tests {
         // 10 permille of 20 s are 200 ms in hand.
         let mut credit = Credit::new(10, Millis(0));
         let mut price = Price::default();
-        assert_eq!(price.affordable(&credit), Price::LEAST_PAGES);
+        assert_eq!(price.affordable(&credit, 1 << 40), Price::LEAST_PAGES);
         price.learn(0, 1_000_000);
+        assert!(!price.is_known());
         price.learn(512, 512 * 100_000);
-        assert_eq!(price.affordable(&credit), 2_000);
+        assert_eq!(price.affordable(&credit, 0), 2_000);
+        // Moves get as much as the rest of the turn.
+        assert_eq!(price.affordable(&credit, 300_000_000), 3_000);
         // A fall is believed slowly, a rise at once.
         price.learn(512, 512 * 20_000);
-        assert_eq!(price.affordable(&credit), 2_500);
+        assert_eq!(price.affordable(&credit, 0), 2_500);
         price.learn(1, 400_000);
-        assert_eq!(price.affordable(&credit), 512);
+        assert_eq!(price.affordable(&credit, 0), 512);
         credit.charge(Millis(0), 300_000);
         assert_eq!(credit.pays_for(1), 0);
     }

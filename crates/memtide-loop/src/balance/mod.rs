@@ -183,7 +183,13 @@ impl Balancer {
         }
         if now.since(self.acted) >= BATCH_MS {
             self.acted = now;
+            let learns = !self.price.is_known();
             self.act(world, &mut watch, reporter)?;
+            // The first few pages said what a page costs; the others need not wait.
+            let more = !self.shared.sampled.pending().is_empty();
+            if learns && self.price.is_known() && more {
+                self.act(world, &mut watch, reporter)?;
+            }
         }
         let rest_ms = self.account(world);
         if rest_ms > 0 {
@@ -361,9 +367,10 @@ impl Balancer {
         watch: &mut Stopwatch,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
-        let used_us = world.own_cpu_ns() / 1000;
-        self.credit.charge(world.now(), used_us);
-        let most = self.price.affordable(&self.credit);
+        let used_ns = world.own_cpu_ns();
+        self.credit.charge(world.now(), used_ns / 1000);
+        let turn_ns = used_ns.saturating_sub(watch.began_ns);
+        let most = self.price.affordable(&self.credit, turn_ns);
         let shared = &mut self.shared;
         let queued = !shared.sampled.pending().is_empty();
         if !queued && shared.config.tasks == Tasks::Leave {
@@ -451,13 +458,16 @@ fn source_name(world: &dyn World, source: SourceId) -> String {
 
 /// Says where processor time went.
 struct Stopwatch {
+    began_ns: u64,
     last_ns: u64,
 }
 
 impl Stopwatch {
     fn start(world: &mut dyn World) -> Stopwatch {
+        let began_ns = world.own_cpu_ns();
         Stopwatch {
-            last_ns: world.own_cpu_ns(),
+            began_ns,
+            last_ns: began_ns,
         }
     }
 

@@ -160,13 +160,12 @@ fn turns_that_cost_more_than_a_rest_repays_stay_within_the_limit() {
     assert!(used_ns >= 5_500_000_000, "{used_ns}");
 }
 
-#[test]
-fn a_turn_moves_no_more_than_it_can_pay_for() {
-    const PAGES: u64 = 16_384;
-    let mut world = FakeWorld::two_nodes(2 * PAGES, 2 * PAGES);
+/// All of a process's memory is out of place, and all of it is used all the time.
+fn everything_away(pages: u64) -> FakeWorld {
+    let mut world = FakeWorld::two_nodes(2 * pages, 2 * pages);
     world
         .processes
-        .push(FakeProcess::new(7, FIRST, PAGES, SLOW));
+        .push(FakeProcess::new(7, FIRST, pages, SLOW));
     let thread = ThreadId {
         pid: 7,
         tid: 8,
@@ -174,16 +173,19 @@ fn a_turn_moves_no_more_than_it_can_pay_for() {
     };
     let runtime_ns = 60_000_000_000;
     world.threads.push(ThreadSeen { thread, runtime_ns });
-    // All of it costs 1.6 s of CPU time; 2 % of a CPU have 0.4 s in hand.
-    world.move_cpu_ns = 100_000;
+    world
+}
+
+/// When all of it was at home, by turns after each of which `check` is asked.
+fn home_at(world: &mut FakeWorld, pages: u64, check: impl Fn(&FakeWorld)) -> Millis {
     let two_percent = BalanceOptions {
         cpu_limit: "2".parse().unwrap(),
         ..options()
     };
-    let mut balancer = balancer(&mut world, &two_percent);
+    let mut balancer = balancer(world, &two_percent);
     let mut events = Vec::new();
-    while world.process(7).on(FAST) < PAGES {
-        let accessed = (0..PAGES).map(|page| Sample {
+    while world.process(7).on(FAST) < pages {
+        let accessed = (0..pages).map(|page| Sample {
             source: SourceId(0),
             pid: 7,
             tid: 8,
@@ -192,12 +194,34 @@ fn a_turn_moves_no_more_than_it_can_pay_for() {
         });
         world.samples = accessed.collect();
         world.threads[0].runtime_ns += 50_000_000;
-        balancer.step(&mut world, &mut events).unwrap();
+        balancer.step(world, &mut events).unwrap();
+        check(world);
+        assert!(world.now().0 < 1_000_000, "{}", world.process(7).on(FAST));
+    }
+    world.now()
+}
+
+#[test]
+fn a_turn_moves_no_more_than_it_can_pay_for() {
+    let mut world = everything_away(16_384);
+    // All of it costs 1.6 s of CPU time; 2 % of a CPU have 0.4 s in hand.
+    world.move_cpu_ns = 100_000;
+    home_at(&mut world, 16_384, |world| {
         // 2 % of the time and of 20 s, and the least that a turn moves.
         let may_ns = (world.now_ns + 20_000_000_000) / 50 + 512 * world.move_cpu_ns;
         assert!(world.cpu_ns <= may_ns, "{} of {may_ns} ns", world.cpu_ns);
-        assert!(world.now().0 < 200_000, "{}", world.process(7).on(FAST));
-    }
+    });
+}
+
+#[test]
+fn moves_get_as_much_as_hearing_of_pages() {
+    let mut world = everything_away(16_384);
+    world.move_cpu_ns = 100_000;
+    world.wait_cpu_ns = 200_000_000;
+    let at = home_at(&mut world, 16_384, |_| {});
+    // Moving takes 1.6 s, hearing as much beside it: 164 s at 2 %, less what was in
+    // hand, and a turn that came to little.
+    assert!(at.0 <= 190_000, "{at:?}");
 }
 
 #[test]

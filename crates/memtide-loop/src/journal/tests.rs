@@ -256,3 +256,27 @@ fn a_source_that_cuts_is_told_to_cut_and_does_so_again() {
     assert_eq!(run(&mut again), written);
     assert_eq!(again.difference(), None);
 }
+
+#[test]
+fn tiers_by_hand_come_back_as_they_were() {
+    let nodes = |id, cpus: &[u32]| NodeInput {
+        id: NodeId(id),
+        online: true,
+        memory_bytes: 1 << 30,
+        cpus: cpus.to_vec(),
+        distances: None,
+        figures: Default::default(),
+        tier: None,
+    };
+    let own = Topology::try_from(TopologyInput::new(vec![nodes(0, &[0]), nodes(1, &[1])])).unwrap();
+    let by_hand = own.with_tiers(&"1/0".parse().unwrap()).unwrap();
+    for topology in [own, by_hand] {
+        let written = serde_json::to_string(&input(&topology)).unwrap();
+        let read: TopologyInput = serde_json::from_str(&written).unwrap();
+        let again = Topology::try_from(read).unwrap();
+        for node in topology.nodes() {
+            assert_eq!(again.is_top_tier(node.id), topology.is_top_tier(node.id));
+            assert_eq!(again.promotion_target(node.id), node.promotion_target);
+        }
+    }
+}

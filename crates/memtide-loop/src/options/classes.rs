@@ -3,11 +3,15 @@
 use memtide_core::topology::Topology;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::{Percent, Size};
+
+/// All classes, by their names.
+pub type Classes = BTreeMap<String, ClassOptions>;
 
 /// The processes of a cgroup, and what they may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

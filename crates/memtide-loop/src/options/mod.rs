@@ -12,7 +12,7 @@ mod quantities;
 mod tier;
 
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
-pub use classes::{Amount, ClassOptions, FastOptions, fast_bytes};
+pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
 pub use quantities::{CpuLimit, Percent, Rate, Size, Threshold, Window};
 pub use tier::{TierGate, TierOptions, TierSource};
 

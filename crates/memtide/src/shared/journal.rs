@@ -16,7 +16,6 @@
 //!   says so.
 //! - To run one again takes no privilege: the only file that is opened is it.
 
-use crate::shared::configuration::Classes;
 use crate::shared::outside;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -26,7 +25,7 @@ use memtide_loop::balance::{BalanceConfig, Balancer};
 use memtide_loop::journal::{
     Answer, Call, Entry, Facts, Journal, Line, Recording, Replaying, Telling,
 };
-use memtide_loop::options::{BalanceOptions, TierOptions};
+use memtide_loop::options::{BalanceOptions, Classes, TierOptions};
 use memtide_loop::report::{Event, Reporter};
 use memtide_loop::tier::{TierConfig, Tierer};
 use serde::{Deserialize, Serialize};

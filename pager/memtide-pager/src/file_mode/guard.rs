@@ -83,21 +83,26 @@ impl FileMode {
         regions: &[Option<FileRegion>],
         range: Range,
     ) -> Vec<Range> {
-        self.parts_in(layout, regions, range, false)
+        self.parts_in(layout, regions, range, |region, view, vma, at| {
+            vma.is_none_or(|vma| !shows(region, view, vma, at))
+        })
     }
 
-    /// Where it still does.
-    pub(super) fn ours_in(&self, regions: &[Option<FileRegion>], range: Range) -> Vec<Range> {
-        self.parts_in(&mut Layout::of(&*self.kernel), regions, range, true)
+    /// Where it still does, also where the program may write by now.
+    fn ours_in(&self, regions: &[Option<FileRegion>], range: Range) -> Vec<Range> {
+        let layout = &mut Layout::of(&*self.kernel);
+        self.parts_in(layout, regions, range, |region, view, vma, at| {
+            vma.is_some_and(|vma| shows_file(region, view, vma, at))
+        })
     }
 
-    /// The parts of a range that show its region's file, or those that do not.
+    /// The parts of a range whose mapping, or hole, is `wanted`.
     fn parts_in(
         &self,
         layout: &mut Layout<'_>,
         regions: &[Option<FileRegion>],
         range: Range,
-        shown: bool,
+        wanted: impl Fn(&FileRegion, &View, Option<&Vma>, usize) -> bool,
     ) -> Vec<Range> {
         let mut parts: Vec<Range> = Vec::new();
         let Some((region, view)) = view_around(regions, range) else {
@@ -105,22 +110,27 @@ impl FileMode {
         };
         let mut at = range.start;
         while at < range.end() {
-            let (shows, end) = match layout.at(at) {
-                Ok(vma) => (shows(region, view, &vma, at), vma.end),
-                Err(Errno::NOENT) => (false, at + self.page_bytes),
-                Err(_) => {
-                    self.counters.failed_calls.add(1);
-                    return parts;
+            let found = match layout.at(at) {
+                Ok(vma) => Ok((wanted(region, view, Some(&vma), at), vma.end)),
+                // A hole, which may be long.
+                Err(Errno::NOENT) => {
+                    let end = layout.end_of_hole(at);
+                    end.map(|end| (wanted(region, view, None, at), end))
                 }
+                Err(errno) => Err(errno),
             };
-            let bytes = end.min(range.end()) - at;
-            if shows == shown {
+            let Ok((is_wanted, end)) = found else {
+                self.counters.failed_calls.add(1);
+                return parts;
+            };
+            let bytes = end.min(range.end()).saturating_sub(at);
+            if is_wanted && bytes > 0 {
                 match parts.last_mut().filter(|last| last.end() == at) {
                     Some(last) => last.bytes += bytes,
                     None => parts.push(Range { start: at, bytes }),
                 }
             }
-            at = end;
+            at += bytes;
         }
         parts
     }
@@ -194,9 +204,14 @@ impl FileMode {
 /// Whether a mapping shows at an address what the view does, and nothing can have been
 /// written to it.
 fn shows(region: &FileRegion, view: &View, vma: &Vma, at: usize) -> bool {
+    !vma.writable && shows_file(region, view, vma, at)
+}
+
+/// Whether a mapping is of the view's file, at the same place of it.
+fn shows_file(region: &FileRegion, view: &View, vma: &Vma, at: usize) -> bool {
     let shown = vma.offset + (at - vma.start) as u64;
     let wanted = view.offset + (at - view.range.start) as u64;
-    !vma.writable && vma.inode == region.facts.inode && shown == wanted
+    vma.inode == region.facts.inode && shown == wanted
 }
 
 /// The view that shows all of a range, and its file.

@@ -60,8 +60,9 @@ impl Sampled {
         self.act_at_most(u64::MAX, now, pages, plan);
     }
 
-    /// As [`act`](Self::act), with at most `most` base pages to move: what its caller
-    /// can pay for now.
+    /// As [`act`](Self::act), with about `most` base pages to move: what its caller
+    /// can pay for now. The last folio may go beyond, or else a huge page behind a
+    /// single one could wait for ever.
     pub fn act_at_most(&mut self, most: u64, now: Millis, pages: &impl Pages, plan: &mut Plan) {
         plan.moves.clear();
         plan.tasks.clear();
@@ -72,25 +73,24 @@ impl Sampled {
         }
         self.place_tasks(now, plan);
         let saved = self.allowance.refill(self.config.pages_per_s, now.0);
-        let budget = saved.min(self.config.batch_pages).min(most);
+        let batch = saved.min(self.config.batch_pages);
         let queued: u64 = queue.iter().map(|pending| u64::from(pending.pages)).sum();
-        if queued > budget {
+        if queued > batch.min(most) {
             let store = &self.store;
             let seen = |page| store.peek(page, now).map_or(0, |hot| hot.frequency);
             queue.sort_by_cached_key(|pending| (u8::MAX - seen(pending.page), pending.page));
         }
         let mut rooms = Rooms(Vec::new());
-        let mut left = budget;
+        let mut planned = 0;
         queue.retain(|pending| {
             let folio = u64::from(pending.pages);
             match self.admit(pending, now, pages, plan) {
-                Ok(page_move) if folio > left => {
-                    let _ = page_move;
+                Ok(_) if planned >= most || planned + folio > batch => {
                     plan.stays.waiting += 1;
                     return true;
                 }
                 Ok(page_move) if rooms.take(page_move.to, folio, pages) => {
-                    left -= folio;
+                    planned += folio;
                     plan.moves.push(page_move);
                 }
                 Ok(_) => plan.stays.add(Stay::NoRoom),
@@ -100,7 +100,7 @@ impl Sampled {
             false
         });
         self.pending = queue;
-        self.allowance.spend(budget - left);
+        self.allowance.spend(planned);
         plan.moves.sort_unstable_by_key(|m| (m.to, m.task, m.page));
     }
 

@@ -39,7 +39,8 @@ fn conclusion(report: &Report) -> String {
     let sentence = match report.verdict {
         Verdict::Ready => format!("memtide tier works here, with {}", working.join(", ")),
         Verdict::Unproved => "Nothing speaks against memtide tier; nothing was tried".to_owned(),
-        Verdict::OneTier => "One tier of memory: nothing to do for memtide tier".to_owned(),
+        Verdict::OneTier => "One tier of memory: nothing to do for memtide tier, unless its option --tiers names others"
+                .to_owned(),
         Verdict::NotReady if report.checks.iter().any(mover_is_missing) => {
             "memtide tier cannot run here: no way to move pages".to_owned()
         }

@@ -44,8 +44,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     };
     if args.check {
         let (configuration, files) = lasting(source.files.read())?;
-        if !configuration.settings.class.is_empty() {
-            let nodes = tiering::nodes(context, &configuration.settings.tier);
+        let Settings { tier, class, .. } = &configuration.settings;
+        if tier.tiers.is_some() || !class.is_empty() {
+            let nodes = tiering::nodes(context, tier);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
         }
         context.print(&match files {
@@ -75,7 +76,8 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     // Before the rest: a wish for a reload must not end what only begins.
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
-    let nodes = lasting(tiering::nodes(context, &configuration.settings.tier))?;
+    // Nodes may be late, so that tiers by hand fit at the next start.
+    let nodes = tiering::nodes(context, &configuration.settings.tier)?;
     lasting(tiering::check(
         context,
         &nodes,
@@ -201,6 +203,10 @@ impl Service<'_> {
         }
         let (old, new) = (&self.in_force.settings, &next.settings);
         let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
+        if !same_run && let Err(error) = self.nodes_for(&next) {
+            self.refused(now, &causes(&error));
+            return Ok(None);
+        }
         if old.metrics != new.metrics
             && let Err(error) = self.tell_elsewhere(&next.settings)
         {
@@ -242,13 +248,20 @@ impl Service<'_> {
 
     /// A run by the configuration in force.
     fn begin(&mut self) -> anyhow::Result<Tiering> {
+        let nodes = self.nodes_for(&self.in_force)?;
         let Settings { tier, class, .. } = &self.in_force.settings;
-        let nodes = tiering::nodes(self.context, tier)?;
-        tiering::check(self.context, &nodes, tier)?;
-        fits(self.context, &self.in_force, &nodes)?;
         let opened = tiering::open(self.context, nodes, tier, class)?;
         let selection = self.selection();
         opened.begin(self.context, selection, None, &mut self.printer)
+    }
+
+    /// The machine's nodes, if a run by `configuration` can begin on them.
+    fn nodes_for(&self, configuration: &Configuration) -> anyhow::Result<Topology> {
+        let tier = &configuration.settings.tier;
+        let nodes = tiering::nodes(self.context, tier)?;
+        tiering::check(self.context, &nodes, tier)?;
+        fits(self.context, configuration, &nodes)?;
+        Ok(nodes)
     }
 
     fn selection(&self) -> memtide_linux::live::processes::Selection {

@@ -8,7 +8,6 @@ mod args;
 
 pub use args::TierArgs as Args;
 
-use crate::shared::configuration::Classes;
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal;
@@ -19,6 +18,7 @@ use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, print};
 use memtide_linux::priority;
+use memtide_loop::options::Classes;
 use std::process::ExitCode;
 
 /// Runs the command.

@@ -2,12 +2,9 @@
 
 use super::{Place, Settings};
 use anyhow::bail;
-use memtide_loop::options::{Amount, ClassOptions};
+use memtide_loop::options::Amount;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
-
-/// All classes, by their names.
-pub type Classes = BTreeMap<String, ClassOptions>;
 
 /// The longest name.
 const LONGEST: usize = 32;

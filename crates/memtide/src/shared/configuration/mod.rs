@@ -17,8 +17,6 @@ mod classes;
 mod files;
 mod read;
 
-pub use classes::Classes;
-
 // The fuzz target reads no files.
 #[cfg_attr(fuzzing, allow(unused_imports))]
 pub use files::Files;
@@ -26,7 +24,7 @@ pub use files::Files;
 pub use read::{Layer, read};
 
 use super::metrics_args::MetricsArgs;
-use memtide_loop::options::TierOptions;
+use memtide_loop::options::{Classes, TierOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -6,7 +6,6 @@
 
 pub mod print;
 
-use super::configuration::Classes;
 use super::context::Context;
 use super::foreground::{Ended, Foreground};
 use super::journal::{Journaled, Run};
@@ -23,7 +22,7 @@ use memtide_linux::live::processes::Selection;
 use memtide_linux::live::{LiveSource, LiveWorld};
 use memtide_loop::World;
 use memtide_loop::journal::Line;
-use memtide_loop::options::TierOptions;
+use memtide_loop::options::{Classes, TierOptions};
 use memtide_loop::report::Status;
 use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
@@ -49,7 +48,7 @@ pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyh
         .find(|node| !node.top_tier && node.has_memory());
     match lower {
         None => bail!(
-            "this machine has one tier of memory, so there is nothing to promote; memtide topology shows its nodes, and --tiers gives them tiers by hand"
+            "this machine has one tier of memory, so there is nothing to promote; memtide topology shows its nodes, and the option tiers gives them tiers by hand"
         ),
         Some(node) if node.promotion_target.is_none() => bail!(
             "node {}: no faster node has memory; memtide topology shows the nodes",

@@ -59,7 +59,11 @@ pub(super) fn not_root(context: &mut Context) -> Result<()> {
 /// All memory is equally fast.
 pub(super) fn one_tier(context: &mut Context) -> Result<()> {
     let victim = Victim::start("--size 64 --hot 8 --node 1", 1)?;
-    refuses(context, tier(&[], &victim.pids()), &["tier", "--tiers"])
+    refuses(
+        context,
+        tier(&[], &victim.pids()),
+        &["tier", "option tiers"],
+    )
 }
 
 /// Somebody else uses DAMON: it is left to them, and the only other source is off here.
