@@ -1,8 +1,7 @@
 //! Classes of processes, and their shares of fast memory.
 
 use memtide_core::topology::Topology;
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -90,45 +89,6 @@ impl fmt::Display for Amount {
             Amount::Bytes(size) => size.fmt(f),
             Amount::Share(percent) => write!(f, "{percent}%"),
         }
-    }
-}
-
-impl Serialize for Amount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
-        deserializer.deserialize_any(Text)
-    }
-}
-
-/// Reads an amount from its text, and zero from a number.
-struct Text;
-
-impl Visitor<'_> for Text {
-    type Value = Amount;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an amount of memory, in a string")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Amount, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Amount, E> {
-        self.visit_str(&number.to_string())
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Amount, E> {
-        self.visit_str(&number.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Amount, E> {
-        self.visit_str(&number.to_string())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each reads and prints its own text, and is a string or a whole number in a
 //! file. What it holds is within its bounds.
 
+use super::classes::Amount;
 use memtide_core::hotness::{Config, Layout};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -226,7 +227,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Size, Window, Threshold, Percent, CpuLimit, Rate);
+as_text!(Size, Window, Threshold, Percent, CpuLimit, Rate, Amount);
 
 /// Reads a quantity from its text, or from the number of its own unit.
 struct Text<T>(PhantomData<T>);
