@@ -9,8 +9,8 @@
 
 use crate::world::{
     Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Found, Kept, Lend, MemoryKind,
-    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
-    SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
+    SourceId, SourceInfo, SourceStatus, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -49,6 +49,7 @@ impl FakeProcess {
             allowed: Allowed::Anywhere,
             kind: MemoryKind::Anonymous,
             backing: None,
+            node: None,
         };
         FakeProcess {
             process: ProcessId {
@@ -391,6 +392,11 @@ impl World for FakeWorld {
         match self.find(process) {
             Some(known) => {
                 into.clone_from(&known.memory);
+                for area in &mut into.areas {
+                    let end = VirtualPage(area.first.0 + area.pages);
+                    let nodes = known.pages.range(area.first..end).map(|(_, node)| *node);
+                    area.node = Area::node_of(nodes);
+                }
                 Ok(Presence::Here)
             }
             None => Ok(Presence::Gone),
@@ -400,15 +406,16 @@ impl World for FakeWorld {
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let Some(known) = self.find(process) else {
             return Ok(Presence::Gone);
         };
-        for span in spans {
-            let end = VirtualPage(span.first.0 + span.pages);
-            for (&first, &node) in known.pages.range(span.first..end) {
+        for sought in spans {
+            let end = VirtualPage(sought.span.first.0 + sought.span.pages);
+            for (&first, &node) in known.pages.range(sought.span.first..end) {
+                let node = sought.node.unwrap_or(node);
                 found(Found {
                     first,
                     pages: 1,

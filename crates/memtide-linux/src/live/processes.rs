@@ -188,6 +188,7 @@ fn join(page: PageSize, maps: &[Mapping], policies: &[NumaMapping]) -> Vec<Area>
                 },
                 kind: kind(mapping),
                 backing: backing(page, mapping),
+                node: Area::node_of(numa.pages.iter().map(|(node, _)| *node)),
             })
         })
         .collect()

@@ -18,7 +18,7 @@ use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId, PageSize};
 use memtide_loop::world::{
     Abilities, AddressSpace, Affinity, Came, Found, Invalid, Lend, MoveHow, Notice, PageRun,
-    Presence, ProcessId, ProcessSeen, Report, Settled, SourceId, SourceInfo, SourceStatus, Span,
+    Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::BTreeSet;
@@ -251,14 +251,13 @@ impl World for LiveWorld {
     fn survey(
         &mut self,
         id: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
-        let ranges = spans.iter().map(|span| (span.first, span.pages));
         let proc_root = self.root.path("proc");
         match self
             .surveyor
-            .survey_ranges(&proc_root, process(id), ranges, found)
+            .survey_spans(&proc_root, process(id), spans, found)
         {
             Ok(()) => Ok(Presence::Here),
             Err(SurveyError::Gone(_)) => Ok(Presence::Gone),
@@ -513,7 +512,7 @@ mod tests {
     use super::*;
     use crate::fs::topology;
     use crate::sys::own_memory::OwnPages;
-    use memtide_loop::world::{Outcome, SharedPages};
+    use memtide_loop::world::{Outcome, SharedPages, Span};
 
     /// This process through the world: listed, read, surveyed, and its pages
     /// are where they are asked to be.
@@ -537,13 +536,13 @@ mod tests {
         let presence = world.address_space(me.process, &mut memory).unwrap();
         assert_eq!(presence, Presence::Here);
         let first = VirtualPage(pages.address() as u64 >> page.shift());
-        if memory.area(first).is_none() {
+        let Some(area) = memory.area(first) else {
             println!("not checked further: this kernel has no numa_maps");
             return;
-        }
+        };
         let mut found: Vec<Found> = Vec::new();
         let span = Span { first, pages: 16 };
-        let presence = world.survey(me.process, &[span], &mut |run| found.push(run));
+        let presence = world.survey(me.process, &[span.into()], &mut |run| found.push(run));
         match presence {
             Err(WorldError::NotPermitted { .. } | WorldError::Survey { .. }) => {
                 println!("not checked further: {presence:?}");
@@ -552,6 +551,10 @@ mod tests {
             presence => assert_eq!(presence, Ok(Presence::Here)),
         }
         assert_eq!(found.iter().map(|run| run.pages).sum::<u64>(), 16);
+        if let Some(node) = area.node {
+            // The kernel counted what it says of each page, too.
+            assert!(found.iter().all(|run| run.node == node), "{found:?}");
+        }
         let mut settled = Vec::new();
         for run in &found {
             let how = MoveHow {

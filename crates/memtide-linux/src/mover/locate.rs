@@ -70,6 +70,11 @@ impl<K: Kernel> Locator<K> {
         }
     }
 
+    /// Whether `process` is there and the one that is meant.
+    pub fn is_same(&mut self, process: Process) -> bool {
+        self.kernel.is_same(process)
+    }
+
     /// Reports the pages of `ranges` (address, number of base pages) as runs, in
     /// order. A run ends where neighbouring addresses or the call end, too.
     ///

@@ -53,6 +53,7 @@ use crate::sys::Errno;
 use memtide_core::nodemask::NodeMask;
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::PageSize;
+use memtide_loop::world::Span;
 use report::Books;
 use std::time::{Duration, Instant};
 
@@ -287,10 +288,13 @@ impl<K: Kernel + Clone> Respread<K> {
         self.queued = index;
         let (spread, page) = (&self.options.spread, self.options.page);
         let (queue, books, counting) = (&mut self.queue, &mut self.books, &area.counting);
-        let range = (VirtualPage(first), until - first);
+        let window = Span {
+            first: VirtualPage(first),
+            pages: until - first,
+        };
         let proc_root = self.root.path("proc");
         self.surveyor
-            .survey_ranges(&proc_root, self.process, [range], |found| {
+            .survey_spans(&proc_root, self.process, &[window.into()], |found| {
                 books.looked_at += queue.plan(found, counting, spread, page);
             })?;
         queue.sort();

@@ -8,7 +8,7 @@
 //! after a while an answer is asked for again.
 
 use crate::ledger::Ledger;
-use crate::world::{Found, HUGE_PAGES, Span, World, WorldError};
+use crate::world::{Found, HUGE_PAGES, Sought, Span, World, WorldError};
 use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::PageNumber;
@@ -17,7 +17,7 @@ use memtide_core::units::PageNumber;
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pages: Vec<(OwnerId, VirtualPage)>,
-    spans: Vec<Span>,
+    spans: Vec<Sought>,
 }
 
 impl Unknown {
@@ -60,17 +60,17 @@ fn whole(found: &Found) -> (VirtualPage, u64) {
 }
 
 /// Ranges that hold the pages, whole huge pages' worth where pages are near.
-fn ranges(ranges: &mut Vec<Span>, pages: &[(OwnerId, VirtualPage)], gap: u64) {
+fn ranges(ranges: &mut Vec<Sought>, pages: &[(OwnerId, VirtualPage)], gap: u64) {
     ranges.clear();
     for (_, page) in pages {
-        match ranges.last_mut() {
+        match ranges.last_mut().map(|sought| &mut sought.span) {
             Some(Span { first, pages }) if page.0 <= first.0 + *pages + gap => {
                 *pages = (*pages).max(page.0 + 1 - first.0);
             }
-            _ => ranges.push(Span {
+            _ => ranges.push(Sought::from(Span {
                 first: *page,
                 pages: 1,
-            }),
+            })),
         }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
         ranges(&mut spans, &pages, 32);
         let found: Vec<_> = spans
             .iter()
-            .map(|span| (span.first.0, span.pages))
+            .map(|sought| (sought.span.first.0, sought.span.pages))
             .collect();
         // 40 is 28 beyond 12; 100 is 59 beyond 41; 132 is 31 beyond 101.
         assert_eq!(found, [(10, 31), (100, 33)]);

@@ -39,8 +39,8 @@ pub use replaying::{NoMachine, Replaying};
 use crate::report::{Event, Reporter};
 use crate::world::{
     AddressSpace, Affinity, Came, Found, Kept, Lend, MoveHow, PageRun, Presence, ProcessId,
-    ProcessSeen, Settled, SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen,
-    World, WorldError,
+    ProcessSeen, Settled, Sought, SourceId, SourceInfo, SourceStatus, Subject, ThreadId,
+    ThreadSeen, World, WorldError,
 };
 use memtide_core::pages::NodeSpace;
 use memtide_core::topology::{Node, NodeInput, TierOrigin, Topology, TopologyError, TopologyInput};
@@ -115,7 +115,7 @@ pub enum Call {
     },
     Survey {
         process: ProcessId,
-        spans: Vec<Span>,
+        spans: Vec<Sought>,
     },
     MovePages {
         process: ProcessId,

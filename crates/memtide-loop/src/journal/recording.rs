@@ -136,7 +136,7 @@ impl<J: Journal> World for Recording<'_, J> {
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let mut all = Vec::new();

@@ -160,7 +160,7 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let spans = spans.to_vec();

@@ -10,7 +10,7 @@ mod rooms;
 pub use processes::{Changes, Processes, Watched};
 pub use rooms::Rooms;
 
-use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Span, World, WorldError};
+use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Sought, Span, World, WorldError};
 use memtide_core::pages::{Folio, Immovable, NodeSpace, Pages};
 use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, Space, SpaceFull, VirtualPage};
@@ -37,7 +37,7 @@ pub struct Ledger {
     pub rooms: Rooms,
     /// Pages that stay free on each node beyond its high watermark.
     headroom: u64,
-    spans: Vec<Span>,
+    spans: Vec<Sought>,
 }
 
 impl Ledger {
@@ -73,9 +73,12 @@ impl Ledger {
         };
         let mut spans = std::mem::take(&mut self.spans);
         spans.clear();
-        spans.extend(watched.memory.areas.iter().map(|area| Span {
-            first: area.first,
-            pages: area.pages,
+        spans.extend(watched.memory.areas.iter().map(|area| Sought {
+            span: Span {
+                first: area.first,
+                pages: area.pages,
+            },
+            node: area.node,
         }));
         let surveyed = self.survey_spans(world, owner, &spans, |found| (found.first, found.pages));
         self.spans = spans;
@@ -88,7 +91,7 @@ impl Ledger {
         &mut self,
         world: &mut dyn World,
         owner: OwnerId,
-        spans: &[Span],
+        spans: &[Sought],
         whole: impl Fn(&Found) -> (VirtualPage, u64),
     ) -> Result<(), WorldError> {
         let Some(watched) = self.processes.get(owner) else {

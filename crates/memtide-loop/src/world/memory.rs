@@ -16,6 +16,24 @@ pub struct Span {
     pub pages: u64,
 }
 
+/// A range of one process's pages whose places are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sought {
+    /// The range.
+    #[serde(flatten)]
+    pub span: Span,
+    /// The node that all of its pages are on, where that is known (see
+    /// [`Area::node`](super::Area::node)): only which of them are present is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+}
+
+impl From<Span> for Sought {
+    fn from(span: Span) -> Sought {
+        Sought { span, node: None }
+    }
+}
+
 /// A run of present pages on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {

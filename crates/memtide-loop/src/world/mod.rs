@@ -41,7 +41,9 @@ mod process;
 mod sources;
 
 pub use error::WorldError;
-pub use memory::{Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Span};
+pub use memory::{
+    Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Sought, Span,
+};
 pub use process::{
     AddressSpace, Affinity, Allowed, Area, Backing, ClassId, Fixed, Kept, Lend, MemoryKind,
     Presence, ProcessId, ProcessSeen, ThreadId, ThreadSeen,
@@ -132,11 +134,13 @@ pub trait World {
 
     /// Where the present pages of `spans` are, in order of address, as runs;
     /// pages that belong to no node are left out. `spans` are ascending and do
-    /// not overlap. It costs time in proportion to the present pages.
+    /// not overlap. It costs time in proportion to the present pages: much for a
+    /// page of a span whose node is not known, little for other pages, and next
+    /// to nothing for huge ones.
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError>;
 

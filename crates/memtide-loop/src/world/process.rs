@@ -134,6 +134,20 @@ pub struct Area {
     /// for memory that is this process's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<Backing>,
+    /// The node that all of its present pages were on when this was read. `None`
+    /// if they were on several, or if there were none. The kernel counts pages by
+    /// node when it tells of a mapping; to ask for each page costs ten times as much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+}
+
+impl Area {
+    /// What [`Area::node`] is for pages that are on `nodes`.
+    pub fn node_of(nodes: impl IntoIterator<Item = NodeId>) -> Option<NodeId> {
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next()?;
+        nodes.all(|node| node == first).then_some(first)
+    }
 }
 
 /// Where a mapping's pages may be.
@@ -260,6 +274,7 @@ mod tests {
             allowed,
             kind: MemoryKind::Anonymous,
             backing: None,
+            node: None,
         };
         let bound: NodeMask = [NodeId(1), NodeId(2)].into_iter().collect();
         AddressSpace {

@@ -49,9 +49,9 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::topology::{HandTiers, Topology, TopologyError};
 use memtide_core::units::{NodeId, PageSize};
 use memtide_loop::world::{
-    AddressSpace, Affinity, Came, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence, ProcessId,
-    ProcessSeen, Report, Settled, SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId,
-    ThreadSeen, View, World, WorldError,
+    AddressSpace, Affinity, Area, Came, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence,
+    ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus, Span,
+    Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use sampler::Sampler;
 
@@ -149,6 +149,17 @@ impl<M: Machine> SimWorld<M> {
     }
 
     /// We work for `ns`.
+    /// Pages of the real machine that the kernel has to look at for `run`: base
+    /// pages, or huge ones.
+    fn folios(&self, run: &Found) -> u64 {
+        let pages = run.pages * self.machine.scale();
+        if run.huge {
+            pages.div_ceil(HUGE_PAGES)
+        } else {
+            pages
+        }
+    }
+
     fn work(&mut self, ns: u64) {
         self.own_cpu_ns += ns;
         self.machine.charge(ns);
@@ -392,7 +403,23 @@ impl<M: Machine> World for SimWorld<M> {
         }
         let presence = self.machine.address_space(process, into);
         if presence == Presence::Here {
-            self.work(into.areas.len() as u64 * self.costs.area_ns);
+            let mut folios = 0;
+            for area in &mut into.areas {
+                let mut nodes = Vec::new();
+                let span = Span {
+                    first: area.first,
+                    pages: area.pages,
+                };
+                self.machine.present(process, span, &mut |one| {
+                    folios += self.folios(&one);
+                    if nodes.last() != Some(&one.node) {
+                        nodes.push(one.node);
+                    }
+                });
+                area.node = Area::node_of(nodes);
+            }
+            let areas_ns = into.areas.len() as u64 * self.costs.area_ns;
+            self.work(areas_ns + folios * self.costs.count_page_ns);
         }
         Ok(presence)
     }
@@ -400,7 +427,7 @@ impl<M: Machine> World for SimWorld<M> {
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         if self.faults.forbidden {
@@ -409,11 +436,20 @@ impl<M: Machine> World for SimWorld<M> {
         if !self.is_here(process) {
             return Ok(Presence::Gone);
         }
-        let mut pages = 0;
-        for &span in spans {
-            pages += self.machine.present(process, span, found);
+        let mut cost_ns = 0;
+        for sought in spans {
+            let mut folios = 0;
+            self.machine.present(process, sought.span, &mut |one| {
+                folios += self.folios(&one);
+                found(one);
+            });
+            let locate_ns = match sought.node {
+                Some(_) => 0,
+                None => self.costs.locate_page_ns,
+            };
+            cost_ns += folios * (self.costs.find_page_ns + locate_ns);
         }
-        self.work(pages * self.machine.scale() * self.costs.survey_page_ns);
+        self.work(cost_ns);
         Ok(Presence::Here)
     }
 

@@ -272,6 +272,8 @@ impl<W: Source> Machine for Simulated<W> {
                     object: (DEVICE, file as u64),
                     first: 0,
                 }),
+                // The world counts.
+                node: None,
             });
         }
         Presence::Here

@@ -548,9 +548,15 @@ fn time_passes_by_waiting_and_by_what_calls_cost() {
     assert!(world.now_ns() >= 100 * MS && world.now_ns() < 101 * MS);
     let (at, own) = (world.now_ns(), world.own_cpu_ns());
     let all = subject(&mut world, 0);
-    let presence = world.survey(all.process, &all.spans, &mut |_| {});
+    let sought: Vec<Sought> = all.spans.into_iter().map(Sought::from).collect();
+    let presence = world.survey(all.process, &sought, &mut |_| {});
     assert_eq!(presence, Ok(Presence::Here));
-    let cost = 65_536 * WorldCosts::BARE.survey_page_ns;
+    let WorldCosts {
+        find_page_ns,
+        locate_page_ns,
+        ..
+    } = WorldCosts::BARE;
+    let cost = 65_536 * (find_page_ns + locate_page_ns);
     assert!(world.now_ns() - at >= cost && world.own_cpu_ns() - own >= cost);
     world.rest(1000);
     assert!(world.now_ns() >= 1100 * MS);

@@ -12,9 +12,10 @@ use super::plan::{FAILURES, Fault, Plan, Program};
 use super::watch::{Allowance, Pressed, Violations};
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, Found, Invalid, Kept, Lend, MoveHow,
-    Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, SourceId,
-    SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Found, Invalid, Kept, Lend,
+    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
+    SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World,
+    WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -403,7 +404,10 @@ impl World for SwarmWorld {
         };
         into.clone_from(&self.machine.processes[at].memory);
         self.work(20_000 + 200 * into.areas.len() as u64);
+        let known = &self.machine.processes[at];
         for area in &mut into.areas {
+            let pages = (area.first.0..area.first.0 + area.pages).map(VirtualPage);
+            area.node = Area::node_of(pages.filter_map(|page| known.node(page)));
             let bound = matches!(area.allowed, Allowed::Nodes(_));
             if bound && self.mistake == Some(Mistake::IgnorePolicy) {
                 area.allowed = Allowed::Anywhere;
@@ -418,7 +422,7 @@ impl World for SwarmWorld {
     fn survey(
         &mut self,
         process: ProcessId,
-        spans: &[Span],
+        spans: &[Sought],
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         self.names(process);
@@ -432,14 +436,15 @@ impl World for SwarmWorld {
             return Ok(Presence::Gone);
         };
         let known = &self.machine.processes[at];
-        let mut pages = 0;
-        for span in spans {
+        let mut cost = 0;
+        for Sought { span, node: on } in spans {
             let mut run: Option<Found> = None;
             for page in (span.first.0..span.first.0 + span.pages).map(VirtualPage) {
                 let Some(node) = known.node(page) else {
                     continue;
                 };
-                pages += 1;
+                cost += if on.is_some() { 10 } else { 100 };
+                let node = on.unwrap_or(node);
                 match &mut run {
                     Some(run) if run.node == node && run.first.0 + run.pages == page.0 => {
                         run.pages += 1;
@@ -457,7 +462,7 @@ impl World for SwarmWorld {
             }
             run.into_iter().for_each(&mut *found);
         }
-        self.work(1_000 * spans.len() as u64 + 100 * pages);
+        self.work(1_000 * spans.len() as u64 + cost);
         Ok(Presence::Here)
     }
 

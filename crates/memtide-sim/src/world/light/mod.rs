@@ -364,6 +364,8 @@ impl Machine for Light {
                 allowed: area.allowed.clone(),
                 kind: area.kind,
                 backing: area.backing,
+                // The world counts.
+                node: None,
             }));
         Presence::Here
     }
