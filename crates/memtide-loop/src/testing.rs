@@ -98,6 +98,8 @@ pub struct FakeWorld {
     pub now_ns: u64,
     /// Processor time that we have used.
     pub cpu_ns: u64,
+    /// What a present page costs in a survey.
+    pub survey_page_ns: u64,
     topology: Topology,
     /// Pages that each node has, beyond its watermark.
     pub capacity: BTreeMap<NodeId, u64>,
@@ -193,6 +195,7 @@ impl FakeWorld {
         FakeWorld {
             now_ns: 0,
             cpu_ns: 0,
+            survey_page_ns: 0,
             topology: topology.try_into().expect("two good nodes"),
             capacity: [(FAST, first), (SLOW, second)].into(),
             processes: Vec::new(),
@@ -412,10 +415,12 @@ impl World for FakeWorld {
         let Some(known) = self.find(process) else {
             return Ok(Presence::Gone);
         };
+        let mut cost_ns = 0;
         for sought in spans {
             let end = VirtualPage(sought.span.first.0 + sought.span.pages);
             for (&first, &node) in known.pages.range(sought.span.first..end) {
                 let node = sought.node.unwrap_or(node);
+                cost_ns += self.survey_page_ns;
                 found(Found {
                     first,
                     pages: 1,
@@ -424,6 +429,8 @@ impl World for FakeWorld {
                 });
             }
         }
+        self.cpu_ns += cost_ns;
+        self.now_ns += cost_ns;
         Ok(Presence::Here)
     }
 

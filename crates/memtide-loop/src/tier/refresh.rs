@@ -1,4 +1,11 @@
 //! Which processes there are, and where their pages lie.
+//!
+//! A process that takes page faults is surveyed again and again. What surveys
+//! cost follows its memory, so that they have a budget, [`SURVEY_PERMILLE`]. A
+//! process waits as long as the root of what its survey cost, times the sum of
+//! these roots over all processes, demands: all of them together use up the
+//! budget exactly, and no other division of it has shorter waits in all. Where
+//! memory is small, all are surveyed every [`SURVEY_MS`].
 
 use super::shared::Shared;
 use super::subjects;
@@ -15,16 +22,30 @@ const REFRESH_MS: u64 = 1000;
 const SURVEY_MS: u64 = 10_000;
 /// How often any is: others may move its pages, too.
 const SURVEY_ANYWAY_MS: u64 = 120_000;
+/// Processor time for surveys of processes that were surveyed before, in thousandths
+/// of a CPU.
+const SURVEY_PERMILLE: u64 = 10;
 /// How often stuck pages get another chance, in ms.
 const UNSTICK_MS: u64 = 60_000;
 /// How often old records are emptied, in ms: within the record's time range.
 const EXPIRE_MS: u64 = 3_000;
 
-/// When a process was surveyed, and how many page faults it had taken.
+/// When a process was surveyed, how many page faults it had taken, and the root of
+/// what it cost in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Surveyed {
     at: Millis,
     faults: u64,
+    cost_root: u64,
+}
+
+impl Surveyed {
+    /// How long it holds, in ms, where the roots of all come to `roots`.
+    fn holds_ms(&self, roots: u64) -> u64 {
+        // Microseconds of a CPU, over thousandths of it, are ms.
+        let wait_ms = self.cost_root.saturating_mul(roots) / SURVEY_PERMILLE;
+        wait_ms.max(SURVEY_MS)
+    }
 }
 
 /// Keeps the ledger up to date.
@@ -84,7 +105,6 @@ impl Refresh {
         for owner in self.due(ledger, now) {
             surveyed.push(owner);
             let lower = ledger.lower_pages();
-            ledger.processes.reread(world, owner)?;
             self.survey(world, ledger, owner)?;
             // A hundredth more slow memory than before is news.
             changed |= ledger.lower_pages() > lower + lower / 100;
@@ -106,29 +126,40 @@ impl Refresh {
     }
 
     fn due(&self, ledger: &Ledger, now: Millis) -> Vec<OwnerId> {
+        let roots = self.surveyed.values().map(|one| one.cost_root).sum();
         let is_due = |(owner, surveyed): (&OwnerId, &Surveyed)| {
             let age = now.since(surveyed.at);
             let faulted = || {
                 let watched = ledger.processes.get(*owner);
                 watched.is_some_and(|watched| watched.faults != surveyed.faults)
             };
-            let due = age >= SURVEY_MS && (age >= SURVEY_ANYWAY_MS || faulted());
+            let due = age >= surveyed.holds_ms(roots) && (age >= SURVEY_ANYWAY_MS || faulted());
             due.then_some(*owner)
         };
         self.surveyed.iter().filter_map(is_due).collect()
     }
 
+    /// Surveys a process; its mappings are read again unless this is the first time.
     fn survey(
         &mut self,
         world: &mut dyn World,
         ledger: &mut Ledger,
         owner: OwnerId,
     ) -> Result<(), WorldError> {
+        let before_ns = world.own_cpu_ns();
+        if self.surveyed.contains_key(&owner) {
+            ledger.processes.reread(world, owner)?;
+        }
         let faults = ledger.processes.get(owner).map(|watched| watched.faults);
         ledger.survey(world, owner)?;
+        let cost_us = world.own_cpu_ns().saturating_sub(before_ns) / 1000;
         if let Some(faults) = faults {
-            let at = world.now();
-            self.surveyed.insert(owner, Surveyed { at, faults });
+            let surveyed = Surveyed {
+                at: world.now(),
+                faults,
+                cost_root: cost_us.isqrt(),
+            };
+            self.surveyed.insert(owner, surveyed);
         }
         Ok(())
     }
@@ -149,4 +180,48 @@ fn tell(ledger: &Ledger, owner: OwnerId, now: Millis, reporter: &mut dyn Reporte
         lower_pages: Some(count(false)),
     };
     reporter.event(now, event);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::TierOptions;
+    use crate::testing::{FAST, FakeProcess, FakeWorld};
+    use crate::tier::TierConfig;
+
+    /// A process of 4,000 pages and one of 4, which take a page fault a second.
+    #[test]
+    fn surveys_of_large_memory_are_rare_and_those_of_small_memory_are_not() {
+        let mut world = FakeWorld::two_tiers(10_000, 10_000);
+        world.processes = vec![
+            FakeProcess::new(7, 0, 4000, FAST),
+            FakeProcess::new(8, 0, 4, FAST),
+        ];
+        world.survey_page_ns = 1_000_000;
+        let (topology, page) = (world.topology().clone(), world.page());
+        let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
+        let mut shared = Shared::new(&mut world, config);
+        let mut refresh = Refresh::default();
+        let mut surveys = [0_u64; 2];
+        let mut begun_ns = None;
+        while world.now().0 < 1_000_000 {
+            let news = refresh
+                .run(&mut world, &mut shared, &mut Vec::new())
+                .unwrap();
+            for owner in news.surveyed {
+                surveys[owner.0 as usize] += 1;
+            }
+            // The first surveys, of 4 s, are no part of the budget.
+            begun_ns.get_or_insert(world.cpu_ns);
+            world.rest(1000);
+            world.processes.iter_mut().for_each(|one| one.faults += 1);
+        }
+        // 10 ms a second, and the last surveys at once.
+        let spent_ms = (world.cpu_ns - begun_ns.unwrap()) / 1_000_000;
+        assert!(spent_ms <= 1000 * 10 + 4004, "{spent_ms}");
+        // Roots of 4 s and 4 ms in us: 2000 and 63, 2063 in all. So they wait for
+        // 412 and 13 s. In 1000 s there is room for 3 and 77 surveys.
+        assert!((2..=3).contains(&surveys[0]), "{surveys:?}");
+        assert!((70..=77).contains(&surveys[1]), "{surveys:?}");
+    }
 }
