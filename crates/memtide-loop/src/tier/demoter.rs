@@ -66,11 +66,12 @@ impl Demoter {
             if short == 0 {
                 continue;
             }
-            let settle_ms = shared.config.settle_ms;
-            let victims = self.victims(shared, (node, None), short, settle_ms, now);
             let Some(target) = self.target(&shared.ledger, node) else {
                 continue;
             };
+            let way = Way { node, target };
+            let settle_ms = shared.config.settle_ms;
+            let victims = self.victims(shared, (way, None), short, settle_ms, now);
             let why = format!(
                 "not touched in at least {} observations over {} ms; node {node} lacks {short} pages of room",
                 shared.config.idle_passes, shared.config.idle_ms
@@ -171,7 +172,7 @@ impl Demoter {
             let Some(target) = self.target(&shared.ledger, node) else {
                 continue;
             };
-            let of = (node, Some(class));
+            let of = (Way { node, target }, Some(class));
             let victims = self.victims(shared, of, wanted - all, settle_ms, now);
             all += move_down(world, shared, victims, target, why, reporter).1;
         }
@@ -186,13 +187,14 @@ impl Demoter {
         chosen.map(|chosen| chosen.node)
     }
 
-    /// At least `short` pages of `node` that were idle for long enough, if there
-    /// are so many: one round over everything at most, and only as far as it takes.
-    /// They are those of one class, or of all that have more than is protected.
+    /// At least `short` pages that were idle for long enough and may go that `way`,
+    /// if there are so many: one round over everything at most, and only as far as
+    /// it takes. They are those of one class, or of all that have more than is
+    /// protected.
     fn victims(
         &mut self,
         shared: &Shared,
-        (node, only): (NodeId, Option<ClassId>),
+        (way, only): (Way, Option<ClassId>),
         short: u64,
         settle_ms: u64,
         now: Millis,
@@ -209,6 +211,7 @@ impl Demoter {
         let leaving = Leaving {
             ledger,
             budgets,
+            target: way.target,
             only,
         };
         let extent = ledger.space.extent();
@@ -224,7 +227,7 @@ impl Demoter {
                 min_age,
                 settle_ms,
             };
-            let some = evidence.choose(node, &limits, &mut self.cursor, &leaving, now);
+            let some = evidence.choose(way.node, &limits, &mut self.cursor, &leaving, now);
             scanned += SCAN_PAGES;
             for Victim { folio, .. } in some.folios {
                 let pages = u64::from(folio.pages);
@@ -294,10 +297,18 @@ impl Demoter {
     }
 }
 
+/// A node, and where its cold pages go.
+#[derive(Clone, Copy)]
+struct Way {
+    node: NodeId,
+    target: NodeId,
+}
+
 /// The pages of the ledger as they may leave fast memory.
 struct Leaving<'a> {
     ledger: &'a Ledger,
     budgets: &'a Budgets,
+    target: NodeId,
     /// Only those of this class.
     only: Option<ClassId>,
 }
@@ -331,6 +342,9 @@ impl Pages for Leaving<'_> {
     }
 
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
+        // Before the choice and not after it: pages that must stay would take the
+        // place of others, again and again.
+        self.ledger.may_move(page, self.target)?;
         if self.budgets.is_empty() {
             return Ok(());
         }

@@ -104,6 +104,37 @@ fn idle_pages_make_room() {
     assert!(events.iter().any(|event| demoted(&event)));
 }
 
+/// Pages that may not leave take nobody's turn, however idle they are.
+#[test]
+fn idle_pages_that_must_stay_do_not_delay_others() {
+    let ms_until_home = |bound: u64| {
+        let mut world = FakeWorld::two_tiers(1000 + bound, 10_000);
+        if bound > 0 {
+            let mut process = FakeProcess::new(6, 0, bound, FAST);
+            let fast_only = Allowed::Nodes(Box::new([FAST].into_iter().collect()));
+            process.memory.areas[0].allowed = fast_only;
+            world.processes.push(process);
+        }
+        world.processes.push(FakeProcess::new(7, 0, 1000, FAST));
+        let mut process = FakeProcess::new(8, 0, 2000, SLOW);
+        process.hot = (0..100).map(VirtualPage).collect();
+        world.processes.push(process);
+        let mut tierer = tierer(&mut world, &options());
+        let mut events = Events::new();
+        while world.process(8).hot_on(FAST) < 100 {
+            tierer.step(&mut world, &mut events).unwrap();
+            assert!(world.now().0 < 60_000, "they never come home");
+        }
+        world.now().0
+    };
+    let (alone, beside_bound) = (ms_until_home(0), ms_until_home(50_000));
+    // No turn is lost to them.
+    assert!(
+        beside_bound < alone + RETRY_MS,
+        "{alone} ms, {beside_bound} ms"
+    );
+}
+
 #[test]
 fn a_dry_run_moves_nothing_and_names_each_page_once() {
     let mut world = world();
