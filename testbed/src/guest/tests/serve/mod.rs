@@ -41,6 +41,7 @@ pub(super) fn tests() -> Vec<Test> {
     vec![
         test("serve/reload", "cxl", reload),
         test("serve/share-high", "small-dram", shares::high),
+        test("serve/share-low", "small-dram", shares::low),
     ]
 }
 

@@ -13,7 +13,7 @@ use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, start, until_home};
 use crate::guest::late::within;
 use crate::guest::memtide::Memtide;
 use crate::guest::pace::Stretch;
-use crate::guest::subject::Victim;
+use crate::guest::subject::{Victim, census_hot};
 use crate::guest::tests::Context;
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -24,6 +24,10 @@ const BOUND_MIB: u64 = 80;
 const MOST: u64 = (BOUND_MIB << 20) / 100 * 102;
 /// How long a class may be above its bound.
 const BOUND_AFTER: Duration = Duration::from_secs(5);
+/// What a class leaves free that fills the fast node, in MiB.
+const FREE_MIB: u64 = 64;
+/// How long a protected class is watched: on a quiet machine room is made within two seconds.
+const KEPT_FOR: Duration = Duration::from_secs(15);
 /// How long it is watched that something stays as it is.
 const WATCH: Duration = Duration::from_secs(10);
 
@@ -115,6 +119,56 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     context.note(format!(
         "{seconds:.1} s down to the bound of {BOUND_MIB} MiB, then at most {:.2} MiB; other hot pages home after {exchanged:.1} s",
         most as f64 / f64::from(1 << 20)
+    ))
+}
+
+/// Hot pages of others come home beside a class that is protected, and not in place of it, as long as it
+/// is; without protection its idle pages make room for all of them.
+pub(super) fn low(context: &mut Context) -> Result<()> {
+    let slice = Slice::create("kept")?;
+    // Idle, and fills the node.
+    let kept = slice.victim(&format!("--node {FAST} --leave-free {FREE_MIB}"))?;
+    let other = Victim::start("--node 1 --size 128 --hot 96", 1)?;
+    let before = slice.used()?;
+    let class = |key: &str| format!("[class.kept]\ncgroup = {:?}\n{key}\n", slice.0.display());
+    put(
+        MAIN,
+        &class(&format!("fast.low = \"{}MiB\"", (before >> 20) + 1)),
+    )?;
+    let manager = Manager::listen()?;
+    let mut service = start()?;
+    manager.wait_for("READY=1", 1)?;
+    let stretch = Stretch::begin();
+    let mut least = before;
+    while stretch.elapsed() < KEPT_FOR {
+        least = least.min(slice.used()?);
+        ensure!(
+            least >= before / 100 * 98,
+            "the class had {before} bytes of fast memory, all protected, and has {least}"
+        );
+        service.check()?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let hot = census_hot(&other.known_pages(), &[FAST])?;
+    ensure!(
+        hot.share() < 0.9,
+        "{:.0} % of the others' hot pages found room: the protection was not tried",
+        hot.share() * 100.0
+    );
+
+    put(MAIN, &class(""))?;
+    service.signal(Signal::HUP)?;
+    manager.wait_for("READY=1", 2)?;
+    let seconds = until_home(&mut service, &other.known_pages(), &[FAST], 3 * PATIENCE)?;
+    let after = slice.used()?;
+    service.end(Signal::TERM)?.clean()?;
+    clear()?;
+    drop((kept, other));
+    drop(slice);
+    let mib = |bytes: u64| bytes >> 20;
+    context.note(format!(
+        "{} MiB protected: at least {} MiB stayed, {:.0} % of the others' hot pages found room; without protection all came home after {seconds:.1} s, and {} MiB stayed",
+        mib(before), mib(least), hot.share() * 100.0, mib(after)
     ))
 }
 
