@@ -20,7 +20,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use cmd::{
     balance, config, doctor, generate, pager, policy, rebalance, reload, run, serve, sim, status,
-    tier, topology, trace, weights,
+    tier, top, topology, trace, weights,
 };
 use memtide_linux::fs::Root;
 use shared::context::{BadUsage, Context, complain, say, unless_gone};
@@ -76,6 +76,7 @@ enum Command {
     Sim(sim::Args),
     Status(Printing<status::Args>),
     Tier(Printing<tier::Args>),
+    Top(Printing<top::Args>),
     Trace(Printing<trace::Args>),
     Weights(Printing<weights::Args>),
 }
@@ -166,6 +167,7 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Sim(args) => sim::run(args, &context),
         Command::Status(args) => args.with(context, status::run),
         Command::Tier(args) => args.with(context, tier::run),
+        Command::Top(args) => args.with(context, top::run),
         Command::Trace(args) => args.with(context, trace::run),
         Command::Weights(args) => args.with(context, weights::run),
     }

@@ -13,6 +13,7 @@ pub mod serve;
 pub mod sim;
 pub mod status;
 pub mod tier;
+pub mod top;
 pub mod topology;
 pub mod trace;
 pub mod weights;

@@ -76,7 +76,6 @@ impl Client {
     ///
     /// # Errors
     /// Of the connection.
-    #[cfg(test)]
     pub fn watch(&mut self) -> anyhow::Result<()> {
         self.call(&Call::of(STATUS, true), PATIENCE)
     }
@@ -85,7 +84,6 @@ impl Client {
     ///
     /// # Errors
     /// The service's, or of the connection.
-    #[cfg(test)]
     pub fn next(&mut self) -> anyhow::Result<Standing> {
         heard(self.reply()?)
     }
