@@ -7,6 +7,7 @@
 #[allow(dead_code)]
 mod shared {
     pub mod configuration;
+    pub mod control_args;
     pub mod metrics_args;
     pub mod outside;
 }

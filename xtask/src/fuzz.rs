@@ -42,7 +42,7 @@ const fn target(name: &'static str, seeds: &'static [&'static str]) -> Target {
     Target { name, seeds }
 }
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 15] = [
     target("configuration", &[]),
     target("fs_parsers", &["crates/memtide-linux/tests/fixtures"]),
     target("journals", &[]),
@@ -57,6 +57,7 @@ const TARGETS: [Target; 14] = [
     target("toml_files", &["scenarios"]),
     target("trace_csv", &[]),
     target("trace_parquet", &[]),
+    target("varlink", &[]),
 ];
 
 #[derive(Debug, clap::Args)]

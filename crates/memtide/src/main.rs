@@ -19,8 +19,8 @@ mod shared;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use cmd::{
-    balance, config, doctor, generate, pager, policy, rebalance, run, serve, sim, tier, topology,
-    trace, weights,
+    balance, config, doctor, generate, pager, policy, rebalance, reload, run, serve, sim, status,
+    tier, top, topology, trace, weights,
 };
 use memtide_linux::fs::Root;
 use shared::context::{BadUsage, Context, complain, say, unless_gone};
@@ -70,10 +70,13 @@ enum Command {
     Pager(Box<Printing<pager::Args>>),
     Policy(Box<Printing<policy::Args>>),
     Rebalance(Printing<rebalance::Args>),
+    Reload(Printing<reload::Args>),
     Run(Printing<run::Args>),
     Serve(Printing<serve::Args>),
     Sim(sim::Args),
+    Status(Printing<status::Args>),
     Tier(Printing<tier::Args>),
+    Top(Printing<top::Args>),
     Trace(Printing<trace::Args>),
     Weights(Printing<weights::Args>),
 }
@@ -158,10 +161,13 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Pager(args) => args.with(context, pager::run),
         Command::Policy(args) => args.with(context, policy::run),
         Command::Rebalance(args) => args.with(context, rebalance::run),
+        Command::Reload(args) => args.with(context, reload::run),
         Command::Run(args) => args.with(context, run::run),
         Command::Serve(args) => args.with(context, serve::run),
         Command::Sim(args) => sim::run(args, &context),
+        Command::Status(args) => args.with(context, status::run),
         Command::Tier(args) => args.with(context, tier::run),
+        Command::Top(args) => args.with(context, top::run),
         Command::Trace(args) => args.with(context, trace::run),
         Command::Weights(args) => args.with(context, weights::run),
     }

@@ -127,7 +127,8 @@ pub mod tests {
         (section.to_owned(), keys.map(str::to_owned).collect())
     }
 
-    fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+    /// The paths of a value's keys.
+    pub fn keys(value: &Value, path: &str, into: &mut BTreeSet<String>) {
         if let Value::Array(elements) = value {
             let path = format!("{path}[]");
             elements

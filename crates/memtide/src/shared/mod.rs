@@ -2,6 +2,8 @@
 
 pub mod configuration;
 pub mod context;
+pub mod control;
+pub mod control_args;
 #[cfg(test)]
 pub mod failing;
 pub mod foreground;

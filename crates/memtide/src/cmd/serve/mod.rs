@@ -12,13 +12,17 @@
 
 mod args;
 mod manager;
+mod watchers;
 
 pub use args::ServeArgs as Args;
 
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
+use crate::shared::control::Control;
+use crate::shared::control::standing::Setup;
+use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
-use crate::shared::metrics::Metrics;
+use crate::shared::metrics::{Metrics, MetricsArgs};
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::of_cgroup_or_all;
@@ -35,6 +39,7 @@ use memtide_loop::report::{Event, Reporter};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use watchers::Watchers;
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
@@ -89,6 +94,8 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let opened = tiering::open(context, nodes, tier, class)?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&configuration.settings.metrics, "tier", page)?;
+    let control = &configuration.settings.control;
+    let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
     let mut service = Service {
         source,
         context,
@@ -99,6 +106,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         usual: priority::ask(),
         printer: Printer::new(context.json, page),
         metrics: Some(metrics),
+        control,
         in_force: configuration,
     };
     service.announce();
@@ -146,7 +154,18 @@ struct Service<'a> {
     printer: Printer,
     /// None while they are changed.
     metrics: Option<Metrics>,
+    control: Control,
     in_force: Configuration,
+}
+
+/// What came of looking at the configuration again.
+enum Looked {
+    /// Nothing was taken, for this reason.
+    Refused(String),
+    /// It is in force.
+    Taken(Vec<String>),
+    /// It needs another run.
+    Another(Box<Configuration>, Vec<String>),
 }
 
 impl Service<'_> {
@@ -156,6 +175,15 @@ impl Service<'_> {
             let status = tiering.status();
             let metrics = self.metrics.as_ref().context("no metrics")?;
             metrics.tell(&mut self.printer, &status);
+            let Settings { select, tier, .. } = &self.in_force.settings;
+            let watchers = Watchers {
+                manager: self.manager,
+                control: &self.control,
+                setup: Setup::of(tiering.source(), tier, select.cgroup.as_deref()),
+                nodes: tiering.nodes().clone(),
+                page: self.page,
+            };
+            watchers.tell_control(&status);
             self.manager.ready();
             let foreground = Foreground {
                 signal: &self.signal,
@@ -163,14 +191,22 @@ impl Service<'_> {
                 limit: None,
                 ends_with_processes: false,
             };
-            let end = tiering.work(&foreground, &mut self.printer, metrics, self.manager);
+            let end = tiering.work(&foreground, &mut self.printer, metrics, &watchers);
             if !matches!(end, Ok(Ended::Reload)) {
                 return self.end(tiering, end);
             }
             self.manager.reloading();
-            if let Some(next) = self.look_again(tiering.now())? {
-                tiering = self.begin_again(tiering, next)?;
-            }
+            let asked = self.control.reloading();
+            let outcome = match self.look_again(tiering.now())? {
+                Looked::Refused(why) => Err(why),
+                Looked::Taken(changes) => Ok(changes),
+                Looked::Another(next, changes) => {
+                    let began = self.begin_again(tiering, *next)?;
+                    tiering = began.0;
+                    began.1.map(|()| changes)
+                }
+            };
+            self.control.reloaded(asked, outcome);
         }
     }
 
@@ -189,13 +225,10 @@ impl Service<'_> {
 
     /// Reads the configuration again, says what changed, and follows what the run goes on with. The
     /// rest is returned.
-    fn look_again(&mut self, now: Millis) -> anyhow::Result<Option<Configuration>> {
+    fn look_again(&mut self, now: Millis) -> anyhow::Result<Looked> {
         let next = match self.source.read() {
             Ok(next) => next,
-            Err(error) => {
-                self.refused(now, &causes(&error));
-                return Ok(None);
-            }
+            Err(error) => return Ok(Looked::Refused(self.refused(now, &error))),
         };
         let changes = self.in_force.changes(&next);
         if changes.is_empty() {
@@ -204,46 +237,48 @@ impl Service<'_> {
         let (old, new) = (&self.in_force.settings, &next.settings);
         let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
         if !same_run && let Err(error) = self.nodes_for(&next) {
-            self.refused(now, &causes(&error));
-            return Ok(None);
+            return Ok(Looked::Refused(self.refused(now, &error)));
         }
-        if old.metrics != new.metrics
+        if places(old) != places(new)
             && let Err(error) = self.tell_elsewhere(&next.settings)
         {
             let old = self.in_force.settings.clone();
             self.tell_elsewhere(&old)?;
-            self.refused(now, &causes(&error));
-            return Ok(None);
+            return Ok(Looked::Refused(self.refused(now, &error)));
         }
-        for change in changes {
+        for change in &changes {
             self.say(now, &format!("reload: {change}"));
         }
         if !same_run {
-            return Ok(Some(next));
+            return Ok(Looked::Another(Box::new(next), changes));
         }
         self.in_force = next;
-        Ok(None)
+        Ok(Looked::Taken(changes))
     }
 
-    /// Ends the run and begins one of `next`; of the old configuration if that fails.
-    fn begin_again(&mut self, tiering: Tiering, next: Configuration) -> anyhow::Result<Tiering> {
+    /// Ends the run and begins one of `next`; of the old configuration if that fails, and why it did.
+    fn begin_again(
+        &mut self,
+        tiering: Tiering,
+        next: Configuration,
+    ) -> anyhow::Result<(Tiering, Result<(), String>)> {
         let (status, put_back) = tiering.finish(&mut self.printer);
         let why = Ended::Reload.to_string();
         print::summary(&mut self.printer, &status, &why);
         put_back?;
         let old = std::mem::replace(&mut self.in_force, next);
         let error = match self.begin() {
-            Ok(tiering) => return Ok(tiering),
+            Ok(tiering) => return Ok((tiering, Ok(()))),
             Err(error) => error,
         };
-        let metrics_differ = old.settings.metrics != self.in_force.settings.metrics;
+        let places_differ = places(&old.settings) != places(&self.in_force.settings);
         self.in_force = old;
-        if metrics_differ {
+        if places_differ {
             let settings = self.in_force.settings.clone();
             self.tell_elsewhere(&settings)?;
         }
-        self.refused(Millis(0), &causes(&error));
-        self.begin()
+        let why = self.refused(Millis(0), &error);
+        Ok((self.begin()?, Err(why)))
     }
 
     /// A run by the configuration in force.
@@ -268,13 +303,15 @@ impl Service<'_> {
         of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
     }
 
-    /// Has the figures where `settings` want them. The old place is left first: it may be the new one.
+    /// Has the figures, and the socket, where `settings` want them. The old places are left first: they
+    /// may be the new ones.
     fn tell_elsewhere(&mut self, settings: &Settings) -> anyhow::Result<()> {
         self.metrics = None;
         let begin = || Metrics::begin(&settings.metrics, "tier", self.page);
         self.metrics = Some(self.usual.during(begin)?);
         self.announce();
-        Ok(())
+        let control = &mut self.control;
+        self.usual.during(|| control.follow(&settings.control))
     }
 
     fn announce(&mut self) {
@@ -288,10 +325,17 @@ impl Service<'_> {
         self.printer.event(now, Event::Notice { text });
     }
 
-    /// Says that nothing was taken.
-    fn refused(&mut self, now: Millis, why: &str) {
+    /// Says that nothing was taken, and returns why.
+    fn refused(&mut self, now: Millis, error: &anyhow::Error) -> String {
+        let why = causes(error);
         let text = format!("reload refused, the old configuration is in force: {why}");
         self.manager.says(&text);
         self.say(now, &text);
+        why
     }
+}
+
+/// Where those are who watch and ask.
+fn places(settings: &Settings) -> (&MetricsArgs, &ControlArgs) {
+    (&settings.metrics, &settings.control)
 }

@@ -23,6 +23,7 @@ pub use files::Files;
 #[cfg(any(test, fuzzing))]
 pub use read::{Layer, read};
 
+use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
 use memtide_loop::options::{Classes, TierOptions};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 pub const DEFAULT: &str = include_str!("default.toml");
 
 /// The tables, in the order in which they are shown.
-const TABLES: [&str; 3] = ["select", "tier", "metrics"];
+const TABLES: [&str; 4] = ["select", "tier", "metrics", "control"];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 
@@ -49,6 +50,8 @@ pub struct Settings {
     pub tier: TierOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
+    /// Who may ask the service.
+    pub control: ControlArgs,
     /// Classes of processes, and their shares of fast memory.
     #[serde(skip_serializing_if = "Classes::is_empty")]
     pub class: Classes,
@@ -265,7 +268,15 @@ mod tests {
     fn the_default_file_sets_nothing_and_shows_every_key_with_its_default() {
         assert_eq!(of(DEFAULT), Configuration::default());
         // These have no default; the file has an example of each.
-        let examples = ["cgroup", "tiers", "listen", "file", "fast.low", "fast.high"];
+        let examples = [
+            "cgroup",
+            "tiers",
+            "listen",
+            "file",
+            "group",
+            "fast.low",
+            "fast.high",
+        ];
         let text: String = uncommented()
             .lines()
             .filter(|line| {

@@ -5,6 +5,7 @@
 //! is checked at the end.
 
 use super::{CLASS, Configuration, Place, Settings, classes};
+use crate::shared::control_args::ControlArgs;
 use crate::shared::metrics_args::MetricsArgs;
 use crate::shared::outside;
 use anyhow::{anyhow, bail};
@@ -46,6 +47,7 @@ pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
                 "select" => one_key::<super::Select>,
                 "tier" => one_key::<TierOptions>,
                 "metrics" => one_key::<MetricsArgs>,
+                "control" => one_key::<ControlArgs>,
                 _ => {
                     let known = super::TABLES.iter().chain([&CLASS]);
                     let known: Vec<_> = known.map(|table| format!("`{table}`")).collect();
@@ -220,7 +222,7 @@ impl Layer {
             let span = error.span().unwrap_or(0..0);
             let what = match error.message() {
                 message if message.starts_with("invalid type") => {
-                    "not below a table; write [select], [tier], [metrics] or [class.NAME] above it"
+                    "not below a table; write [select], [tier], [metrics], [control] or [class.NAME] above it"
                 }
                 message => message,
             };
@@ -311,6 +313,14 @@ mod tests {
             (
                 "[metrics]\nlisten = '0.0.0.0:9779'",
                 "0.toml:2:10: listen: other machines could reach it",
+            ),
+            (
+                "[control]\ngroup = 'a b'",
+                "0.toml:2:9: group: not the name or the number of a group",
+            ),
+            (
+                "[control]\nenabled = 'no'",
+                "0.toml:2:11: enabled: invalid type",
             ),
             ("[select]\nall = 'yes'", "0.toml:2:7: all: invalid type"),
             ("window = '5s'", "0.toml:1:10: not below a table"),
@@ -435,7 +445,7 @@ mod tests {
     proptest! {
         /// A configuration, or one line that begins with its place.
         #[test]
-        fn any_text_has_an_answer(text in "(\\[(tier|select|metrics|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
+        fn any_text_has_an_answer(text in "(\\[(tier|select|metrics|control|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
             if let Err(error) = read(&layers(&[&text])) {
                 let said = error.to_string();
                 prop_assert!(said.starts_with("0.toml:"), "{said}");

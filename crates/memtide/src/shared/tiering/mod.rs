@@ -164,6 +164,19 @@ impl Tiering {
         self.world.now()
     }
 
+    /// What tells of accesses.
+    pub fn source(&self) -> &str {
+        self.world
+            .sources()
+            .first()
+            .map_or("", |source| &source.name)
+    }
+
+    /// The machine's nodes, in the tiers of this run.
+    pub fn nodes(&self) -> &Topology {
+        self.world.topology()
+    }
+
     /// Where things stand.
     pub fn status(&mut self) -> Status {
         self.tierer.status(&mut self.world)

@@ -4,6 +4,7 @@
 //! of the unit beside that is not tried here.
 
 mod shares;
+mod socket;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -65,16 +66,18 @@ fn reload(context: &mut Context) -> Result<()> {
     manager.wait_for("READY=1", 1)?;
     until_home(&mut service, &victim.known_pages(), &dram, PATIENCE)?;
     manager.wait_for("STATUS=tiering 1 processes: ", 1)?;
+    socket::asked(&group)?;
 
     put(DROP_IN, "[tier]\nwindow = 6\n")?;
     service.signal(Signal::HUP)?;
     let place = format!("{DROP_IN}:2:10: window: not a time");
     says(&mut service, "the old configuration is in force", &place)?;
     manager.wait_for("READY=1", 2)?;
+    socket::remembers(&place)?;
 
     // Right by itself, but not on this machine.
     put(DROP_IN, "[tier]\ntiers = \"0/7\"\n")?;
-    service.signal(Signal::HUP)?;
+    socket::refuses("node 7 is in a tier")?;
     says(
         &mut service,
         "the old configuration is in force",
@@ -91,7 +94,7 @@ fn reload(context: &mut Context) -> Result<()> {
     // Another run, which has to find the pages that are in use by itself.
     victim.change_hot_set()?;
     put(DROP_IN, "[tier]\nwindow = \"6s\"\n")?;
-    service.signal(Signal::HUP)?;
+    socket::takes("tier.window was \"5s\", is \"6s\"")?;
     says(&mut service, "tier.window was \"5s\", is \"6s\"", DROP_IN)?;
     manager.wait_for("READY=1", 5)?;
     until_home(&mut service, &victim.known_pages(), &dram, PATIENCE)?;
@@ -99,6 +102,7 @@ fn reload(context: &mut Context) -> Result<()> {
     let ended = service.end(Signal::TERM)?;
     let lines = ended.clean()?;
     manager.wait_for("STOPPING=1", 1)?;
+    socket::is_gone()?;
     let summaries = lines.iter().filter(|line| matches!(line, Line::Summary(_)));
     let summaries = summaries.count();
     ensure!(summaries == 2, "{summaries} summaries of two runs");

@@ -1,0 +1,194 @@
+//! `memtide status`: where the running service stands.
+
+use crate::shared::context::Context;
+use crate::shared::control::client::Client;
+use crate::shared::control::standing::{Class, Node, Standing};
+use crate::shared::outside::{self, outside};
+use crate::shared::table::table;
+use crate::shared::words::amount;
+use comfy_table::CellAlignment::{Left, Right};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Show where the running service stands: tiers, classes, what it does
+#[derive(clap::Args, Debug)]
+pub struct Args {}
+
+/// Runs the command.
+pub fn run(_: Args, context: &Context) -> anyhow::Result<ExitCode> {
+    let standing = Client::connect(&context.root)?.status()?;
+    match context.json {
+        true => context.print_json(&standing)?,
+        false => context.print(&text(&standing, context.styled))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(standing: &Standing, styled: bool) -> String {
+    let Standing { setup, .. } = standing;
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:<10}{}", outside::line(&value));
+    };
+    let dry = if setup.dry_run {
+        ", moves nothing (dry run)"
+    } else {
+        ""
+    };
+    line(
+        "service",
+        format!(
+            "memtide {}, process {}{dry}",
+            standing.version, standing.pid
+        ),
+    );
+    line("doing", standing.doing().to_owned());
+    line(
+        "run",
+        format!(
+            "since {}; source {}, gate {}, processes of {}",
+            humantime::format_duration(Duration::from_secs(standing.run_ms / 1000)),
+            setup.source,
+            setup.gate,
+            setup.selected
+        ),
+    );
+    line(
+        "limits",
+        format!(
+            "promotes {} a second at most, keeps {} free on each fast node",
+            amount(setup.rate_limit_bytes),
+            amount(setup.headroom_bytes)
+        ),
+    );
+    let (own, observing) = standing.cpu_percent();
+    line(
+        "CPU",
+        format!(
+            "{own:.1} % of one for memtide, {observing:.1} % for observing, of which {} % are allowed in the long run",
+            setup.observe_cpu_percent
+        ),
+    );
+    line(
+        "managed",
+        format!(
+            "{} processes with {} on fast nodes and {} on slow ones",
+            standing.processes,
+            amount(standing.fast_bytes),
+            amount(standing.slow_bytes)
+        ),
+    );
+    line(
+        "moved",
+        format!(
+            "promoted {}, demoted {}, not movable {}; {} looks, {} reports lost",
+            amount(standing.promoted_bytes),
+            amount(standing.demoted_bytes),
+            amount(standing.unmovable_bytes),
+            standing.looks,
+            standing.lost_reports
+        ),
+    );
+    if let Some(why) = &standing.refused {
+        line("refused", format!("the last reload: {why}"));
+    }
+    let _ = writeln!(text, "\n{}", nodes(&standing.nodes, styled));
+    if !standing.classes.is_empty() {
+        let _ = writeln!(text, "\n{}", classes(&standing.classes, styled));
+    }
+    text
+}
+
+fn nodes(nodes: &[Node], styled: bool) -> String {
+    let header = [
+        ("node", Right),
+        ("tier", Left),
+        ("memory", Right),
+        ("free", Right),
+    ];
+    let mut table = table(&header, styled);
+    for node in nodes {
+        let speed = if node.fast { "fast" } else { "slow" };
+        let tier = node
+            .tier
+            .map_or(speed.to_owned(), |tier| format!("{tier} {speed}"));
+        let free = node.free_bytes.map_or("?".to_owned(), amount);
+        table.add_row([node.node.to_string(), tier, amount(node.memory_bytes), free]);
+    }
+    table.trim_fmt()
+}
+
+fn classes(classes: &[Class], styled: bool) -> String {
+    let header = [
+        ("class", Left),
+        ("uses", Right),
+        ("low", Right),
+        ("high", Right),
+        ("promoted", Right),
+        ("demoted", Right),
+        ("waiting", Right),
+    ];
+    let mut table = table(&header, styled);
+    for class in classes {
+        table.add_row([
+            outside(&class.name).into_owned(),
+            class.fast_bytes.map_or("?".to_owned(), amount),
+            amount(class.low_bytes),
+            class.high_bytes.map_or("-".to_owned(), amount),
+            amount(class.promoted_bytes),
+            amount(class.demoted_bytes),
+            amount(class.waiting_bytes),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::control::standing::tests::standing;
+    use crate::shared::outside::HOSTILE;
+    use memtide_linux::text::is_hidden;
+
+    /// 400 ms and 1200 ms of 100 s.
+    #[test]
+    fn a_status_says_what_there_is() {
+        let text = text(&standing(), false);
+        for line in [
+            "service memtide 0.2.0, process 4711",
+            "doing rests, and glances at few pages until one of them is hot",
+            "run since 1m 40s; source DAMON, gate pghot, processes of all",
+            "CPU 0.4 % of one for memtide, 1.2 % for observing, of which 5 % are allowed in the long run",
+            "managed 3 processes with 3.0 GiB on fast nodes and 1.0 GiB on slow ones",
+            "0 4 fast 8.0 GiB 1.0 GiB",
+            "1 22 slow 8.0 GiB ?",
+            "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 1.0 MiB",
+            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 0 KiB",
+        ] {
+            let there = |there: &str| there.split_whitespace().eq(line.split(' '));
+            assert!(text.lines().any(there), "{line}\n{text}");
+        }
+        assert!(!text.contains("refused"), "{text}");
+    }
+
+    #[test]
+    fn what_others_chose_is_written_out() {
+        let mut one = standing();
+        one.refused = Some(HOSTILE.to_owned());
+        one.version = HOSTILE.to_owned();
+        one.setup.selected = HOSTILE.to_owned();
+        one.setup.source = HOSTILE.to_owned();
+        one.classes[0].name = HOSTILE.to_owned();
+        let text = text(&one, false);
+        assert!(
+            !text.contains(|c: char| is_hidden(c) && c != '\n'),
+            "{text:?}"
+        );
+        // One line more, of the reload.
+        assert_eq!(
+            text.lines().count(),
+            super::text(&standing(), false).lines().count() + 1
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Who asks the service.
+//!
+//! A client believes nothing of what comes: a reply has a limit of length, and what it holds is a document
+//! of the structs of [`standing`](super::standing) or an error. A call has to be answered within
+//! [`PATIENCE`]; a reload may take longer, for it may put everything back and begin again.
+
+use super::interface::{DENIED, NOT_READY, REFUSED, RELOAD, STATUS};
+use super::socket::places;
+use super::standing::Standing;
+use super::varlink::{Call, Incoming, Parameters, Reply};
+use crate::shared::outside;
+use anyhow::{Context as _, anyhow, bail};
+use memtide_linux::fs::Root;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// For an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For a reload.
+const LONG: Duration = Duration::from_secs(120);
+/// The longest reply, in bytes: thousands of classes.
+const LARGEST: usize = 8 << 20;
+
+/// A connection to the service.
+pub struct Client {
+    stream: UnixStream,
+    incoming: Incoming,
+}
+
+impl Client {
+    /// To the service of this machine.
+    ///
+    /// # Errors
+    /// There is none, or it is not for us.
+    pub fn connect(root: &Root) -> anyhow::Result<Client> {
+        let mut refused: Option<(PathBuf, std::io::Error)> = None;
+        for path in places(root) {
+            match UnixStream::connect(&path) {
+                Ok(stream) => {
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                    return Ok(Client {
+                        stream,
+                        incoming: Incoming::default(),
+                    });
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused => {}
+                    _ => refused = refused.or(Some((path, error))),
+                },
+            }
+        }
+        match refused {
+            None => bail!(
+                "no memtide serve answers on this machine; run systemctl start memtide, or see [control] in its configuration"
+            ),
+            Some((path, error)) if error.kind() == ErrorKind::PermissionDenied => bail!(
+                "{}: not permitted; run as root, or as a member of the group in [control]",
+                outside::path(&path)
+            ),
+            Some((path, error)) => Err(error).context(outside::path(&path)),
+        }
+    }
+
+    /// Where things stand.
+    ///
+    /// # Errors
+    /// The service's, or of the connection.
+    pub fn status(&mut self) -> anyhow::Result<Standing> {
+        self.call(&Call::of(STATUS, false), PATIENCE)?;
+        heard(self.reply()?)
+    }
+
+    /// Asks for each status from now on; [`next`](Self::next) has them.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn watch(&mut self) -> anyhow::Result<()> {
+        self.call(&Call::of(STATUS, true), PATIENCE)
+    }
+
+    /// The next status of those that were asked for.
+    ///
+    /// # Errors
+    /// The service's, or of the connection.
+    pub fn next(&mut self) -> anyhow::Result<Standing> {
+        heard(self.reply()?)
+    }
+
+    /// Has the configuration read again; a line for each change.
+    ///
+    /// # Errors
+    /// It was refused, and why.
+    pub fn reload(&mut self) -> anyhow::Result<Vec<String>> {
+        self.call(&Call::of(RELOAD, false), LONG)?;
+        let mut parameters = self.reply()?;
+        let changes = parameters.remove("changes").unwrap_or_default();
+        serde_json::from_value(changes).context("an answer that makes no sense")
+    }
+
+    fn call(&mut self, call: &Call, patience: Duration) -> anyhow::Result<()> {
+        self.stream.set_read_timeout(Some(patience))?;
+        let sent = self.stream.write_all(&call.message());
+        sent.context("cannot ask the service")
+    }
+
+    fn reply(&mut self) -> anyhow::Result<Parameters> {
+        let message = loop {
+            let next = self.incoming.next(LARGEST);
+            let too_long = |_| anyhow!("the service's answer is longer than {LARGEST} bytes");
+            if let Some(message) = next.map_err(too_long)? {
+                break message;
+            }
+            let mut chunk = [0; 16 << 10];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => bail!("the service ended the connection before it answered"),
+                Ok(read) => self.incoming.push(&chunk[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    bail!("the service does not answer; see systemctl status memtide")
+                }
+                Err(error) => return Err(error).context("cannot hear the service"),
+            }
+        };
+        let reply: Reply =
+            serde_json::from_slice(&message).context("an answer that makes no sense")?;
+        let parameters = reply.parameters.unwrap_or_default();
+        let Some(error) = reply.error else {
+            return Ok(parameters);
+        };
+        let reason = parameters.get("reason").and_then(|reason| reason.as_str());
+        match (error.as_str(), reason) {
+            (REFUSED, Some(reason)) => {
+                bail!("reload refused, the old configuration is in force: {reason}")
+            }
+            (DENIED, _) => bail!("not permitted; run as root"),
+            (NOT_READY, _) => bail!("the service has not begun yet; try again"),
+            _ => bail!("the service answers {}", outside::outside(&error)),
+        }
+    }
+}
+
+fn heard(parameters: Parameters) -> anyhow::Result<Standing> {
+    let standing = Standing::heard(parameters);
+    standing.context("the service's status makes no sense; it may be of another version")
+}

@@ -1,0 +1,245 @@
+//! What can be asked: each call's answer, or who has to give it.
+//!
+//! A call is answered here as far as it can be without knowing how things stand, so that the whole of it
+//! can be tried with any call: who may do what, which methods there are, which parameters they take.
+
+use super::varlink::{Call, Parameters, Reply};
+use serde_json::{Value, json};
+
+/// Our interface.
+pub const NAME: &str = "io.memtide";
+/// Where things stand.
+pub const STATUS: &str = "io.memtide.Status";
+/// Reads the configuration again.
+pub const RELOAD: &str = "io.memtide.Reload";
+/// The new configuration was refused.
+pub const REFUSED: &str = "io.memtide.ConfigurationRefused";
+/// There is no status yet.
+pub const NOT_READY: &str = "io.memtide.NotReady";
+/// Its description.
+pub const DESCRIPTION: &str = include_str!("io.memtide.varlink");
+
+/// The interface of every service.
+const SERVICE: &str = "org.varlink.service";
+/// The caller may not do that.
+pub const DENIED: &str = "org.varlink.service.PermissionDenied";
+const SERVICE_DESCRIPTION: &str = "\
+# What every varlink service answers.
+interface org.varlink.service
+
+method GetInfo() -> (vendor: string, product: string, version: string, url: string, interfaces: []string)
+
+method GetInterfaceDescription(interface: string) -> (description: string)
+
+error InterfaceNotFound (interface: string)
+
+error MethodNotFound (method: string)
+
+error MethodNotImplemented (method: string)
+
+error InvalidParameter (parameter: string)
+
+error PermissionDenied ()
+
+error ExpectedMore ()
+";
+
+/// What is to be done about a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// This is all.
+    Reply(Reply),
+    /// The status; again and again, if `stream`.
+    Status {
+        /// Whether many replies are wanted.
+        stream: bool,
+    },
+    /// A reload, and what came of it.
+    Reload,
+}
+
+/// The answer to `call` of somebody who may change things, or who may not.
+pub fn answer(call: &Call, may_change: bool) -> Answer {
+    let wrong = |error: &str, key: &str, value: &str| {
+        Answer::Reply(Reply::wrong(&format!("{SERVICE}.{error}"), key, value))
+    };
+    let Some((interface, _)) = call.method.rsplit_once('.') else {
+        return wrong("MethodNotFound", "method", &call.method);
+    };
+    if ![NAME, SERVICE].contains(&interface) {
+        return wrong("InterfaceNotFound", "interface", interface);
+    }
+    let takes: &[&str] = match call.method.as_str() {
+        "org.varlink.service.GetInfo" | STATUS | RELOAD => &[],
+        "org.varlink.service.GetInterfaceDescription" => &["interface"],
+        _ => return wrong("MethodNotFound", "method", &call.method),
+    };
+    if call.upgrade {
+        return wrong("MethodNotImplemented", "method", &call.method);
+    }
+    let unknown = |key: &&String| !takes.contains(&key.as_str());
+    if let Some(key) = call.parameters.keys().find(unknown) {
+        return wrong("InvalidParameter", "parameter", key);
+    }
+    match call.method.as_str() {
+        STATUS => Answer::Status {
+            stream: call.more && !call.oneway,
+        },
+        RELOAD if may_change => Answer::Reload,
+        RELOAD => Answer::Reply(Reply {
+            error: Some(DENIED.to_owned()),
+            parameters: Some(Parameters::new()),
+            continues: false,
+        }),
+        "org.varlink.service.GetInfo" => done(&json!({
+            "vendor": "memtide",
+            "product": "memtide",
+            "version": env!("CARGO_PKG_VERSION"),
+            "url": "",
+            "interfaces": [SERVICE, NAME],
+        })),
+        _ => match call.parameters.get("interface").and_then(Value::as_str) {
+            Some(NAME) => done(&json!({ "description": DESCRIPTION })),
+            Some(SERVICE) => done(&json!({ "description": SERVICE_DESCRIPTION })),
+            Some(other) => wrong("InterfaceNotFound", "interface", other),
+            None => wrong("InvalidParameter", "parameter", "interface"),
+        },
+    }
+}
+
+fn done(parameters: &Value) -> Answer {
+    let parameters = parameters.as_object().cloned().unwrap_or_default();
+    Answer::Reply(Reply::done(parameters))
+}
+
+/// Any bytes, for the fuzz target: messages and calls, and each call has an answer that can be read.
+#[cfg(fuzzing)]
+pub fn fuzz(bytes: &[u8]) {
+    use super::varlink::{Incoming, LONGEST};
+    let mut incoming = Incoming::default();
+    for part in bytes.chunks(7) {
+        incoming.push(part);
+        while let Ok(Some(message)) = incoming.next(LONGEST) {
+            let Some(call) = Call::read(&message) else {
+                continue;
+            };
+            let again = call.message();
+            assert_eq!(again.last(), Some(&0));
+            assert_eq!(Call::read(&again[..again.len() - 1]).as_ref(), Some(&call));
+            assert_ne!(answer(&call, false), Answer::Reload);
+            if let Answer::Reply(reply) = answer(&call, true) {
+                let said = reply.message();
+                assert_eq!(
+                    said.iter().position(|byte| *byte == 0),
+                    Some(said.len() - 1)
+                );
+                let heard: Reply =
+                    serde_json::from_slice(&said[..said.len() - 1]).expect("a reply");
+                assert_eq!(heard, reply);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(text: &str) -> Reply {
+        match answer(&Call::read(text.as_bytes()).unwrap(), true) {
+            Answer::Reply(reply) => reply,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_call_has_its_answer() {
+        let call = |method: &str, more| Call::of(method, more);
+        assert_eq!(
+            answer(&call(STATUS, true), false),
+            Answer::Status { stream: true }
+        );
+        assert_eq!(
+            answer(&call(STATUS, false), false),
+            Answer::Status { stream: false }
+        );
+        assert_eq!(answer(&call(RELOAD, false), true), Answer::Reload);
+        let denied = answer(&call(RELOAD, false), false);
+        assert!(matches!(denied, Answer::Reply(reply) if reply.error.as_deref() == Some(DENIED)));
+        let info = reply(r#"{"method":"org.varlink.service.GetInfo"}"#);
+        let info = info.parameters.unwrap();
+        assert_eq!(info["product"], "memtide");
+        assert_eq!(info["interfaces"], json!([SERVICE, NAME]));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_has_the_error_of_every_service() {
+        for (text, error, key, value) in [
+            (
+                r#"{"method":"Status"}"#,
+                "MethodNotFound",
+                "method",
+                "Status",
+            ),
+            (
+                r#"{"method":"io.memtide.Stats"}"#,
+                "MethodNotFound",
+                "method",
+                "io.memtide.Stats",
+            ),
+            (
+                r#"{"method":"io.systemd.Status"}"#,
+                "InterfaceNotFound",
+                "interface",
+                "io.systemd",
+            ),
+            (
+                r#"{"method":"io.memtide.Status","parameters":{"x":1}}"#,
+                "InvalidParameter",
+                "parameter",
+                "x",
+            ),
+            (
+                r#"{"method":"io.memtide.Status","upgrade":true}"#,
+                "MethodNotImplemented",
+                "method",
+                "io.memtide.Status",
+            ),
+            (
+                r#"{"method":"org.varlink.service.GetInterfaceDescription"}"#,
+                "InvalidParameter",
+                "parameter",
+                "interface",
+            ),
+            (
+                r#"{"method":"org.varlink.service.GetInterfaceDescription","parameters":{"interface":"a.b"}}"#,
+                "InterfaceNotFound",
+                "interface",
+                "a.b",
+            ),
+        ] {
+            let reply = reply(text);
+            assert_eq!(
+                reply.error,
+                Some(format!("{SERVICE}.{error}")),
+                "{text}: {reply:?}"
+            );
+            assert_eq!(reply.parameters.unwrap()[key], value, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_description_names_what_there_is() {
+        let words = r#"{"method":"org.varlink.service.GetInterfaceDescription","parameters":{"interface":"io.memtide"}}"#;
+        let description = reply(words).parameters.unwrap()["description"].clone();
+        let description = description.as_str().unwrap();
+        for name in [STATUS, RELOAD] {
+            let name = name.strip_prefix("io.memtide.").unwrap();
+            assert!(description.contains(&format!("\nmethod {name}(")), "{name}");
+        }
+        for name in [REFUSED, NOT_READY] {
+            let name = name.strip_prefix("io.memtide.").unwrap();
+            assert!(description.contains(&format!("\nerror {name} (")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The thread that listens, reads calls and sends replies.
+//!
+//! The loop and this thread share three things: the latest status, a list of orders, and a descriptor
+//! that wakes this thread. The loop only leaves something behind; no client can make it wait. The thread
+//! waits for all of its descriptors at once, and none of its reads and writes waits.
+//!
+//! # Bounds
+//!
+//! There are [`MOST`] connections; one more is closed as it comes. A connection has one chunk more than
+//! one call in memory, and one reply. The next call is read when the reply to the last one has gone. So
+//! who does not read gets no further reply, and the statuses that come meanwhile are not kept for him.
+//! Who neither sends a call nor reads a reply for [`PATIENCE`] is cut off. After what clients wanted
+//! there is a short pause, so that they cannot take a whole processor.
+
+use super::interface::{self, Answer};
+use super::standing::Standing;
+use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+pub const MOST: usize = 32;
+/// For a call to come, and for a reply to go.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// What is read at once, in bytes.
+const CHUNK: usize = 16 << 10;
+/// After what clients wanted.
+const PAUSE: Duration = Duration::from_millis(2);
+/// After what the kernel refused, as when there are no descriptors left.
+const REST: Duration = Duration::from_millis(100);
+
+/// What came of a reload: a line for each change, or why it was refused.
+pub type Outcome = Result<Vec<String>, String>;
+
+/// What the service wants of the thread.
+pub enum Order {
+    /// Listens here from now on, or nowhere; who is connected has to come again.
+    Listen(Option<UnixListener>),
+    /// What came of the reloads up to this ticket.
+    Outcome(u64, Outcome),
+    /// The end.
+    End,
+}
+
+/// What both sides have.
+pub struct Shared {
+    latest: Mutex<Option<Arc<Standing>>>,
+    orders: Mutex<Vec<Order>>,
+    wake: OwnedFd,
+    /// The ticket of the last reload that was asked for.
+    pub tickets: AtomicU64,
+    /// As if SIGHUP had come.
+    reload: Arc<AtomicBool>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Nothing is known yet; `reload` is raised for who wants one.
+    pub fn new(reload: Arc<AtomicBool>) -> io::Result<Shared> {
+        Ok(Shared {
+            latest: Mutex::new(None),
+            orders: Mutex::new(Vec::new()),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            tickets: AtomicU64::new(0),
+            reload,
+        })
+    }
+
+    /// Leaves where things stand.
+    pub fn tell(&self, standing: Standing) {
+        *locked(&self.latest) = Some(Arc::new(standing));
+        self.wake();
+    }
+
+    /// Leaves an order.
+    pub fn order(&self, order: Order) {
+        locked(&self.orders).push(order);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // A counter that is full wakes, too.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Begins to answer.
+///
+/// # Errors
+/// There can be no thread.
+pub fn begin(shared: Arc<Shared>, patience: Duration) -> io::Result<JoinHandle<()>> {
+    let named = thread::Builder::new().name("control".to_owned());
+    named.spawn(move || {
+        let mut server = Server {
+            shared,
+            patience,
+            listener: None,
+            connections: Vec::new(),
+            told: None,
+        };
+        while server.turn() {}
+    })
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    patience: Duration,
+    listener: Option<UnixListener>,
+    connections: Vec<Connection>,
+    /// The latest status that was written down, and its parameters.
+    told: Option<(Arc<Standing>, Parameters)>,
+}
+
+/// What a connection is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// The next call is to come.
+    Listening,
+    /// Each status is sent.
+    Streaming,
+    /// For what comes of the reload with this ticket.
+    Waiting { ticket: u64, oneway: bool },
+}
+
+struct Connection {
+    stream: UnixStream,
+    may_change: bool,
+    incoming: Incoming,
+    /// What is left to send.
+    outgoing: Vec<u8>,
+    doing: Doing,
+    /// What was sent last of a stream.
+    seen: Option<Arc<Standing>>,
+    until: Instant,
+    /// The other side sends nothing any more; it may still read.
+    silent: bool,
+    /// No further call is read.
+    leaving: bool,
+}
+
+impl Server {
+    /// Waits for something to do, and does it. Whether it goes on.
+    fn turn(&mut self) -> bool {
+        let (listens, ready) = match self.wait() {
+            Ok(ready) => ready,
+            Err(_) => {
+                thread::sleep(REST);
+                (false, vec![PollFlags::empty(); self.connections.len()])
+            }
+        };
+        let mut bytes = [0; 8];
+        let _ = rustix::io::read(&self.shared.wake, &mut bytes);
+        let orders = std::mem::take(&mut *locked(&self.shared.orders));
+        for order in orders {
+            match order {
+                Order::Listen(listener) => {
+                    self.listener = listener;
+                    self.connections
+                        .iter_mut()
+                        .for_each(|one| one.leaving = true);
+                }
+                Order::Outcome(upto, outcome) => self.outcome(upto, &outcome),
+                Order::End => return false,
+            }
+        }
+        let latest = self.latest();
+        let now = Instant::now();
+        let mut busy = false;
+        let Server {
+            connections,
+            shared,
+            patience,
+            ..
+        } = self;
+        let mut ready = ready.into_iter();
+        connections.retain_mut(|connection| {
+            let ready = ready.next().unwrap_or(PollFlags::empty());
+            busy |= !ready.is_empty();
+            let alive = connection.hear(ready).is_ok()
+                && connection
+                    .go_on(shared, latest.as_ref(), now + *patience)
+                    .is_ok();
+            alive && (connection.is_patient() || now < connection.until)
+        });
+        if listens {
+            self.accept(now);
+        }
+        if busy || listens {
+            thread::sleep(PAUSE);
+        }
+        true
+    }
+
+    /// Whether somebody wants to connect, and what each connection is ready for.
+    fn wait(&self) -> io::Result<(bool, Vec<PollFlags>)> {
+        let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
+        let connections = self.connections.iter();
+        fds.extend(connections.map(|one| PollFd::new(&one.stream, one.wants())));
+        if let Some(listener) = &self.listener {
+            fds.push(PollFd::new(listener, PollFlags::IN));
+        }
+        let impatient = self.connections.iter().filter(|one| !one.is_patient());
+        let until = impatient.map(|one| one.until).min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // A nanosecond more than is left, not a moment before.
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()).min(999_999_998) + 1,
+        });
+        poll(&mut fds, left.as_ref())?;
+        let mut ready: Vec<_> = fds[1..].iter().map(PollFd::revents).collect();
+        let listens = match self.listener {
+            Some(_) => ready.pop().is_some_and(|ready| !ready.is_empty()),
+            None => false,
+        };
+        Ok((listens, ready))
+    }
+
+    fn accept(&mut self, now: Instant) {
+        let accepted = self.listener.as_ref().map(UnixListener::accept);
+        let stream = match accepted {
+            Some(Ok((stream, _))) => stream,
+            Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
+                return thread::sleep(REST);
+            }
+            _ => return,
+        };
+        if self.connections.len() >= MOST {
+            return;
+        }
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
+            return;
+        };
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        self.connections.push(Connection {
+            stream,
+            may_change: peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
+            incoming: Incoming::default(),
+            outgoing: Vec::new(),
+            doing: Doing::Listening,
+            seen: None,
+            until: now + self.patience,
+            silent: false,
+            leaving: false,
+        });
+    }
+
+    /// The latest status, as it is sent: written down once for all.
+    fn latest(&mut self) -> Option<(Arc<Standing>, Parameters)> {
+        let latest = locked(&self.shared.latest).clone()?;
+        let same = |told: &&(Arc<Standing>, Parameters)| Arc::ptr_eq(&told.0, &latest);
+        if self.told.as_ref().filter(same).is_none() {
+            let wanted = !self.connections.is_empty();
+            self.told = wanted.then(|| (Arc::clone(&latest), latest.parameters()));
+        }
+        self.told.clone()
+    }
+
+    fn outcome(&mut self, upto: u64, outcome: &Outcome) {
+        let reply = match outcome {
+            Ok(changes) => {
+                let changes = serde_json::to_value(changes).expect("plain data");
+                Reply::done(Parameters::from_iter([("changes".to_owned(), changes)]))
+            }
+            Err(reason) => Reply::wrong(interface::REFUSED, "reason", reason),
+        };
+        for connection in &mut self.connections {
+            if let Doing::Waiting { ticket, oneway } = connection.doing
+                && ticket <= upto
+            {
+                connection.doing = Doing::Listening;
+                connection.until = Instant::now() + self.patience;
+                if !oneway {
+                    connection.outgoing = reply.message();
+                }
+            }
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    ErrorKind::UnexpectedEof.into()
+}
+
+impl Connection {
+    /// What it waits for. That the other side has gone is told anyway.
+    fn wants(&self) -> PollFlags {
+        match self.doing {
+            _ if !self.outgoing.is_empty() => PollFlags::OUT,
+            Doing::Listening => PollFlags::IN,
+            Doing::Streaming | Doing::Waiting { .. } => PollFlags::empty(),
+        }
+    }
+
+    /// Whether nothing has to come or go in time.
+    fn is_patient(&self) -> bool {
+        self.outgoing.is_empty() && self.doing != Doing::Listening
+    }
+
+    /// Takes what came.
+    fn hear(&mut self, ready: PollFlags) -> io::Result<()> {
+        if ready.contains(PollFlags::IN) {
+            let mut chunk = [0; CHUNK];
+            match self.stream.read(&mut chunk) {
+                // What it said before is answered.
+                Ok(0) => self.silent = true,
+                Ok(read) => self.incoming.push(&chunk[..read]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        } else if ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return Err(gone());
+        }
+        Ok(())
+    }
+
+    /// Sends, and answers calls, as far as that goes without waiting.
+    fn go_on(
+        &mut self,
+        shared: &Shared,
+        latest: Option<&(Arc<Standing>, Parameters)>,
+        until: Instant,
+    ) -> io::Result<()> {
+        loop {
+            if !self.send()? {
+                return Ok(());
+            }
+            match self.doing {
+                Doing::Waiting { .. } => return Ok(()),
+                _ if self.leaving => return Err(gone()),
+                Doing::Streaming => match latest {
+                    Some((standing, parameters)) if !self.has_seen(standing) => {
+                        self.seen = Some(Arc::clone(standing));
+                        self.reply(&Reply {
+                            continues: true,
+                            ..Reply::done(parameters.clone())
+                        });
+                    }
+                    _ => return Ok(()),
+                },
+                Doing::Listening => {
+                    let next = self.incoming.next(LONGEST);
+                    match next.map_err(|_| gone())? {
+                        Some(message) => {
+                            let call = Call::read(&message).ok_or_else(gone)?;
+                            self.answer(&call, shared, latest);
+                        }
+                        None if self.silent => return Err(gone()),
+                        None => return Ok(()),
+                    }
+                }
+            }
+            self.until = until;
+        }
+    }
+
+    fn has_seen(&self, standing: &Arc<Standing>) -> bool {
+        self.seen
+            .as_ref()
+            .is_some_and(|seen| Arc::ptr_eq(seen, standing))
+    }
+
+    fn answer(
+        &mut self,
+        call: &Call,
+        shared: &Shared,
+        latest: Option<&(Arc<Standing>, Parameters)>,
+    ) {
+        let reply = match (interface::answer(call, self.may_change), latest) {
+            (Answer::Reply(reply), _) => reply,
+            (Answer::Status { .. }, None) => Reply {
+                error: Some(interface::NOT_READY.to_owned()),
+                parameters: Some(Parameters::new()),
+                continues: false,
+            },
+            (Answer::Status { stream: true }, Some(_)) => {
+                self.doing = Doing::Streaming;
+                return;
+            }
+            (Answer::Status { stream: false }, Some((_, parameters))) => {
+                Reply::done(parameters.clone())
+            }
+            (Answer::Reload, _) => {
+                // The ticket first: a reload that begins after it has read what was there by then.
+                let ticket = shared.tickets.fetch_add(1, Ordering::SeqCst) + 1;
+                shared.reload.store(true, Ordering::SeqCst);
+                let oneway = call.oneway;
+                self.doing = Doing::Waiting { ticket, oneway };
+                return;
+            }
+        };
+        if !call.oneway {
+            self.reply(&reply);
+        }
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        self.outgoing = reply.message();
+    }
+
+    /// Whether nothing is left to send.
+    fn send(&mut self) -> io::Result<bool> {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(sent) => drop(self.outgoing.drain(..sent)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,346 @@
+//! Where the service stands, as it says it and as those hear it who ask.
+//!
+//! Both sides have these structs, so that they agree; `io.memtide.varlink` describes them for others, and
+//! a test compares. Counts of pages become bytes here: who asks need not know this machine's pages.
+
+use super::varlink::Parameters;
+use memtide_core::topology::Topology;
+use memtide_core::units::PageSize;
+use memtide_loop::options::TierOptions;
+use memtide_loop::report::{ClassStatus, Status};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A node with memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its number.
+    pub node: u16,
+    /// Its tier, if it is in one.
+    pub tier: Option<u32>,
+    /// Whether pages on it need no promotion.
+    pub fast: bool,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// What of that is free, if anybody has looked.
+    pub free_bytes: Option<u64>,
+}
+
+/// A class of processes and its share of fast memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// What it uses of fast memory, if that is known.
+    pub fast_bytes: Option<u64>,
+    /// What is not taken from it for others.
+    pub low_bytes: u64,
+    /// The most that it may have, if there is a bound.
+    pub high_bytes: Option<u64>,
+    /// What moved up.
+    pub promoted_bytes: u64,
+    /// What moved down.
+    pub demoted_bytes: u64,
+    /// Hot memory that the bound keeps down.
+    pub waiting_bytes: u64,
+}
+
+/// How the run is set up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// What tells of accesses.
+    pub source: String,
+    /// Which rule admits hot pages.
+    pub gate: String,
+    /// `all`, or a cgroup.
+    pub selected: String,
+    /// At most so much is promoted a second.
+    pub rate_limit_bytes: u64,
+    /// So much stays free on each fast node.
+    pub headroom_bytes: u64,
+    /// The share of a CPU that observing may take in the long run.
+    pub observe_cpu_percent: u32,
+    /// Whether nothing moves.
+    pub dry_run: bool,
+}
+
+impl Setup {
+    /// That of a run by `options` which listens to `source`.
+    pub fn of(source: &str, options: &TierOptions, cgroup: Option<&Path>) -> Setup {
+        let word = serde_json::to_value(options.gate).unwrap_or_default();
+        Setup {
+            source: source.to_owned(),
+            gate: word.as_str().unwrap_or_default().to_owned(),
+            selected: cgroup.map_or("all".to_owned(), |path| path.display().to_string()),
+            rate_limit_bytes: options.rate_limit.0,
+            headroom_bytes: options.headroom.0,
+            observe_cpu_percent: options.observe_cpu.permille() / 10,
+            dry_run: options.dry_run,
+        }
+    }
+}
+
+/// Where things stand. Sums begin at zero with the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The service's version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Since the run began.
+    pub run_ms: u64,
+    /// How it is set up.
+    pub setup: Setup,
+    /// `start`, `look` or `glance`.
+    pub doing: String,
+    /// Managed processes.
+    pub processes: u64,
+    /// Their memory on fast nodes.
+    pub fast_bytes: u64,
+    /// And on slow ones.
+    pub slow_bytes: u64,
+    /// What moved up.
+    pub promoted_bytes: u64,
+    /// What moved down.
+    pub demoted_bytes: u64,
+    /// What the kernel would not move.
+    pub unmovable_bytes: u64,
+    /// Complete looks at every page.
+    pub looks: u64,
+    /// Reports of accesses that were lost.
+    pub lost_reports: u64,
+    /// The service's own processor time.
+    pub cpu_ms: u64,
+    /// What the kernel spent observing for it.
+    pub observation_cpu_ms: u64,
+    /// The nodes with memory.
+    pub nodes: Vec<Node>,
+    /// Classes with a share of fast memory.
+    pub classes: Vec<Class>,
+    /// Why the last reload was refused, if it was.
+    pub refused: Option<String>,
+}
+
+impl Standing {
+    /// What the loop says of a machine of these nodes.
+    pub fn of(status: &Status, page: PageSize, setup: &Setup, nodes: &Topology) -> Standing {
+        let bytes = |pages: u64| pages.saturating_mul(page.bytes());
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let tier = status.tiering.clone().unwrap_or_default();
+        let free = |id| tier.free_pages.iter().find(|(node, _)| *node == id);
+        let with_memory = nodes.nodes().iter().filter(|node| node.has_memory());
+        let nodes = with_memory.map(|node| Node {
+            node: node.id.0,
+            tier: node.tier.map(|tier| tier.0),
+            fast: node.top_tier,
+            memory_bytes: node.memory_bytes,
+            free_bytes: free(node.id).map(|(_, pages)| bytes(*pages)),
+        });
+        let class = |class: &ClassStatus| Class {
+            name: class.name.clone(),
+            fast_bytes: class.fast_pages.map(bytes),
+            low_bytes: bytes(class.low_pages),
+            high_bytes: class.high_pages.map(bytes),
+            promoted_bytes: bytes(class.promoted_pages),
+            demoted_bytes: bytes(class.demoted_pages),
+            waiting_bytes: bytes(class.waiting_pages),
+        };
+        Standing {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            run_ms: status.at_ms,
+            setup: setup.clone(),
+            doing: tier.observing.to_owned(),
+            processes: status.processes as u64,
+            fast_bytes: bytes(tier.top_pages),
+            slow_bytes: bytes(tier.lower_pages),
+            promoted_bytes: bytes(tier.pgpromote_success),
+            demoted_bytes: bytes(tier.pgdemote_proactive),
+            unmovable_bytes: bytes(status.failed_pages),
+            looks: tier.passes,
+            lost_reports: status.lost,
+            cpu_ms: ms(status.cpu),
+            observation_cpu_ms: ms(tier.kernel_cpu),
+            nodes: nodes.collect(),
+            classes: tier.classes.iter().map(class).collect(),
+            refused: None,
+        }
+    }
+
+    /// As the reply of the method `Status`.
+    pub fn parameters(&self) -> Parameters {
+        let standing = serde_json::to_value(self).expect("plain data");
+        Parameters::from_iter([("status".to_owned(), standing)])
+    }
+
+    /// Out of such a reply.
+    pub fn heard(mut parameters: Parameters) -> Option<Standing> {
+        serde_json::from_value(parameters.remove("status")?).ok()
+    }
+
+    /// What the loop does, and why it rests if it does.
+    pub fn doing(&self) -> &'static str {
+        match self.doing.as_str() {
+            "look" => "looks at every page on slow nodes",
+            "glance" => "rests, and glances at few pages until one of them is hot",
+            _ => "has begun",
+        }
+    }
+
+    /// Percent of a CPU since the run began: the service's own, and the kernel's for it.
+    pub fn cpu_percent(&self) -> (f64, f64) {
+        let share = |ms: u64| 100.0 * ms as f64 / self.run_ms.max(1) as f64;
+        (share(self.cpu_ms), share(self.observation_cpu_ms))
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::interface::DESCRIPTION;
+    use super::*;
+    use crate::shared::lines::tests::{documented, keys};
+    use memtide_loop::report::TierStatus;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    /// Of a service that has something of everything.
+    pub fn standing() -> Standing {
+        let node = |node, tier, fast, free| Node {
+            node,
+            tier,
+            fast,
+            memory_bytes: 8 << 30,
+            free_bytes: free,
+        };
+        Standing {
+            version: "0.2.0".to_owned(),
+            pid: 4711,
+            run_ms: 100_000,
+            setup: Setup {
+                source: "DAMON".to_owned(),
+                gate: "pghot".to_owned(),
+                selected: "all".to_owned(),
+                rate_limit_bytes: 4 << 30,
+                headroom_bytes: 16 << 20,
+                observe_cpu_percent: 5,
+                dry_run: false,
+            },
+            doing: "glance".to_owned(),
+            processes: 3,
+            fast_bytes: 3 << 30,
+            slow_bytes: 1 << 30,
+            promoted_bytes: 512 << 20,
+            demoted_bytes: 64 << 20,
+            unmovable_bytes: 4 << 10,
+            looks: 7,
+            lost_reports: 0,
+            cpu_ms: 400,
+            observation_cpu_ms: 1_200,
+            nodes: vec![
+                node(0, Some(4), true, Some(1 << 30)),
+                node(1, Some(22), false, None),
+            ],
+            classes: vec![
+                Class {
+                    name: "batch".to_owned(),
+                    high_bytes: Some(2 << 30),
+                    waiting_bytes: 1 << 20,
+                    ..Class::default()
+                },
+                Class {
+                    name: "db".to_owned(),
+                    fast_bytes: Some(2 << 30),
+                    low_bytes: 1 << 30,
+                    high_bytes: None,
+                    promoted_bytes: 300 << 20,
+                    demoted_bytes: 0,
+                    waiting_bytes: 0,
+                },
+            ],
+            refused: None,
+        }
+    }
+
+    /// The fields of a type of the description, with their types.
+    fn described(name: &str) -> Vec<(String, String)> {
+        let start = format!("\ntype {name} (");
+        let (_, rest) = DESCRIPTION.split_once(&start).expect(name);
+        let (fields, _) = rest.split_once(')').unwrap();
+        let field = |field: &str| {
+            let (name, kind) = field.split_once(':').unwrap();
+            (name.trim().to_owned(), kind.trim().to_owned())
+        };
+        fields.split(',').map(field).collect()
+    }
+
+    fn check(value: &Value, kind: &str) {
+        match (kind, value) {
+            ("int", Value::Number(number)) => assert!(number.is_u64()),
+            ("bool", Value::Bool(_)) | ("string", Value::String(_)) => {}
+            (kind, value) => match (kind.strip_prefix('?'), kind.strip_prefix("[]")) {
+                (Some(kind), _) => assert!(
+                    value.is_null() || value.is_i64() || value.is_string(),
+                    "{kind}"
+                ),
+                (_, Some(kind)) => value
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .for_each(|one| check(one, kind)),
+                _ => {
+                    let described = described(kind);
+                    let object = value.as_object().expect(kind);
+                    assert_eq!(object.len(), described.len(), "{kind}");
+                    for (name, kind) in described {
+                        check(&object[&name], &kind);
+                    }
+                }
+            },
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_what_is_described_and_heard() {
+        let said = standing().parameters();
+        check(&said["status"], "Standing");
+        assert_eq!(Standing::heard(said), Some(standing()));
+        assert_eq!(Standing::heard(Parameters::new()), None);
+    }
+
+    #[test]
+    fn what_status_prints_is_documented() {
+        let (_, documented) = documented("status");
+        let mut printed = BTreeSet::new();
+        keys(&serde_json::to_value(standing()).unwrap(), "", &mut printed);
+        let printed: BTreeSet<_> = printed.iter().map(|key| key[1..].to_owned()).collect();
+        assert_eq!(documented, printed);
+    }
+
+    /// 400 ms of 100 s are 0.4 %.
+    #[test]
+    fn pages_become_bytes_and_times_shares() {
+        let status = Status {
+            at_ms: 100_000,
+            cpu: std::time::Duration::from_millis(400),
+            tiering: Some(TierStatus {
+                top_pages: 3,
+                observing: "look",
+                ..TierStatus::default()
+            }),
+            ..Status::default()
+        };
+        let root = memtide_linux::fs::Root::new(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../memtide-linux/tests/fixtures/two-sockets"
+        ));
+        let nodes = memtide_linux::fs::topology::read(&root).unwrap().topology;
+        let setup = Setup::of("DAMON", &TierOptions::DEFAULT, Some(Path::new("/db")));
+        assert_eq!((&*setup.gate, &*setup.selected), ("pghot", "/db"));
+        let standing = Standing::of(&status, PageSize::KIB_4, &setup, &nodes);
+        assert_eq!(standing.fast_bytes, 12 << 10);
+        assert_eq!(standing.nodes.len(), 2);
+        assert_eq!(standing.nodes[0].free_bytes, None);
+        assert_eq!(standing.cpu_percent().0, 0.4);
+        assert!(standing.doing().starts_with("looks"));
+    }
+}

@@ -1,0 +1,308 @@
+//! The service's side and a client's over a socket, with a loop that the tests play.
+
+use super::client::Client;
+use super::interface::{RELOAD, STATUS};
+use super::server::MOST;
+use super::socket::{places, tests::machine};
+use super::standing::tests::standing;
+use super::varlink::{Call, LONGEST, Reply};
+use super::*;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+struct Service {
+    _folder: tempfile::TempDir,
+    root: Root,
+    control: Control,
+    reload: Arc<AtomicBool>,
+}
+
+fn service() -> Service {
+    let (folder, root) = machine();
+    let reload = Arc::new(AtomicBool::new(false));
+    let control = Control::begin(&ControlArgs::default(), &root, Arc::clone(&reload)).unwrap();
+    Service {
+        _folder: folder,
+        root,
+        control,
+        reload,
+    }
+}
+
+impl Service {
+    fn path(&self) -> PathBuf {
+        places(&self.root)[0].clone()
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.path()).unwrap();
+        let long = Some(Duration::from_secs(60));
+        stream.set_read_timeout(long).unwrap();
+        stream
+    }
+
+    fn tell(&self, looks: u64) {
+        self.control.tell(|| Standing {
+            looks,
+            ..standing()
+        });
+    }
+
+    /// Until somebody has asked for a reload, as the loop does between its turns.
+    fn asked(&self) -> Asked {
+        while !self.reload.swap(false, Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.control.reloading()
+    }
+}
+
+/// What comes until the connection ends.
+fn rest(mut stream: UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_status_is_told_once_or_again_and_again() {
+    let service = service();
+    let mut client = Client::connect(&service.root).unwrap();
+    let early = client.status().unwrap_err().to_string();
+    assert!(
+        early.starts_with("the service has not begun yet"),
+        "{early}"
+    );
+    service.tell(1);
+    assert_eq!(client.status().unwrap().looks, 1);
+    client.watch().unwrap();
+    assert_eq!(client.next().unwrap().looks, 1);
+    for looks in 2..5 {
+        service.tell(looks);
+        assert_eq!(client.next().unwrap().looks, looks);
+    }
+    drop(service.control);
+    let end = client.next().unwrap_err().to_string();
+    assert!(end.contains("ended the connection"), "{end}");
+}
+
+#[test]
+fn a_reload_answers_who_asked_for_it() {
+    let mut service = service();
+    let root = service.root.clone();
+    let ask = move || Client::connect(&root).unwrap().reload();
+    let asking = std::thread::spawn(ask.clone());
+    let asked = service.asked();
+    // The next one asks while the first reload goes on: it gets what comes of the second.
+    let late = std::thread::spawn(ask);
+    let second = service.asked();
+    service
+        .control
+        .reloaded(asked, Ok(vec!["a was 1, is 2".to_owned()]));
+    assert_eq!(asking.join().unwrap().unwrap(), ["a was 1, is 2"]);
+    service
+        .control
+        .reloaded(second, Err("a.toml:1:1: wrong".to_owned()));
+    let refused = late.join().unwrap().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "reload refused, the old configuration is in force: a.toml:1:1: wrong"
+    );
+    // The status knows of it until a reload is not refused.
+    service.tell(1);
+    let mut client = Client::connect(&service.root).unwrap();
+    let status = client.status().unwrap();
+    assert_eq!(status.refused.as_deref(), Some("a.toml:1:1: wrong"));
+    let asked = service.control.reloading();
+    service.control.reloaded(asked, Ok(Vec::new()));
+    service.tell(2);
+    assert_eq!(client.status().unwrap().refused, None);
+}
+
+/// Who waits for a reload that moves the socket is told, and others have to come again.
+#[test]
+fn the_socket_moves_and_nobody_is_forgotten() {
+    let mut service = service();
+    service.tell(1);
+    let mut streaming = Client::connect(&service.root).unwrap();
+    streaming.watch().unwrap();
+    streaming.next().unwrap();
+    let root = service.root.clone();
+    let asking = std::thread::spawn(move || Client::connect(&root).unwrap().reload());
+    let asked = service.asked();
+    let own = rustix::process::getegid().as_raw();
+    let of_group = ControlArgs {
+        group: Some(own.to_string()),
+        ..ControlArgs::default()
+    };
+    service.control.follow(&of_group).unwrap();
+    service.control.reloaded(asked, Ok(Vec::new()));
+    assert!(asking.join().unwrap().unwrap().is_empty());
+    assert!(streaming.next().is_err());
+    let [alone, open] = places(&service.root);
+    assert!(!alone.exists() && open.exists());
+    let mut client = Client::connect(&service.root).unwrap();
+    assert_eq!(client.status().unwrap().looks, 1);
+    let off = ControlArgs {
+        enabled: false,
+        ..ControlArgs::default()
+    };
+    service.control.follow(&off).unwrap();
+    assert!(!open.exists());
+    let none = Client::connect(&service.root).err().unwrap().to_string();
+    assert!(none.starts_with("no memtide serve answers"), "{none}");
+    // A group that is not there: nobody listens until the old place is taken again.
+    let unknown = ControlArgs {
+        group: Some("nobody-like-that".to_owned()),
+        ..ControlArgs::default()
+    };
+    assert!(service.control.follow(&unknown).is_err());
+    service.control.follow(&ControlArgs::default()).unwrap();
+    assert_eq!(
+        Client::connect(&service.root)
+            .unwrap()
+            .status()
+            .unwrap()
+            .looks,
+        1
+    );
+}
+
+#[test]
+fn calls_may_come_in_a_row_and_need_no_answer() {
+    let service = service();
+    service.tell(7);
+    let mut stream = service.connect();
+    let info = Call::of("org.varlink.service.GetInfo", false);
+    let silent = Call {
+        oneway: true,
+        ..info.clone()
+    };
+    let all = [
+        silent.message(),
+        info.message(),
+        Call::of(STATUS, false).message(),
+    ]
+    .concat();
+    stream.write_all(&all).unwrap();
+    // It says nothing more, and is answered nevertheless.
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let replies = rest(stream);
+    let replies: Vec<Reply> = replies
+        .split(|byte| *byte == 0)
+        .filter(|text| !text.is_empty())
+        .map(|text| serde_json::from_slice(text).unwrap())
+        .collect();
+    assert_eq!(replies.len(), 2);
+    assert_eq!(
+        replies[0].parameters.as_ref().unwrap()["product"],
+        "memtide"
+    );
+    assert_eq!(
+        replies[1].parameters.as_ref().unwrap()["status"]["looks"],
+        7
+    );
+}
+
+#[test]
+fn nonsense_ends_a_connection_and_no_other() {
+    let service = service();
+    service.tell(1);
+    let mut good = Client::connect(&service.root).unwrap();
+    for bytes in [
+        b"GET / HTTP/1.1\r\n\r\n\0".to_vec(),
+        b"\0".to_vec(),
+        vec![b'x'; LONGEST + 1],
+    ] {
+        let mut bad = service.connect();
+        let _ = bad.write_all(&bytes);
+        assert_eq!(rest(bad), b"");
+    }
+    assert_eq!(good.status().unwrap().looks, 1);
+}
+
+/// One that streams and never reads does not hold up the loop, nor who asks beside it.
+#[test]
+fn a_slow_reader_holds_up_nobody() {
+    let service = service();
+    let class = |number: usize| standing::Class {
+        name: format!("class-{number}"),
+        ..standing::Class::default()
+    };
+    let large = |looks| Standing {
+        looks,
+        classes: (0..2000).map(class).collect(),
+        ..standing()
+    };
+    service.control.tell(|| large(0));
+    let mut slow = service.connect();
+    slow.write_all(&Call::of(STATUS, true).message()).unwrap();
+    let mut other = Client::connect(&service.root).unwrap();
+    for looks in 1..20 {
+        service.control.tell(|| large(looks));
+        assert_eq!(other.status().unwrap().looks, looks);
+    }
+    // What it reads in the end is whole, and the statuses between are left out.
+    drop(service.control);
+    let read = rest(slow);
+    assert!(read.len() < 20 * large(0).parameters()["status"].to_string().len());
+}
+
+#[test]
+fn one_too_many_is_turned_away() {
+    let service = service();
+    service.tell(1);
+    let mut clients: Vec<Client> = (0..MOST)
+        .map(|_| {
+            let mut client = Client::connect(&service.root).unwrap();
+            client.status().unwrap();
+            client
+        })
+        .collect();
+    assert_eq!(rest(service.connect()), b"");
+    clients.pop();
+    // Its place is free as soon as the thread has noticed.
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let answer = Client::connect(&service.root).and_then(|mut client| client.status());
+        match answer {
+            Ok(status) => break assert_eq!(status.looks, 1),
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn who_is_silent_is_cut_off_and_who_listens_is_not() {
+    let (_folder, root) = machine();
+    let turn = Turn::take(&root).unwrap();
+    let shared = Arc::new(Shared::new(Arc::default()).unwrap());
+    let patience = Duration::from_millis(50);
+    let thread = server::begin(Arc::clone(&shared), patience).unwrap();
+    let (listener, _bound) = turn.listen(&ControlArgs::default()).unwrap();
+    shared.tell(standing());
+    shared.order(Order::Listen(Some(listener)));
+    let mut listening = Client::connect(&root).unwrap();
+    listening.watch().unwrap();
+    listening.next().unwrap();
+    let mut silent = UnixStream::connect(&places(&root)[0]).unwrap();
+    silent.write_all(b"{").unwrap();
+    assert_eq!(rest(silent), b"");
+    shared.tell(standing());
+    listening.next().unwrap();
+    // A reload may take its time, too.
+    let mut waiting = UnixStream::connect(&places(&root)[0]).unwrap();
+    waiting
+        .write_all(&Call::of(RELOAD, false).message())
+        .unwrap();
+    let mut silent = UnixStream::connect(&places(&root)[0]).unwrap();
+    silent.write_all(b"{").unwrap();
+    assert_eq!(rest(silent), b"");
+    shared.order(Order::Outcome(1, Ok(Vec::new())));
+    shared.order(Order::Listen(None));
+    assert_eq!(rest(waiting), b"{\"parameters\":{\"changes\":[]}}\0");
+    shared.order(Order::End);
+    thread.join().unwrap();
+}
