@@ -280,21 +280,26 @@ impl Acts for Streams {
             }
             room = room.min(pass - made % pass);
         }
-        let count = self.pace.take(thread, room as usize);
         let (mut page, mut step) = self.at[thread];
         let part = &self.parts[thread];
-        for access in &mut batch[..count] {
+        let mut count = 0;
+        for access in &mut *batch {
+            if room == 0 || self.pace.is_over(thread) {
+                break;
+            }
+            count += 1;
             if let Some(own) = self.own_pages
                 && step == 0
                 && page % PAGES_PER_OWN == 0
                 && self.owed[thread]
             {
-                // Before this page, one line of the program's own memory.
+                // Before this page, one line of the program's own memory, beside what it counts.
                 self.owed[thread] = false;
                 let slot = self.slots[3] + rng.below(own);
                 *access = Access::new(slot, rng.below(64), 1, false);
                 continue;
             }
+            room -= self.pace.take(thread, 1) as u64;
             self.owed[thread] = true;
             let slot = |region: u8| self.slots[usize::from(region)] + page;
             *access = match self.steps[step] {
