@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 first: area.first,
                 pages: area.pages,
             },
-            node: area.node,
+            counted: area.counted,
         })
         .collect();
     let unknown: Vec<Sought> = sought.iter().map(|one| one.span.into()).collect();

@@ -8,9 +8,10 @@
 //! [`FakeWorld::page_ns`] a page.
 
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Found, Kept, Lend, MemoryKind,
-    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
-    SourceId, SourceInfo, SourceStatus, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Kept, Lend,
+    MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
+    Settled, Sought, SourceId, SourceInfo, SourceStatus, Subject, ThreadId, ThreadSeen, View,
+    World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -49,7 +50,7 @@ impl FakeProcess {
             allowed: Allowed::Anywhere,
             kind: MemoryKind::Anonymous,
             backing: None,
-            node: None,
+            counted: None,
         };
         FakeProcess {
             process: ProcessId {
@@ -397,8 +398,8 @@ impl World for FakeWorld {
                 into.clone_from(&known.memory);
                 for area in &mut into.areas {
                     let end = VirtualPage(area.first.0 + area.pages);
-                    let nodes = known.pages.range(area.first..end).map(|(_, node)| *node);
-                    area.node = Area::node_of(nodes);
+                    let on = known.pages.range(area.first..end);
+                    area.counted = Counted::of(on.map(|(_, node)| (*node, 1)));
                 }
                 Ok(Presence::Here)
             }
@@ -419,7 +420,6 @@ impl World for FakeWorld {
         for sought in spans {
             let end = VirtualPage(sought.span.first.0 + sought.span.pages);
             for (&first, &node) in known.pages.range(sought.span.first..end) {
-                let node = sought.node.unwrap_or(node);
                 cost_ns += self.survey_page_ns;
                 found(Found {
                     first,

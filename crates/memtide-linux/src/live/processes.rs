@@ -21,7 +21,7 @@ use memtide_core::nodemask::NodeMask;
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::{Millis, PageSize};
 use memtide_loop::world::{
-    AddressSpace, Allowed, Area, Backing, Fixed, MemoryKind, ProcessId, ProcessSeen,
+    AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, ProcessId, ProcessSeen,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -188,10 +188,16 @@ fn join(page: PageSize, maps: &[Mapping], policies: &[NumaMapping]) -> Vec<Area>
                 },
                 kind: kind(mapping),
                 backing: backing(page, mapping),
-                node: Area::node_of(numa.pages.iter().map(|(node, _)| *node)),
+                counted: counted(page, numa),
             })
         })
         .collect()
+}
+
+fn counted(page: PageSize, numa: &NumaMapping) -> Option<Counted> {
+    let nodes = numa.pages.iter().map(|(node, _)| *node);
+    let by_node = nodes.map(|node| Some((node, page.pages(numa.bytes_on(node)?))));
+    Counted::of(by_node.collect::<Option<Vec<_>>>()?)
 }
 
 fn allowed(policy: &Policy) -> Allowed {

@@ -8,7 +8,8 @@
 //!
 //! The second question costs ten times as much as the first (150 and 16 ns a
 //! page on one machine), so it is asked as rarely as can be: once for each huge
-//! page, and not at all in a range whose pages are known to be on one node.
+//! page, and not at all in a range whose pages the kernel counted on one node, if
+//! no more pages are present than it counted.
 
 use crate::mover::{Kernel, Located, Locator, Process};
 use crate::sys::Errno;
@@ -16,8 +17,8 @@ use crate::sys::pagemap::{OpenError, Pagemap, PagemapEntry};
 use crate::sys::pagemap_scan::{Categories, PagemapScan, ScanError};
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::{NodeId, PageSize};
-use memtide_loop::world::Sought;
 pub use memtide_loop::world::{Found, HUGE_PAGES};
+use memtide_loop::world::{Sought, Span};
 use std::ops::Range;
 use std::path::Path;
 
@@ -223,8 +224,19 @@ impl<K: Kernel> Surveyor<K> {
         Ok(())
     }
 
+    /// Adds the present runs of `sought`, and where they are if that is known.
     fn present_runs(&mut self, map: &Pagemap, sought: &Sought) -> Result<(), ScanError> {
-        let Sought { span, node } = *sought;
+        let before = self.present.len();
+        self.scan_runs(map, sought.span)?;
+        let runs = &mut self.present[before..];
+        let present = runs.iter().map(|run| run.end - run.first).sum();
+        let node = sought.counted.and_then(|counted| counted.holds(present));
+        runs.iter_mut().for_each(|run| run.node = node);
+        Ok(())
+    }
+
+    fn scan_runs(&mut self, map: &Pagemap, span: Span) -> Result<(), ScanError> {
+        let before = self.present.len();
         let shift = self.page.shift();
         let range = span.first.0 << shift..(span.first.0 + span.pages) << shift;
         let present = &mut self.present;
@@ -236,13 +248,13 @@ impl<K: Kernel> Surveyor<K> {
                     first: region.start >> shift,
                     end: region.end >> shift,
                     huge: region.categories.contains(Categories::HUGE),
-                    node,
+                    node: None,
                 };
-                push(present, next);
+                push(present, before, next);
             }
         });
         match scanned {
-            Err(ScanError::Absent) => present_by_entry(present, map, sought),
+            Err(ScanError::Absent) => present_by_entry(present, map, span),
             other => other,
         }
     }
@@ -251,11 +263,12 @@ impl<K: Kernel> Surveyor<K> {
 fn present_by_entry(
     present: &mut Vec<Present>,
     map: &Pagemap,
-    sought: &Sought,
+    span: Span,
 ) -> Result<(), ScanError> {
+    let before = present.len();
     let mut entries = [PagemapEntry::default(); 512];
-    let mut at = sought.span.first.0;
-    let end = at + sought.span.pages;
+    let mut at = span.first.0;
+    let end = at + span.pages;
     while at < end {
         let wanted = (end - at).min(512) as usize;
         let got = map
@@ -270,9 +283,9 @@ fn present_by_entry(
                     first: page,
                     end: page + 1,
                     huge: false,
-                    node: sought.node,
+                    node: None,
                 };
-                push(present, next);
+                push(present, before, next);
             }
         }
         at += got as u64;
@@ -280,12 +293,11 @@ fn present_by_entry(
     Ok(())
 }
 
-/// Adds a run, grown onto the last one where it continues it.
-fn push(runs: &mut Vec<Present>, next: Present) {
-    match runs.last_mut() {
-        Some(last)
-            if last.end == next.first && (last.huge, last.node) == (next.huge, next.node) =>
-        {
+/// Adds a run, grown onto the last one where it continues it; the first `kept` are
+/// of another span.
+fn push(runs: &mut Vec<Present>, kept: usize, next: Present) {
+    match runs[kept..].last_mut() {
+        Some(last) if last.end == next.first && last.huge == next.huge => {
             last.end = next.end;
         }
         _ => runs.push(next),
@@ -299,7 +311,7 @@ mod tests {
     use crate::live::kernel::RunningKernel;
     use crate::sys::move_pages::MoveFlags;
     use crate::sys::own_memory::OwnPages;
-    use memtide_loop::world::Span;
+    use memtide_loop::world::Counted;
 
     const SELF: Process = Process {
         pid: 0,
@@ -375,15 +387,24 @@ mod tests {
             first: VirtualPage(memory.address() as u64 / 4096 + first),
             pages,
         };
+        let counted = |pages| {
+            let node = NodeId(5);
+            Some(Counted { node, pages })
+        };
         let asked = Stripes::default();
         let remembered = asked.0.clone();
         let mut surveyor = Surveyor::new(asked, PageSize::KIB_4);
         let sought = [
             Sought {
                 span: span(0, 32),
-                node: Some(NodeId(5)),
+                counted: counted(32),
             },
-            Sought::from(span(32, 32)),
+            // More is there than was counted.
+            Sought {
+                span: span(32, 16),
+                counted: counted(15),
+            },
+            Sought::from(span(48, 16)),
         ];
         let own = Process {
             pid: std::process::id(),

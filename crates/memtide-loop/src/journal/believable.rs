@@ -115,6 +115,7 @@ fn areas(areas: &[Area]) -> Result<(), &'static str> {
     for area in areas {
         pages(area.first.0, area.pages)?;
         pages(area.backing.map_or(0, |backing| backing.first), area.pages)?;
+        area.counted.map_or(Ok(()), |counted| node(counted.node))?;
     }
     let apart = |pair: &[Area]| pair[0].first.0 + pair[0].pages <= pair[1].first.0;
     ok(areas.windows(2).all(apart), "mappings that overlap")

@@ -78,7 +78,7 @@ impl Ledger {
                 first: area.first,
                 pages: area.pages,
             },
-            node: area.node,
+            counted: area.counted,
         }));
         let surveyed = self.survey_spans(world, owner, &spans, |found| (found.first, found.pages));
         self.spans = spans;

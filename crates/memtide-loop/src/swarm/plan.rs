@@ -283,7 +283,7 @@ fn area(first: u64, pages: u64, allowed: Allowed) -> Area {
         allowed,
         kind: MemoryKind::Anonymous,
         backing: None,
-        node: None,
+        counted: None,
     }
 }
 

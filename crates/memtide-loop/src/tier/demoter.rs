@@ -17,11 +17,15 @@ use memtide_core::pages::{Folio, Immovable, Pages};
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Pages that the choice of victims looks at between two checks whether it has
 /// enough: one section.
 const SCAN_PAGES: u64 = SECTION_PAGES as u64;
+/// Idle folios that have to stay, after which a choice of victims is made with what
+/// was found: the next one goes on from there. They take some tens of milliseconds.
+const MOST_REFUSED: u64 = 1 << 18;
 /// Pages among which the coldest are looked for, where some have to leave: 1 GiB.
 const COLDEST_PAGES: u64 = 1 << 18;
 /// The part of its share that a class exchanges in one turn, at most: one in so many.
@@ -213,11 +217,12 @@ impl Demoter {
             budgets,
             target: way.target,
             only,
+            refused: Cell::new(0),
         };
         let extent = ledger.space.extent();
         let (mut victims, mut found, mut scanned) = (Vec::new(), 0, 0);
         let mut lost: BTreeMap<ClassId, u64> = BTreeMap::new();
-        while found < short && scanned < extent {
+        while found < short && scanned < extent && leaving.refused.get() < MOST_REFUSED {
             if self.cursor.page().0 >= extent {
                 self.cursor = Cursor::default();
             }
@@ -309,6 +314,8 @@ struct Leaving<'a> {
     ledger: &'a Ledger,
     budgets: &'a Budgets,
     target: NodeId,
+    /// How many folios were asked about that have to stay.
+    refused: Cell<u64>,
     /// Only those of this class.
     only: Option<ClassId>,
 }
@@ -342,6 +349,15 @@ impl Pages for Leaving<'_> {
     }
 
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
+        let may = self.lets_go(page);
+        self.refused
+            .set(self.refused.get() + u64::from(may.is_err()));
+        may
+    }
+}
+
+impl Leaving<'_> {
+    fn lets_go(&self, page: PageNumber) -> Result<(), Immovable> {
         // Before the choice and not after it: pages that must stay would take the
         // place of others, again and again.
         self.ledger.may_move(page, self.target)?;

@@ -22,15 +22,46 @@ pub struct Sought {
     /// The range.
     #[serde(flatten)]
     pub span: Span,
-    /// The node that all of its pages are on, where that is known (see
-    /// [`Area::node`](super::Area::node)): only which of them are present is asked.
+    /// Where all of its pages are, if they were counted on one node (see
+    /// [`Area::counted`](super::Area::counted)). Then it is asked only which pages
+    /// are present, unless more are present than were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeId>,
+    pub counted: Option<Counted>,
+}
+
+/// Pages that were counted on one node, and none on any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The node.
+    pub node: NodeId,
+    /// Base pages on it.
+    pub pages: u64,
+}
+
+impl Counted {
+    /// What comes of pages by node; `None` if they are on several nodes, or none.
+    pub fn of(by_node: impl IntoIterator<Item = (NodeId, u64)>) -> Option<Counted> {
+        let mut by_node = by_node.into_iter().filter(|(_, pages)| *pages > 0);
+        let (node, first) = by_node.next()?;
+        let pages = by_node.try_fold(first, |sum, (other, pages)| {
+            (other == node).then(|| sum.saturating_add(pages))
+        })?;
+        Some(Counted { node, pages })
+    }
+
+    /// The node, if no more than was counted is `present`. What is more came since,
+    /// or is not counted by the kernel: a page of zeros, memory of a device.
+    pub fn holds(self, present: u64) -> Option<NodeId> {
+        (present <= self.pages).then_some(self.node)
+    }
 }
 
 impl From<Span> for Sought {
     fn from(span: Span) -> Sought {
-        Sought { span, node: None }
+        Sought {
+            span,
+            counted: None,
+        }
     }
 }
 

@@ -42,7 +42,7 @@ mod sources;
 
 pub use error::WorldError;
 pub use memory::{
-    Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Sought, Span,
+    Counted, Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Sought, Span,
 };
 pub use process::{
     AddressSpace, Affinity, Allowed, Area, Backing, ClassId, Fixed, Kept, Lend, MemoryKind,

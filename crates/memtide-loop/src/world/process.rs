@@ -1,6 +1,6 @@
 //! Processes and threads: who they are, and what their owners allow.
 
-use super::HUGE_PAGES;
+use super::{Counted, HUGE_PAGES};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::pages::Immovable;
 use memtide_core::tiering::space::VirtualPage;
@@ -134,20 +134,11 @@ pub struct Area {
     /// for memory that is this process's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backing: Option<Backing>,
-    /// The node that all of its present pages were on when this was read. `None`
-    /// if they were on several, or if there were none. The kernel counts pages by
-    /// node when it tells of a mapping; to ask for each page costs ten times as much.
+    /// Its present pages as they were counted when this was read, if they were all on
+    /// one node. The kernel counts pages by node when it tells of a mapping; to ask for
+    /// each page costs several times as much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeId>,
-}
-
-impl Area {
-    /// What [`Area::node`] is for pages that are on `nodes`.
-    pub fn node_of(nodes: impl IntoIterator<Item = NodeId>) -> Option<NodeId> {
-        let mut nodes = nodes.into_iter();
-        let first = nodes.next()?;
-        nodes.all(|node| node == first).then_some(first)
-    }
+    pub counted: Option<Counted>,
 }
 
 /// Where a mapping's pages may be.
@@ -274,7 +265,7 @@ mod tests {
             allowed,
             kind: MemoryKind::Anonymous,
             backing: None,
-            node: None,
+            counted: None,
         };
         let bound: NodeMask = [NodeId(1), NodeId(2)].into_iter().collect();
         AddressSpace {

@@ -49,7 +49,7 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::topology::{HandTiers, Topology, TopologyError};
 use memtide_core::units::{NodeId, PageSize};
 use memtide_loop::world::{
-    AddressSpace, Affinity, Area, Came, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence,
+    AddressSpace, Affinity, Came, Counted, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence,
     ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus, Span,
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
@@ -148,7 +148,6 @@ impl<M: Machine> SimWorld<M> {
         self.machine
     }
 
-    /// We work for `ns`.
     /// Pages of the real machine that the kernel has to look at for `run`: base
     /// pages, or huge ones.
     fn folios(&self, run: &Found) -> u64 {
@@ -160,6 +159,7 @@ impl<M: Machine> SimWorld<M> {
         }
     }
 
+    /// We work for `ns`.
     fn work(&mut self, ns: u64) {
         self.own_cpu_ns += ns;
         self.machine.charge(ns);
@@ -405,18 +405,16 @@ impl<M: Machine> World for SimWorld<M> {
         if presence == Presence::Here {
             let mut folios = 0;
             for area in &mut into.areas {
-                let mut nodes = Vec::new();
+                let mut by_node = Vec::new();
                 let span = Span {
                     first: area.first,
                     pages: area.pages,
                 };
                 self.machine.present(process, span, &mut |one| {
                     folios += self.folios(&one);
-                    if nodes.last() != Some(&one.node) {
-                        nodes.push(one.node);
-                    }
+                    by_node.push((one.node, one.pages));
                 });
-                area.node = Area::node_of(nodes);
+                area.counted = Counted::of(by_node);
             }
             let areas_ns = into.areas.len() as u64 * self.costs.area_ns;
             self.work(areas_ns + folios * self.costs.count_page_ns);
@@ -439,11 +437,12 @@ impl<M: Machine> World for SimWorld<M> {
         let mut cost_ns = 0;
         for sought in spans {
             let mut folios = 0;
-            self.machine.present(process, sought.span, &mut |one| {
+            let present = self.machine.present(process, sought.span, &mut |one| {
                 folios += self.folios(&one);
                 found(one);
             });
-            let locate_ns = match sought.node {
+            let counted = sought.counted;
+            let locate_ns = match counted.and_then(|counted| counted.holds(present)) {
                 Some(_) => 0,
                 None => self.costs.locate_page_ns,
             };

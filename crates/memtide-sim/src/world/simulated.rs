@@ -273,7 +273,7 @@ impl<W: Source> Machine for Simulated<W> {
                     first: 0,
                 }),
                 // The world counts.
-                node: None,
+                counted: None,
             });
         }
         Presence::Here

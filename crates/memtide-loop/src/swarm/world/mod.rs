@@ -12,7 +12,7 @@ use super::plan::{FAILURES, Fault, Plan, Program};
 use super::watch::{Allowance, Pressed, Violations};
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Found, Invalid, Kept, Lend,
+    Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, Counted, Found, Invalid, Kept, Lend,
     MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
     SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World,
     WorldError,
@@ -407,7 +407,7 @@ impl World for SwarmWorld {
         let known = &self.machine.processes[at];
         for area in &mut into.areas {
             let pages = (area.first.0..area.first.0 + area.pages).map(VirtualPage);
-            area.node = Area::node_of(pages.filter_map(|page| known.node(page)));
+            area.counted = Counted::of(pages.filter_map(|page| Some((known.node(page)?, 1))));
             let bound = matches!(area.allowed, Allowed::Nodes(_));
             if bound && self.mistake == Some(Mistake::IgnorePolicy) {
                 area.allowed = Allowed::Anywhere;
@@ -437,7 +437,10 @@ impl World for SwarmWorld {
         };
         let known = &self.machine.processes[at];
         let mut cost = 0;
-        for Sought { span, node: on } in spans {
+        for Sought { span, counted } in spans {
+            let pages = (span.first.0..span.first.0 + span.pages).map(VirtualPage);
+            let present = pages.filter(|page| known.node(*page).is_some()).count() as u64;
+            let on = counted.and_then(|counted| counted.holds(present));
             let mut run: Option<Found> = None;
             for page in (span.first.0..span.first.0 + span.pages).map(VirtualPage) {
                 let Some(node) = known.node(page) else {

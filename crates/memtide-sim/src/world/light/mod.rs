@@ -365,7 +365,7 @@ impl Machine for Light {
                 kind: area.kind,
                 backing: area.backing,
                 // The world counts.
-                node: None,
+                counted: None,
             }));
         Presence::Here
     }
