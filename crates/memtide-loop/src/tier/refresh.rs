@@ -211,7 +211,7 @@ mod tests {
         world.survey_page_ns = 1_000_000;
         let (topology, page) = (world.topology().clone(), world.page());
         let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
-        let mut shared = Shared::new(&mut world, config);
+        let mut shared = Shared::new(&world, config);
         let mut refresh = Refresh::default();
         let mut surveys = [0_u64; 2];
         let mut begun_ns = None;
