@@ -288,7 +288,7 @@ pub struct Status {
     pub failed_pages: u64,
     /// Reports or samples that were lost.
     pub lost: u64,
-    /// Processor time of this process.
+    /// Processor time of this process since the run began.
     #[serde(rename = "cpu_s", serialize_with = "as_seconds")]
     pub cpu: Duration,
     /// What tiering has to tell.

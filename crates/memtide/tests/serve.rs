@@ -78,6 +78,21 @@ fn what_packages_install_is_valid_and_sets_nothing() {
     assert!(shown.contains("\nrate_limit = \"4GiB\""), "{shown}");
 }
 
+/// A restart does not make it: status 2, after which the unit does not try again.
+#[test]
+fn a_group_that_does_not_exist_is_bad_configuration() {
+    let machine = Machine::new().with("memtide.toml", "control.group = \"wacht\"\n");
+    std::fs::write(machine.root().join("etc/group"), "watch:x:7:\n").unwrap();
+    for words in [&["serve", "--check"][..], &["serve"]] {
+        let output = memtide(machine.root(), words).output().unwrap();
+        let (status, line) = complaint(output);
+        assert_eq!(status, Some(2), "{line}");
+        assert!(line.starts_with("group wacht: not in "), "{line}");
+    }
+    std::fs::write(machine.root().join("etc/group"), "wacht:x:7:\n").unwrap();
+    printed(machine.root(), &["serve", "--check"]);
+}
+
 #[test]
 fn what_is_in_force_has_its_file_and_line() {
     let machine = Machine::new()

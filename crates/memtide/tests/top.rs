@@ -10,37 +10,56 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::mpsc::{self, Receiver};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const STATUS: &str = include_str!("data/status.json");
 /// For what is expected to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Connections of a service.
+type Kept = Arc<Mutex<Vec<UnixStream>>>;
+
 /// A service that answers each call with one status, and keeps the connection.
-fn service(root: &Path) {
+fn service(root: &Path) -> Kept {
     let folder = root.join("run/memtide");
     std::fs::create_dir_all(&folder).unwrap();
     let host = root.join("proc/sys/kernel");
     std::fs::create_dir_all(&host).unwrap();
     std::fs::write(host.join("hostname"), "mill\n").unwrap();
     let listener = UnixListener::bind(folder.join("io.memtide")).unwrap();
+    let kept = Kept::default();
+    let keep = Arc::clone(&kept);
     thread::spawn(move || {
-        let mut kept = Vec::new();
         while let Ok((mut stream, _)) = listener.accept() {
             let mut call = [0; 4096];
             let read = stream.read(&mut call).unwrap();
             let more = String::from_utf8_lossy(&call[..read]).contains("\"more\":true");
-            let reply =
-                format!("{{\"parameters\":{{\"status\":{STATUS}}},\"continues\":{more}}}\0");
-            stream.write_all(reply.as_bytes()).unwrap();
-            kept.push(stream);
+            tell(&mut stream, STATUS, more);
+            keep.lock().unwrap().push(stream);
         }
     });
+    kept
+}
+
+fn tell(stream: &mut UnixStream, status: &str, more: bool) {
+    let reply = format!("{{\"parameters\":{{\"status\":{status}}},\"continues\":{more}}}\0");
+    stream.write_all(reply.as_bytes()).unwrap();
+}
+
+/// Another status of the stream. Each letter of its source is another one, so all are drawn.
+fn tell_another(kept: &Kept) {
+    let mut kept = kept.lock().unwrap();
+    tell(
+        kept.last_mut().unwrap(),
+        &STATUS.replace("DAMON", "OTHER"),
+        true,
+    );
 }
 
 /// A terminal, and what runs on it.
@@ -48,6 +67,7 @@ struct Terminal {
     ours: File,
     theirs: File,
     drawn: Receiver<Vec<u8>>,
+    reads: Option<JoinHandle<()>>,
     seen: String,
     child: Child,
 }
@@ -75,7 +95,7 @@ fn top(root: &Path, no_color: bool) -> Terminal {
     let ours = File::from(ours);
     let mut reader = ours.try_clone().unwrap();
     let (tell, drawn) = mpsc::channel();
-    thread::spawn(move || {
+    let reads = thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(read) = reader.read(&mut bytes) {
             if read == 0 || tell.send(bytes[..read].to_vec()).is_err() {
@@ -87,6 +107,7 @@ fn top(root: &Path, no_color: bool) -> Terminal {
         ours,
         theirs,
         drawn,
+        reads: Some(reads),
         seen: String::new(),
         child,
     }
@@ -137,9 +158,20 @@ impl Terminal {
         modes.contains(LocalModes::ICANON | LocalModes::ECHO)
     }
 
+    fn wait(&mut self) -> ExitStatus {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < until, "it goes on");
+            thread::yield_now();
+        }
+    }
+
     /// The end, after which the other screen is left and the cursor is back.
     fn end(mut self) -> ExitStatus {
-        let status = self.child.wait().unwrap();
+        let status = self.wait();
         self.shows("\x1b[?25h");
         self.shows("\x1b[?1049l");
         assert!(self.is_usual());
@@ -187,6 +219,38 @@ fn a_signal_is_an_end_in_order() {
         terminal.signal(signal);
         assert!(terminal.end().success());
     }
+}
+
+/// A byte that begins no key, and keys that are cut off: who reads them waits for the rest.
+#[test]
+fn half_a_key_holds_up_nothing() {
+    for half in [&b"\xff"[..], b"\x1b[", b"\x1b[;"] {
+        let root = tempfile::tempdir().unwrap();
+        let kept = service(root.path());
+        let mut terminal = top(root.path(), false);
+        terminal.shows("DAMON");
+        terminal.ours.write_all(half).unwrap();
+        tell_another(&kept);
+        terminal.shows("OTHER");
+        terminal.signal(Signal::TERM);
+        assert!(terminal.end().success());
+    }
+}
+
+/// A window that is closed. It is not the terminal of a session here, so that no signal comes.
+#[test]
+fn a_terminal_that_has_gone_is_an_end() {
+    let root = tempfile::tempdir().unwrap();
+    let kept = service(root.path());
+    let mut terminal = top(root.path(), false);
+    terminal.shows("order:");
+    // Who reads what is drawn ends with the next picture, for nobody wants it.
+    terminal.drawn = mpsc::channel().1;
+    tell_another(&kept);
+    terminal.reads.take().unwrap().join().unwrap();
+    terminal.ours = File::open("/dev/null").unwrap();
+    let status = terminal.wait();
+    assert_eq!(status.code(), Some(1), "{status:?}");
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub struct LiveWorld {
     topology: Topology,
     page: PageSize,
     start: Instant,
+    /// The process's processor time then.
+    start_cpu_ns: u64,
     boot_ms: u64,
     selected: Selected,
     surveyor: Surveyor<RunningKernel>,
@@ -75,7 +77,7 @@ pub struct LiveWorld {
 
 impl LiveWorld {
     /// The machine under `root` with these nodes; only processes of `selection`
-    /// are managed. Time begins now.
+    /// are managed. Time begins now, and so does the time on CPUs.
     pub fn new(
         root: Root,
         topology: Topology,
@@ -93,6 +95,7 @@ impl LiveWorld {
             topology,
             page,
             start: Instant::now(),
+            start_cpu_ns: process_cpu_ns(),
             boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
             selected: Selected::new(root.clone(), page, selection),
             surveyor: Surveyor::new(kernel.clone(), page),
@@ -149,6 +152,11 @@ impl LiveWorld {
     }
 }
 
+fn process_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 fn failed(error: FsError) -> WorldError {
     WorldError::Failed {
         what: error.to_string(),
@@ -186,8 +194,7 @@ impl World for LiveWorld {
     }
 
     fn own_cpu_ns(&mut self) -> u64 {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        process_cpu_ns().saturating_sub(self.start_cpu_ns)
     }
 
     fn rest(&mut self, ms: u64) {
@@ -513,6 +520,22 @@ mod tests {
     use crate::fs::topology;
     use crate::sys::own_memory::OwnPages;
     use memtide_loop::world::{Outcome, SharedPages, Span};
+
+    /// A process that has run before makes a world: what it spends is no more than what the process has
+    /// spent since.
+    #[test]
+    fn a_worlds_time_on_cpus_begins_with_it() {
+        let root = Root::default();
+        let topology = topology::read(&root).unwrap().topology;
+        let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+        let before = process_cpu_ns();
+        assert!(before > 0);
+        let selection = Selection::Pids(Vec::new());
+        let mut world = LiveWorld::new(root, topology, page, selection, Vec::new());
+        let first = world.own_cpu_ns();
+        assert!(first <= process_cpu_ns() - before);
+        assert!(world.own_cpu_ns() >= first);
+    }
 
     /// This process through the world: listed, read, surveyed, and its pages
     /// are where they are asked to be.

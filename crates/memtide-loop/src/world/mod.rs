@@ -73,7 +73,8 @@ pub trait World {
     /// Milliseconds from the machine's boot to the world's beginning.
     fn boot_ms(&self) -> u64;
 
-    /// Processor time that this process has used, in nanoseconds.
+    /// Processor time that this process has used since the world began, in
+    /// nanoseconds.
     fn own_cpu_ns(&mut self) -> u64;
 
     /// Lets `ms` milliseconds pass, or fewer, without looking at any source.

@@ -69,9 +69,10 @@ impl Foreground<'_> {
                 0 => {}
                 number => return Ok(Ended::Signal(number)),
             }
+            // Also all that was left before the flag was raised.
             if self
                 .reload
-                .is_some_and(|asked| asked.swap(false, Ordering::Relaxed))
+                .is_some_and(|asked| asked.swap(false, Ordering::AcqRel))
             {
                 return Ok(Ended::Reload);
             }

@@ -18,8 +18,8 @@ pub use args::ServeArgs as Args;
 
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
-use crate::shared::control::Control;
 use crate::shared::control::standing::Setup;
+use crate::shared::control::{self, Control};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::metrics::{Metrics, MetricsArgs};
@@ -49,7 +49,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     };
     if args.check {
         let (configuration, files) = lasting(source.files.read())?;
-        let Settings { tier, class, .. } = &configuration.settings;
+        let Settings {
+            tier,
+            control,
+            class,
+            ..
+        } = &configuration.settings;
+        lasting(control::check(control, &context.root))?;
         if tier.tiers.is_some() || !class.is_empty() {
             let nodes = tiering::nodes(context, tier);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
@@ -81,6 +87,10 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     // Before the rest: a wish for a reload must not end what only begins.
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
+    lasting(control::check(
+        &configuration.settings.control,
+        &context.root,
+    ))?;
     // Nodes may be late, so that tiers by hand fit at the next start.
     let nodes = tiering::nodes(context, &configuration.settings.tier)?;
     lasting(tiering::check(
@@ -93,7 +103,8 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let Settings { tier, class, .. } = &configuration.settings;
     let opened = tiering::open(context, nodes, tier, class)?;
     // Before the priority: who asks for metrics has none.
-    let metrics = Metrics::begin(&configuration.settings.metrics, "tier", page)?;
+    let figures = configuration.settings.metrics.clone();
+    let metrics = Metrics::begin(&figures, "tier", page)?;
     let control = &configuration.settings.control;
     let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
     let mut service = Service {
@@ -106,6 +117,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         usual: priority::ask(),
         printer: Printer::new(context.json, page),
         metrics: Some(metrics),
+        figures,
         control,
         in_force: configuration,
     };
@@ -136,7 +148,11 @@ struct Source {
 impl Source {
     fn read(&self) -> anyhow::Result<Configuration> {
         let (mut configuration, _) = self.files.read()?;
-        configuration.settings.tier.dry_run |= self.dry_run;
+        if self.dry_run {
+            configuration.settings.tier.dry_run = true;
+            // A look at what the service would do, perhaps beside it: it keeps its socket.
+            configuration.settings.control.enabled = false;
+        }
         Ok(configuration)
     }
 }
@@ -154,6 +170,8 @@ struct Service<'a> {
     printer: Printer,
     /// None while they are changed.
     metrics: Option<Metrics>,
+    /// Where they are.
+    figures: MetricsArgs,
     control: Control,
     in_force: Configuration,
 }
@@ -197,7 +215,7 @@ impl Service<'_> {
             }
             self.manager.reloading();
             let asked = self.control.reloading();
-            let outcome = match self.look_again(tiering.now())? {
+            let outcome = match self.look_again(tiering.now()) {
                 Looked::Refused(why) => Err(why),
                 Looked::Taken(changes) => Ok(changes),
                 Looked::Another(next, changes) => {
@@ -225,10 +243,10 @@ impl Service<'_> {
 
     /// Reads the configuration again, says what changed, and follows what the run goes on with. The
     /// rest is returned.
-    fn look_again(&mut self, now: Millis) -> anyhow::Result<Looked> {
+    fn look_again(&mut self, now: Millis) -> Looked {
         let next = match self.source.read() {
             Ok(next) => next,
-            Err(error) => return Ok(Looked::Refused(self.refused(now, &error))),
+            Err(error) => return Looked::Refused(self.refused(now, &error)),
         };
         let changes = self.in_force.changes(&next);
         if changes.is_empty() {
@@ -237,23 +255,20 @@ impl Service<'_> {
         let (old, new) = (&self.in_force.settings, &next.settings);
         let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
         if !same_run && let Err(error) = self.nodes_for(&next) {
-            return Ok(Looked::Refused(self.refused(now, &error)));
+            return Looked::Refused(self.refused(now, &error));
         }
-        if places(old) != places(new)
-            && let Err(error) = self.tell_elsewhere(&next.settings)
-        {
-            let old = self.in_force.settings.clone();
-            self.tell_elsewhere(&old)?;
-            return Ok(Looked::Refused(self.refused(now, &error)));
+        if let Err(error) = self.tell_elsewhere(&next.settings) {
+            self.tell_as_before();
+            return Looked::Refused(self.refused(now, &error));
         }
         for change in &changes {
             self.say(now, &format!("reload: {change}"));
         }
         if !same_run {
-            return Ok(Looked::Another(Box::new(next), changes));
+            return Looked::Another(Box::new(next), changes);
         }
         self.in_force = next;
-        Ok(Looked::Taken(changes))
+        Looked::Taken(changes)
     }
 
     /// Ends the run and begins one of `next`; of the old configuration if that fails, and why it did.
@@ -271,12 +286,8 @@ impl Service<'_> {
             Ok(tiering) => return Ok((tiering, Ok(()))),
             Err(error) => error,
         };
-        let places_differ = places(&old.settings) != places(&self.in_force.settings);
         self.in_force = old;
-        if places_differ {
-            let settings = self.in_force.settings.clone();
-            self.tell_elsewhere(&settings)?;
-        }
+        self.tell_as_before();
         let why = self.refused(Millis(0), &error);
         Ok((self.begin()?, Err(why)))
     }
@@ -303,15 +314,50 @@ impl Service<'_> {
         of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
     }
 
-    /// Has the figures, and the socket, where `settings` want them. The old places are left first: they
-    /// may be the new ones.
+    /// Has the figures, and the socket, where `settings` want them.
+    ///
+    /// # Errors
+    /// One of both cannot be there.
     fn tell_elsewhere(&mut self, settings: &Settings) -> anyhow::Result<()> {
-        self.metrics = None;
-        let begin = || Metrics::begin(&settings.metrics, "tier", self.page);
-        self.metrics = Some(self.usual.during(begin)?);
+        self.figures_at(&settings.metrics)?;
+        self.socket_at(&settings.control)
+    }
+
+    /// The same where the configuration in force wants them. What cannot be had again is said and left
+    /// out: the loop goes on without it.
+    fn tell_as_before(&mut self) {
+        let Settings {
+            metrics, control, ..
+        } = self.in_force.settings.clone();
+        if let Err(error) = self.figures_at(&metrics) {
+            let what = format!("goes on without metrics: {}", causes(&error));
+            self.printer.notice(&what);
+        }
+        if let Err(error) = self.socket_at(&control) {
+            self.control.leave();
+            let what = format!("goes on without a control socket: {}", causes(&error));
+            self.printer.notice(&what);
+        }
+    }
+
+    /// The old place is left first: it may be the new one. There are no figures where this fails.
+    fn figures_at(&mut self, args: &MetricsArgs) -> anyhow::Result<()> {
+        if self.figures == *args {
+            return Ok(());
+        }
+        let page = self.page;
+        let begin = |args| Metrics::begin(args, "tier", page);
+        self.figures = MetricsArgs::default();
+        self.metrics = Some(begin(&self.figures)?);
+        self.metrics = Some(self.usual.during(|| begin(args))?);
+        self.figures = args.clone();
         self.announce();
+        Ok(())
+    }
+
+    fn socket_at(&mut self, args: &ControlArgs) -> anyhow::Result<()> {
         let control = &mut self.control;
-        self.usual.during(|| control.follow(&settings.control))
+        self.usual.during(|| control.follow(args))
     }
 
     fn announce(&mut self) {
@@ -335,7 +381,152 @@ impl Service<'_> {
     }
 }
 
-/// Where those are who watch and ask.
-fn places(settings: &Settings) -> (&MetricsArgs, &ControlArgs) {
-    (&settings.metrics, &settings.control)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::control::client::Client;
+    use memtide_linux::fs::Root;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    /// A machine with this configuration, and a group `watch` that is ours.
+    fn machine(configuration: &str) -> (tempfile::TempDir, Context) {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context {
+            root: Root::new(folder.path()),
+            json: false,
+            styled: false,
+        };
+        for made in ["etc", "etc/memtide"] {
+            let path = folder.path().join(made);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let own = rustix::process::getegid().as_raw();
+        write(folder.path(), "etc/group", &format!("watch:x:{own}:\n"));
+        configure(folder.path(), configuration);
+        (folder, context)
+    }
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let path = root.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    }
+
+    fn configure(root: &Path, text: &str) {
+        write(root, "etc/memtide/memtide.toml", text);
+    }
+
+    fn source(context: &Context, dry_run: bool) -> Source {
+        Source {
+            files: Files::new(None, &context.root),
+            dry_run,
+        }
+    }
+
+    /// A service without a run, which what it looks at here does not need.
+    fn with_service(configuration: &str, test: impl FnOnce(&Path, &mut Service<'_>)) {
+        let (folder, context) = machine(configuration);
+        let manager = Manager::new();
+        let source = source(&context, false);
+        let in_force = source.read().unwrap();
+        let settings = &in_force.settings;
+        let page = page_size().unwrap();
+        let control = Control::begin(&settings.control, &context.root, Arc::default()).unwrap();
+        let mut service = Service {
+            source,
+            context: &context,
+            manager: &manager,
+            signal: Arc::default(),
+            reload: Arc::default(),
+            page,
+            usual: priority::ask(),
+            printer: Printer::new(false, page),
+            metrics: Some(Metrics::begin(&settings.metrics, "tier", page).unwrap()),
+            figures: settings.metrics.clone(),
+            control,
+            in_force,
+        };
+        test(folder.path(), &mut service);
+    }
+
+    /// A client of the service's stream, which has had the first status.
+    fn watching(service: &Service<'_>) -> Client {
+        service.control.tell(Default::default);
+        let mut client = Client::connect(&service.context.root).unwrap();
+        client.watch().unwrap();
+        client.next().unwrap();
+        client
+    }
+
+    fn refused(looked: Looked) -> String {
+        match looked {
+            Looked::Refused(why) => why,
+            _ => panic!("taken"),
+        }
+    }
+
+    /// A client is connected all the while: the socket is not touched.
+    #[test]
+    fn a_group_that_has_gone_disturbs_no_reload_of_something_else() {
+        with_service("control.group = \"watch\"", |root, service| {
+            let mut client = watching(service);
+            write(root, "etc/group", "");
+            configure(
+                root,
+                "control.group = \"watch\"\nmetrics.listen = \"127.0.0.1:0\"",
+            );
+            let looked = service.look_again(Millis(0));
+            assert!(matches!(looked, Looked::Taken(changes) if changes.len() == 1));
+            assert_eq!(service.figures, service.in_force.settings.metrics);
+            service.control.tell(Default::default);
+            client.next().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_is_refused_and_the_old_socket_answers() {
+        with_service("metrics.listen = \"127.0.0.1:0\"", |root, service| {
+            let mut client = watching(service);
+            configure(root, "control.group = \"wacht\"");
+            let why = refused(service.look_again(Millis(0)));
+            assert!(why.starts_with("group wacht: not in "), "{why}");
+            // The figures are back, too.
+            assert_eq!(service.figures, service.in_force.settings.metrics);
+            service.control.tell(Default::default);
+            client.next().unwrap();
+        });
+    }
+
+    /// The old place cannot be had again when the run by the new configuration did not begin.
+    #[test]
+    fn what_cannot_be_had_again_is_left_out() {
+        with_service("control.group = \"watch\"", |root, service| {
+            let old = service.in_force.clone();
+            configure(root, "");
+            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            write(root, "etc/group", "");
+            service.in_force = old;
+            service.tell_as_before();
+            assert!(Client::connect(&service.context.root).is_err());
+            // The next reload tries again.
+            let own = rustix::process::getegid().as_raw();
+            write(root, "etc/group", &format!("watch:x:{own}:\n"));
+            configure(root, "control.group = \"watch\"");
+            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            Client::connect(&service.context.root).unwrap();
+        });
+    }
+
+    /// Beside a service that runs: a dry run wants neither its socket nor its lock.
+    #[test]
+    fn a_dry_run_has_no_socket() {
+        with_service("", |_, service| {
+            let dry = source(service.context, true).read().unwrap().settings;
+            assert!(dry.tier.dry_run);
+            Control::begin(&dry.control, &service.context.root, Arc::default()).unwrap();
+            Client::connect(&service.context.root).unwrap();
+        });
+    }
 }

@@ -1,28 +1,37 @@
-//! The thread that listens to the service, and comes again where the service has gone: it may have been
-//! started again, or a reload moved its socket.
+//! The threads that listen: one to the service, and one to the terminal.
+//!
+//! The first comes again where the service has gone: it may have been started again, or a reload moved its
+//! socket. The second may wait for ever, and nobody waits for it.
 
 use crate::shared::control::client::Client;
 use crate::shared::control::standing::Standing;
 use crate::shared::outside::causes;
 use memtide_linux::fs::Root;
-use std::sync::mpsc::{self, Receiver};
+use ratatui::crossterm::event::{self, Event};
+use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
 /// From one try to the next.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What it has to tell.
+/// What they have to tell.
 pub enum Heard {
     /// The latest status.
     Status(Box<Standing>),
     /// Nothing comes at present, and why.
     Trouble(String),
+    /// A key, or another size.
+    Event(Event),
+    /// No key is heard any more.
+    Deaf(std::io::Error),
 }
 
 /// Listens until nobody takes what it tells. `client` has been asked for the stream.
-pub fn begin(client: Client, root: Root) -> std::io::Result<Receiver<Heard>> {
-    let (tell, heard) = mpsc::channel();
+///
+/// # Errors
+/// There can be no thread.
+pub fn to_the_service(client: Client, root: Root, tell: SyncSender<Heard>) -> std::io::Result<()> {
     let mut client = Some(client);
     let work = move || {
         loop {
@@ -51,8 +60,25 @@ pub fn begin(client: Client, root: Root) -> std::io::Result<Receiver<Heard>> {
             }
         }
     };
-    thread::Builder::new()
-        .name("listen".to_owned())
-        .spawn(work)?;
-    Ok(heard)
+    let named = thread::Builder::new().name("listen".to_owned());
+    named.spawn(work).map(drop)
+}
+
+/// Listens to a terminal that hands over every key.
+///
+/// # Errors
+/// There can be no thread.
+pub fn to_the_keys(tell: SyncSender<Heard>) -> std::io::Result<()> {
+    let work = move || {
+        loop {
+            let read = event::read();
+            let deaf = read.is_err();
+            let heard = read.map_or_else(Heard::Deaf, Heard::Event);
+            if tell.send(heard).is_err() || deaf {
+                return;
+            }
+        }
+    };
+    let named = thread::Builder::new().name("keys".to_owned());
+    named.spawn(work).map(drop)
 }

@@ -1,8 +1,12 @@
 //! `memtide top`: the running service, live.
 //!
-//! A thread of its own listens to the service's stream of statuses and hands them over. Here keys and
-//! statuses change a [`state::State`], and [`draw`] makes a picture of it, which depends on nothing else.
-//! [`screen`] is the terminal; whatever way it ends, the terminal is as before.
+//! A thread of its own listens to the service's stream of statuses, another one to the keys, and both hand
+//! over what they have heard. Here keys and statuses change a [`state::State`], and [`draw`] makes a picture
+//! of it, which depends on nothing else. [`screen`] is the terminal; whatever way it ends, the terminal is
+//! as before.
+//!
+//! Who reads keys may wait for the rest of one for ever, and for a terminal that has gone. So nothing here
+//! waits for that thread: a signal and the end of the terminal are looked for between what is heard.
 
 mod draw;
 mod listen;
@@ -12,15 +16,19 @@ mod state;
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::client::Client;
 use crate::shared::signals;
+use anyhow::{Context as _, bail};
 use listen::Heard;
-use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::event::Event;
 use state::{Key, State};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// How soon a status, a key or a signal is noticed.
+/// How soon a signal and the end of the terminal are noticed.
 const SOON: Duration = Duration::from_millis(100);
+/// What may have been heard between two pictures.
+const MOST: usize = 64;
 /// What a picture for a pipe is wide, and high at least.
 const PAGE: (u16, u16) = (100, 24);
 
@@ -58,33 +66,42 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         return Err(BadUsage(what).into());
     }
     client.watch()?;
-    let heard = listen::begin(client, context.root.clone())?;
     let signal = signals::hear()?;
+    let (tell, heard) = mpsc::sync_channel(MOST);
+    listen::to_the_service(client, context.root.clone(), tell.clone())?;
     let mut screen = screen::Screen::begin()?;
+    listen::to_the_keys(tell)?;
     let mut stale = true;
-    while signal.load(Ordering::Relaxed) == 0 {
+    'all: while signal.load(Ordering::Relaxed) == 0 {
+        if screen::has_gone() {
+            bail!("the terminal has gone");
+        }
         if std::mem::take(&mut stale) {
             screen.draw(&state)?;
         }
-        if event::poll(SOON)? {
+        let first = heard.recv_timeout(SOON);
+        for heard in first.into_iter().chain(heard.try_iter().take(MOST)) {
             // Another size is news, too.
             stale = true;
-            let wants = match event::read()? {
-                Event::Key(key) => Key::of(&key),
-                _ => None,
-            };
-            if wants.is_some_and(|key| !state.press(key)) {
-                break;
-            }
-        }
-        for heard in heard.try_iter() {
-            stale = true;
-            match heard {
-                Heard::Status(standing) => state.hear(*standing),
-                Heard::Trouble(why) => state.lost(why),
+            if !take(heard, &mut state)? {
+                break 'all;
             }
         }
     }
     screen.end()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes what was heard. Whether it goes on.
+fn take(heard: Heard, state: &mut State) -> anyhow::Result<bool> {
+    match heard {
+        Heard::Status(standing) => state.hear(*standing),
+        Heard::Trouble(why) => state.lost(why),
+        Heard::Event(Event::Key(key)) => {
+            return Ok(Key::of(&key).is_none_or(|key| state.press(key)));
+        }
+        Heard::Event(_) => {}
+        Heard::Deaf(error) => return Err(error).context("cannot read keys"),
+    }
+    Ok(true)
 }

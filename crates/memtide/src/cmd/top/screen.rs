@@ -5,17 +5,23 @@ use super::draw::draw;
 use super::state::State;
 use anyhow::Context as _;
 use ratatui::DefaultTerminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, stdin, stdout};
 
 /// The terminal, until it is dropped.
-pub struct Screen {
-    terminal: DefaultTerminal,
-    taken: bool,
-}
+pub struct Screen(Option<DefaultTerminal>);
 
 /// Whether there is one to draw on, with keys.
 pub fn there_is_one() -> bool {
     stdout().is_terminal() && stdin().is_terminal()
+}
+
+/// Whether the terminal of the keys has gone: a window was closed, or a connection has ended.
+pub fn has_gone() -> bool {
+    let stdin = stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(gone)
 }
 
 impl Screen {
@@ -24,11 +30,14 @@ impl Screen {
     /// # Errors
     /// The terminal's.
     pub fn begin() -> anyhow::Result<Screen> {
-        let terminal = ratatui::try_init().context("cannot take the terminal")?;
-        Ok(Screen {
-            terminal,
-            taken: true,
-        })
+        match ratatui::try_init() {
+            Ok(terminal) => Ok(Screen(Some(terminal))),
+            Err(error) => {
+                // Half of it may have been taken.
+                let _ = ratatui::try_restore();
+                Err(error).context("cannot take the terminal")
+            }
+        }
     }
 
     /// Shows `state`.
@@ -36,7 +45,10 @@ impl Screen {
     /// # Errors
     /// The terminal's.
     pub fn draw(&mut self, state: &State) -> anyhow::Result<()> {
-        let drawn = self.terminal.draw(|frame| draw(frame, state));
+        let Some(terminal) = &mut self.0 else {
+            return Ok(());
+        };
+        let drawn = terminal.draw(|frame| draw(frame, state));
         drawn.map(|_| ()).context("cannot draw")
     }
 
@@ -49,11 +61,14 @@ impl Screen {
     }
 
     fn put_back(&mut self) -> std::io::Result<()> {
-        if !std::mem::take(&mut self.taken) {
+        let Some(mut terminal) = self.0.take() else {
             return Ok(());
+        };
+        let shown = terminal.show_cursor();
+        if shown.is_err() {
+            // It would try again and complain on standard error, which may have gone, too.
+            std::mem::forget(terminal);
         }
-        // Also where the cursor could not be shown.
-        let shown = self.terminal.show_cursor();
         ratatui::try_restore()?;
         shown
     }

@@ -20,26 +20,35 @@ mod varlink;
 use super::control_args::ControlArgs;
 use memtide_linux::fs::Root;
 use server::{Order, Outcome, PATIENCE, Shared};
+pub use socket::check;
 use socket::{Bound, Turn};
 use standing::Standing;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// The service's side of the socket.
+///
+/// Its name goes first when this is dropped: nobody finds a socket at which nobody listens.
 pub struct Control {
     root: Root,
     reload: Arc<AtomicBool>,
-    on: Option<On>,
+    /// What it follows.
+    args: ControlArgs,
+    bound: Option<Bound>,
+    /// Stays when there is no socket any more: who waits for what comes of a reload is told.
+    answering: Option<Answering>,
+    /// While there is a socket.
+    turn: Option<Turn>,
     /// Why the last reload was refused.
     refused: Option<String>,
+    /// What came of a reload, and for whom, until the next status is told.
+    due: Cell<Option<(u64, Outcome)>>,
 }
 
-/// While there is a socket.
-struct On {
-    turn: Turn,
-    /// None while it moves.
-    bound: Option<Bound>,
+/// The thread that answers.
+struct Answering {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -47,6 +56,12 @@ struct On {
 /// The reloads that were asked for before one began.
 #[must_use]
 pub struct Asked(u64);
+
+/// No socket.
+const NONE: ControlArgs = ControlArgs {
+    enabled: false,
+    group: None,
+};
 
 impl Control {
     /// Listens, if `args` want it. Who wants a reload raises `reload`.
@@ -61,83 +76,109 @@ impl Control {
         let mut control = Control {
             root: root.clone(),
             reload,
-            on: None,
+            args: NONE,
+            bound: None,
+            answering: None,
+            turn: None,
             refused: None,
+            due: Cell::new(None),
         };
         control.follow(args)?;
         Ok(control)
     }
 
-    /// Listens where `args` want it from now on. Who is connected has to come again; who waits for what
-    /// comes of a reload is told before.
+    /// Listens where `args` want it from now on. If that is elsewhere, or for others, who is connected
+    /// has to come again; who waits for what comes of a reload is told before.
     ///
     /// # Errors
-    /// As of [`begin`](Self::begin). Then nobody is listened to.
+    /// As of [`begin`](Self::begin). Then all stays as it was.
     pub fn follow(&mut self, args: &ControlArgs) -> anyhow::Result<()> {
-        if !args.enabled {
-            if let Some(on) = &mut self.on {
-                on.bound = None;
-                on.shared.order(Order::Listen(None));
+        if *args == self.args {
+            if args.enabled && args.group.is_some() {
+                // The service manager may have closed it.
+                let _ = socket::let_look(&self.root);
             }
             return Ok(());
         }
-        let on = match &mut self.on {
-            Some(on) => on,
-            none => none.insert(On::begin(&self.root, Arc::clone(&self.reload))?),
+        if !args.enabled {
+            self.leave();
+            self.args = args.clone();
+            return Ok(());
+        }
+        let answering = match &mut self.answering {
+            Some(answering) => answering,
+            none => none.insert(Answering::begin(Arc::clone(&self.reload))?),
         };
-        // The old place is left first: it may be the new one.
-        on.bound = None;
-        on.shared.order(Order::Listen(None));
-        let (listener, bound) = on.turn.listen(args)?;
-        on.bound = Some(bound);
-        on.shared.order(Order::Listen(Some(listener)));
+        let turn = match self.turn.take() {
+            Some(turn) => turn,
+            None => Turn::take(&self.root)?,
+        };
+        // Before the old place is left, which stays if this one cannot be had.
+        let listened = turn.listen(args);
+        if listened.is_ok() || self.bound.is_some() {
+            self.turn = Some(turn);
+        }
+        let (listener, bound) = listened?;
+        if let Some(old) = self.bound.take() {
+            old.gives_way_to(&bound);
+        }
+        self.bound = Some(bound);
+        answering.shared.order(Order::Listen(Some(listener)));
+        self.args = args.clone();
         Ok(())
     }
 
-    /// Leaves where things stand, at the beginning and then about once a second.
+    /// Listens nowhere from now on. Another service may.
+    pub fn leave(&mut self) {
+        self.bound = None;
+        if let Some(answering) = &self.answering {
+            answering.shared.order(Order::Listen(None));
+        }
+        self.turn = None;
+        self.args = NONE;
+    }
+
+    /// Leaves where things stand, at the beginning and then about once a second. Who waits for what came
+    /// of a reload hears it after that, so that the status knows of it when he asks.
     pub fn tell(&self, standing: impl FnOnce() -> Standing) {
-        if let Some(on) = &self.on {
-            let refused = self.refused.clone();
-            on.shared.tell(Standing {
-                refused,
-                ..standing()
-            });
+        let Some(Answering { shared, .. }) = &self.answering else {
+            return;
+        };
+        shared.tell(Standing {
+            refused: self.refused.clone(),
+            ..standing()
+        });
+        if let Some((upto, outcome)) = self.due.take() {
+            shared.order(Order::Outcome(upto, outcome));
         }
     }
 
     /// A reload begins. What comes of it is for those who asked before.
     pub fn reloading(&self) -> Asked {
-        let shared = self.on.as_ref().map(|on| &on.shared);
+        let shared = self.answering.as_ref().map(|answering| &answering.shared);
         Asked(shared.map_or(0, |shared| shared.tickets.load(Ordering::SeqCst)))
     }
 
-    /// What came of the reload.
+    /// What came of the reload; the next status is told before it.
     pub fn reloaded(&mut self, asked: Asked, outcome: Outcome) {
         self.refused = outcome.as_ref().err().cloned();
-        if let Some(on) = &self.on {
-            on.shared.order(Order::Outcome(asked.0, outcome));
-        }
+        self.due.set(Some((asked.0, outcome)));
     }
 }
 
-impl On {
-    fn begin(root: &Root, reload: Arc<AtomicBool>) -> anyhow::Result<On> {
-        let turn = Turn::take(root)?;
+impl Answering {
+    fn begin(reload: Arc<AtomicBool>) -> anyhow::Result<Answering> {
         let shared = Arc::new(Shared::new(reload)?);
         let thread = server::begin(Arc::clone(&shared), PATIENCE)?;
-        Ok(On {
-            turn,
-            bound: None,
+        Ok(Answering {
             shared,
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for On {
+impl Drop for Answering {
     fn drop(&mut self) {
-        // Nobody finds a socket at which nobody listens.
-        self.bound = None;
         self.shared.order(Order::End);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

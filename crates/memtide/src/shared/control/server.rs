@@ -6,7 +6,8 @@
 //!
 //! # Bounds
 //!
-//! There are [`MOST`] connections; one more is closed as it comes. A connection has one chunk more than
+//! There are [`MOST`] connections; one more is closed as it comes. Who may only read gets no more than
+//! [`MOST`] - [`KEPT`] of them, so that a group cannot lock out who may reload. A connection has one chunk more than
 //! one call in memory, and one reply. The next call is read when the reply to the last one has gone. So
 //! who does not read gets no further reply, and the statuses that come meanwhile are not kept for him.
 //! Who neither sends a call nor reads a reply for [`PATIENCE`] is cut off. After what clients wanted
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Connections at once.
 pub const MOST: usize = 32;
+/// Of these, for those who may reload.
+pub const KEPT: usize = 8;
 /// For a call to come, and for a reply to go.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What is read at once, in bytes.
@@ -169,7 +172,13 @@ impl Server {
                         .for_each(|one| one.leaving = true);
                 }
                 Order::Outcome(upto, outcome) => self.outcome(upto, &outcome),
-                Order::End => return false,
+                Order::End => {
+                    // What came of a reload just now, as far as that goes without waiting.
+                    for connection in &mut self.connections {
+                        let _ = connection.send();
+                    }
+                    return false;
+                }
             }
         }
         let latest = self.latest();
@@ -234,18 +243,19 @@ impl Server {
             }
             _ => return,
         };
-        if self.connections.len() >= MOST {
-            return;
-        }
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
             return;
         };
-        if stream.set_nonblocking(true).is_err() {
+        let may_change = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+        let readers = self.connections.iter().filter(|one| !one.may_change);
+        if !has_room(self.connections.len(), readers.count(), may_change)
+            || stream.set_nonblocking(true).is_err()
+        {
             return;
         }
         self.connections.push(Connection {
             stream,
-            may_change: peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
+            may_change,
             incoming: Incoming::default(),
             outgoing: Vec::new(),
             doing: Doing::Listening,
@@ -287,6 +297,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Whether one more may come, beside so many of whom `readers` may only read.
+pub fn has_room(connections: usize, readers: usize, may_change: bool) -> bool {
+    connections < MOST && (may_change || readers < MOST - KEPT)
 }
 
 fn gone() -> io::Error {

@@ -18,7 +18,9 @@
 //!
 //! # In between
 //!
-//! The socket has its narrow mode before it has a name: there is no moment in which others could connect.
+//! The socket has its mode and its group before it has its name: there is no moment in which others could
+//! connect. It is made beside its place and then put there, so that a socket that is in the place is given
+//! up when the new one is complete, and stays if there is none.
 
 use crate::shared::control_args::ControlArgs;
 use crate::shared::outside;
@@ -34,6 +36,8 @@ use std::path::{Path, PathBuf};
 
 /// The socket's name: its interface.
 const SOCKET: &str = super::interface::NAME;
+/// Where a socket is until it is complete. No name is longer: what fits here fits there.
+const BESIDE: &str = "io.memtide.new";
 const LOCK: &str = "control.lock";
 /// The folder of a socket for a group.
 const OPEN_FOLDER: &str = "run/memtide-control";
@@ -56,10 +60,39 @@ pub struct Turn {
 /// A name in a folder, until it is dropped.
 pub struct Bound(PathBuf);
 
+impl Bound {
+    /// Ends where `next` follows: that may have the same name.
+    pub fn gives_way_to(mut self, next: &Bound) {
+        if self.0 == next.0 {
+            // No name.
+            self.0 = PathBuf::new();
+        }
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Whether the machine has the group that `args` name.
+///
+/// # Errors
+/// It has not, or its groups cannot be read.
+pub fn check(args: &ControlArgs, root: &Root) -> anyhow::Result<()> {
+    match &args.group {
+        Some(group) if args.enabled => gid(root, group).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Has everybody look into the folder of a socket for a group.
+///
+/// # Errors
+/// The kernel's.
+pub fn let_look(root: &Root) -> Result<(), Errno> {
+    rustix::fs::chmod(root.path(OPEN_FOLDER), Mode::from_raw_mode(0o755))
 }
 
 impl Turn {
@@ -81,55 +114,74 @@ impl Turn {
         }
     }
 
-    /// Listens where `args` want it, without waiting for connections.
+    /// Listens where `args` want it, without waiting for connections. A socket of ours that is there is
+    /// replaced.
     ///
     /// # Errors
-    /// There is no such group, something else is at the place, or the kernel's.
+    /// There is no such group, something else is at the place, or the kernel's. Then a socket that is
+    /// there stays.
     pub fn listen(&self, args: &ControlArgs) -> anyhow::Result<(UnixListener, Bound)> {
         let [alone, open] = places(&self.root);
         let Some(group) = &args.group else {
-            return bind(&alone);
+            let (listener, beside) = bind(&alone)?;
+            return Ok((listener, put(beside, alone)?));
         };
         let gid = gid(&self.root, group)?;
         // Closed while there is something to do in it.
         Private::make(&self.root.path(OPEN_FOLDER))?;
-        let (listener, bound) = bind(&open)?;
-        give(&open, gid).with_context(|| {
-            format!(
-                "cannot give {} to the group {group}; add SupplementaryGroups={group} to the unit",
-                outside::path(&open)
-            )
-        })?;
-        let looked_into = Mode::from_raw_mode(0o755);
-        rustix::fs::chmod(self.root.path(OPEN_FOLDER), looked_into)
-            .with_context(|| outside::path(&open))?;
-        Ok((listener, bound))
+        let given = bind(&open).and_then(|(listener, beside)| {
+            give(&beside.0, gid).with_context(|| {
+                format!(
+                    "cannot give {} to the group {group}; add SupplementaryGroups={group} to the unit",
+                    outside::path(&open)
+                )
+            })?;
+            Ok((listener, beside))
+        });
+        // Also where that failed: the socket that stays is for a group, too.
+        let looked_into = let_look(&self.root).with_context(|| outside::path(&open));
+        let (listener, beside) = given?;
+        looked_into?;
+        Ok((listener, put(beside, open)?))
     }
 }
 
-/// A socket of mode 0600 at `path`, in a folder in which nobody else may write.
+/// A socket of mode 0600 beside `path`, in a folder in which nobody else may write.
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, Bound)> {
-    let named = || outside::path(path);
-    remove_left(path)?;
-    let bind = || -> Result<UnixListener, Errno> {
+    // It is replaced when the new one is put in its place.
+    left(path)?;
+    let beside = path.with_file_name(BESIDE);
+    if left(&beside)? {
+        std::fs::remove_file(&beside).with_context(|| outside::path(&beside))?;
+    }
+    let bind = || -> Result<(UnixListener, Bound), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // The name gets the mode that the socket has.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&beside)?)?;
+        let bound = Bound(beside);
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(socket.into())
+        Ok((socket.into(), bound))
     };
-    let listener = bind().with_context(|| format!("cannot listen at {}", named()))?;
-    Ok((listener, Bound(path.to_owned())))
+    bind().with_context(|| format!("cannot listen at {}", outside::path(path)))
 }
 
-/// Removes a socket of ours.
-fn remove_left(path: &Path) -> anyhow::Result<()> {
+/// Puts a socket in its place.
+fn put(beside: Bound, path: PathBuf) -> anyhow::Result<Bound> {
+    std::fs::rename(&beside.0, &path).with_context(|| outside::path(&path))?;
+    Ok(Bound(path))
+}
+
+/// Whether a socket of ours is there.
+///
+/// # Errors
+/// Something else is.
+fn left(path: &Path) -> anyhow::Result<bool> {
     let about = match rustix::fs::lstat(path) {
         Ok(about) => about,
-        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(errno).context(outside::path(path)),
     };
     let socket = FileType::from_raw_mode(about.st_mode) == FileType::Socket;
@@ -139,7 +191,7 @@ fn remove_left(path: &Path) -> anyhow::Result<()> {
             outside::path(path)
         );
     }
-    std::fs::remove_file(path).with_context(|| outside::path(path))
+    Ok(true)
 }
 
 fn give(path: &Path, gid: Gid) -> Result<(), Errno> {

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::interface::{RELOAD, STATUS};
-use super::server::MOST;
+use super::server::{KEPT, MOST, has_room};
 use super::socket::{places, tests::machine};
 use super::standing::tests::standing;
 use super::varlink::{Call, LONGEST, Reply};
@@ -101,17 +101,18 @@ fn a_reload_answers_who_asked_for_it() {
     service
         .control
         .reloaded(asked, Ok(vec!["a was 1, is 2".to_owned()]));
+    service.tell(0);
     assert_eq!(asking.join().unwrap().unwrap(), ["a was 1, is 2"]);
     service
         .control
         .reloaded(second, Err("a.toml:1:1: wrong".to_owned()));
+    service.tell(1);
     let refused = late.join().unwrap().unwrap_err().to_string();
     assert_eq!(
         refused,
         "reload refused, the old configuration is in force: a.toml:1:1: wrong"
     );
-    // The status knows of it until a reload is not refused.
-    service.tell(1);
+    // The status that came with it knows of it, until a reload is not refused.
     let mut client = Client::connect(&service.root).unwrap();
     let status = client.status().unwrap();
     assert_eq!(status.refused.as_deref(), Some("a.toml:1:1: wrong"));
@@ -139,35 +140,75 @@ fn the_socket_moves_and_nobody_is_forgotten() {
     };
     service.control.follow(&of_group).unwrap();
     service.control.reloaded(asked, Ok(Vec::new()));
+    service.tell(1);
     assert!(asking.join().unwrap().unwrap().is_empty());
     assert!(streaming.next().is_err());
     let [alone, open] = places(&service.root);
     assert!(!alone.exists() && open.exists());
     let mut client = Client::connect(&service.root).unwrap();
     assert_eq!(client.status().unwrap().looks, 1);
-    let off = ControlArgs {
-        enabled: false,
-        ..ControlArgs::default()
-    };
-    service.control.follow(&off).unwrap();
-    assert!(!open.exists());
-    let none = Client::connect(&service.root).err().unwrap().to_string();
-    assert!(none.starts_with("no memtide serve answers"), "{none}");
-    // A group that is not there: nobody listens until the old place is taken again.
+    // A group that is not there: the old place stays, and who is connected there.
     let unknown = ControlArgs {
         group: Some("nobody-like-that".to_owned()),
         ..ControlArgs::default()
     };
     assert!(service.control.follow(&unknown).is_err());
-    service.control.follow(&ControlArgs::default()).unwrap();
+    assert_eq!(client.status().unwrap().looks, 1);
+    // What manages services closes the folder. The next reload opens it.
+    let folder = open.parent().unwrap();
+    rustix::fs::chmod(folder, rustix::fs::Mode::RWXU).unwrap();
+    service.control.follow(&of_group).unwrap();
     assert_eq!(
-        Client::connect(&service.root)
-            .unwrap()
-            .status()
-            .unwrap()
-            .looks,
-        1
+        rustix::fs::stat(folder).unwrap().st_mode & 0o777,
+        0o755,
+        "{folder:?}"
     );
+    assert_eq!(client.status().unwrap().looks, 1);
+    service.control.follow(&ControlArgs::default()).unwrap();
+    assert!(alone.exists() && !open.exists());
+}
+
+/// What came of the reload is told nevertheless, and another service may begin.
+#[test]
+fn a_socket_that_is_turned_off_is_another_services() {
+    let mut service = service();
+    let root = service.root.clone();
+    let asking = std::thread::spawn(move || Client::connect(&root).unwrap().reload());
+    let asked = service.asked();
+    service.control.follow(&NONE).unwrap();
+    let none = Client::connect(&service.root).err().unwrap().to_string();
+    assert!(none.starts_with("no memtide serve answers"), "{none}");
+    let other = Control::begin(&ControlArgs::default(), &service.root, Arc::default()).unwrap();
+    service.control.reloaded(asked, Ok(Vec::new()));
+    service.tell(1);
+    assert!(asking.join().unwrap().unwrap().is_empty());
+    assert!(service.control.follow(&ControlArgs::default()).is_err());
+    drop(other);
+    service.control.follow(&ControlArgs::default()).unwrap();
+    Client::connect(&service.root).unwrap().status().unwrap();
+}
+
+/// The service ends right after a reload.
+#[test]
+fn what_came_of_a_reload_is_told_before_the_end() {
+    let mut service = service();
+    let root = service.root.clone();
+    let asking = std::thread::spawn(move || Client::connect(&root).unwrap().reload());
+    let asked = service.asked();
+    service.control.reloaded(asked, Ok(Vec::new()));
+    service.tell(1);
+    drop(service.control);
+    assert!(asking.join().unwrap().unwrap().is_empty());
+}
+
+/// 32 in all; 24 for who may only read.
+#[test]
+fn readers_leave_room_for_who_may_reload() {
+    assert!(has_room(MOST - KEPT - 1, MOST - KEPT - 1, false));
+    assert!(!has_room(MOST - KEPT, MOST - KEPT, false));
+    assert!(has_room(MOST - KEPT, MOST - KEPT, true));
+    assert!(has_room(MOST - 1, 0, false));
+    assert!(!has_room(MOST, 0, true));
 }
 
 #[test]
