@@ -23,8 +23,9 @@ use std::collections::BTreeMap;
 /// Pages that the choice of victims looks at between two checks whether it has
 /// enough: one section.
 const SCAN_PAGES: u64 = SECTION_PAGES as u64;
-/// Idle folios that have to stay, after which a choice of victims is made with what
-/// was found: the next one goes on from there. They take some tens of milliseconds.
+/// Idle folios that their owners do not let go, after which a choice of victims is made
+/// with what was found: the next one goes on from there. They take some tens of
+/// milliseconds.
 const MOST_REFUSED: u64 = 1 << 18;
 /// Pages among which the coldest are looked for, where some have to leave: 1 GiB.
 const COLDEST_PAGES: u64 = 1 << 18;
@@ -237,6 +238,7 @@ impl Demoter {
             for Victim { folio, .. } in some.folios {
                 let pages = u64::from(folio.pages);
                 if only.is_none() && !leaving.spares(folio, &mut lost) {
+                    leaving.refused.update(|refused| refused + 1);
                     continue;
                 }
                 found += pages;
@@ -314,7 +316,7 @@ struct Leaving<'a> {
     ledger: &'a Ledger,
     budgets: &'a Budgets,
     target: NodeId,
-    /// How many folios were asked about that have to stay.
+    /// How many folios were asked about that their owners do not let go.
     refused: Cell<u64>,
     /// Only those of this class.
     only: Option<ClassId>,
@@ -349,28 +351,22 @@ impl Pages for Leaving<'_> {
     }
 
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
-        let may = self.lets_go(page);
-        self.refused
-            .set(self.refused.get() + u64::from(may.is_err()));
-        may
-    }
-}
-
-impl Leaving<'_> {
-    fn lets_go(&self, page: PageNumber) -> Result<(), Immovable> {
+        if !self.budgets.is_empty() {
+            let class = self.ledger.class(page);
+            let may = match self.only {
+                Some(only) => class == Some(only),
+                None => self.budgets.may_lose(class) > 0,
+            };
+            if !may {
+                return Err(Immovable::Other("its class keeps it"));
+            }
+        }
         // Before the choice and not after it: pages that must stay would take the
         // place of others, again and again.
-        self.ledger.may_move(page, self.target)?;
-        if self.budgets.is_empty() {
-            return Ok(());
-        }
-        let class = self.ledger.class(page);
-        let may = match self.only {
-            Some(only) => class == Some(only),
-            None => self.budgets.may_lose(class) > 0,
-        };
-        may.then_some(())
-            .ok_or(Immovable::Other("its class keeps it"))
+        let may = self.ledger.may_move(page, self.target);
+        self.refused
+            .update(|refused| refused + u64::from(may.is_err()));
+        may
     }
 }
 
