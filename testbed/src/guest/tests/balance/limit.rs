@@ -69,9 +69,9 @@ fn much_at_once(context: &mut Context) -> Result<()> {
 
 /// Few pages, put away again and again: what it uses in the long run.
 fn more_than_it_may(context: &mut Context) -> Result<()> {
-    // Few pages, so that a turn is soon repaid; and whatever came home is put away again, so that
-    // there is always more to do than it may.
-    let victim = sets("--size 2 --set 0:1 --set 1:0")?;
+    // Few pages, so that a turn is soon repaid, and yet more than it may move: whatever came home is
+    // put away again, and with half as many it sometimes got by on what it may use.
+    let victim = sets("--size 4 --set 0:1 --set 1:0")?;
     let known = victim.known_pages();
     let words = ["--source", "writes", "--cpu-limit", "2"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
