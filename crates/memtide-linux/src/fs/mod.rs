@@ -22,6 +22,7 @@
 
 pub mod cache;
 pub mod cgroup;
+pub mod hotplug;
 pub mod interrupts;
 pub mod list;
 pub mod meminfo;
