@@ -4,7 +4,7 @@
 //! of the structs of [`standing`](super::standing) or an error. A call has to be answered within
 //! [`PATIENCE`]; a reload may take longer, for it may put everything back and begin again.
 
-use super::interface::{DENIED, NOT_READY, REFUSED, RELOAD, STATUS};
+use super::interface::{CLOSING, DENIED, NOT_READY, REFUSED, RELOAD, STATUS};
 use super::socket::places;
 use super::standing::Standing;
 use super::varlink::{Call, Incoming, Parameters, Reply};
@@ -134,6 +134,7 @@ impl Client {
             (REFUSED, Some(reason)) => {
                 bail!("reload refused, the old configuration is in force: {reason}")
             }
+            (CLOSING, Some(reason)) => bail!("the service closes the connection: {reason}"),
             (DENIED, _) => bail!("not permitted; run as root"),
             (NOT_READY, _) => bail!("the service has not begun yet; try again"),
             _ => bail!("the service answers {}", outside::outside(&error)),

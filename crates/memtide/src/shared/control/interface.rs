@@ -16,6 +16,8 @@ pub const RELOAD: &str = "io.memtide.Reload";
 pub const REFUSED: &str = "io.memtide.ConfigurationRefused";
 /// There is no status yet.
 pub const NOT_READY: &str = "io.memtide.NotReady";
+/// The socket closes, and the call had no effect.
+pub const CLOSING: &str = "io.memtide.Closing";
 /// Its description.
 pub const DESCRIPTION: &str = include_str!("io.memtide.varlink");
 
@@ -237,7 +239,7 @@ mod tests {
             let name = name.strip_prefix("io.memtide.").unwrap();
             assert!(description.contains(&format!("\nmethod {name}(")), "{name}");
         }
-        for name in [REFUSED, NOT_READY] {
+        for name in [REFUSED, NOT_READY, CLOSING] {
             let name = name.strip_prefix("io.memtide.").unwrap();
             assert!(description.contains(&format!("\nerror {name} (")), "{name}");
         }

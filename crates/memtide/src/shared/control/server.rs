@@ -12,12 +12,18 @@
 //! who does not read gets no further reply, and the statuses that come meanwhile are not kept for him.
 //! Who neither sends a call nor reads a reply for [`PATIENCE`] is cut off. After what clients wanted
 //! there is a short pause, so that they cannot take a whole processor.
+//!
+//! # When the socket closes
+//!
+//! Nothing more is taken from who is connected, and each call that was sent before is answered: with an
+//! error, for it had no effect. So nobody has to guess what became of a call.
 
 use super::interface::{self, Answer};
 use super::standing::Standing;
 use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +39,8 @@ pub const KEPT: usize = 8;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What is read at once, in bytes.
 const CHUNK: usize = 16 << 10;
+/// More of these than a connection holds that nobody has read.
+const CHUNKS: usize = 64;
 /// After what clients wanted.
 const PAUSE: Duration = Duration::from_millis(2);
 /// After what the kernel refused, as when there are no descriptors left.
@@ -47,8 +55,8 @@ pub enum Order {
     Listen(Option<UnixListener>),
     /// What came of the reloads up to this ticket.
     Outcome(u64, Outcome),
-    /// The end.
-    End,
+    /// The end, and why it comes.
+    End(String),
 }
 
 /// What both sides have.
@@ -146,8 +154,8 @@ struct Connection {
     until: Instant,
     /// The other side sends nothing any more; it may still read.
     silent: bool,
-    /// No further call is read.
-    leaving: bool,
+    /// Why no further call is taken, if none is.
+    closing: Option<Arc<str>>,
 }
 
 impl Server {
@@ -166,16 +174,14 @@ impl Server {
         for order in orders {
             match order {
                 Order::Listen(listener) => {
+                    self.close("the socket is another one now, for [control] has changed");
                     self.listener = listener;
-                    self.connections
-                        .iter_mut()
-                        .for_each(|one| one.leaving = true);
                 }
                 Order::Outcome(upto, outcome) => self.outcome(upto, &outcome),
-                Order::End => {
-                    // What came of a reload just now, as far as that goes without waiting.
+                Order::End(why) => {
+                    self.close(&why);
                     for connection in &mut self.connections {
-                        let _ = connection.send();
+                        let _ = connection.answer_the_rest(&self.shared);
                     }
                     return false;
                 }
@@ -201,7 +207,7 @@ impl Server {
             alive && (connection.is_patient() || now < connection.until)
         });
         if listens {
-            self.accept(now);
+            let _ = self.accept(now);
         }
         if busy || listens {
             thread::sleep(PAUSE);
@@ -234,24 +240,43 @@ impl Server {
         Ok((listens, ready))
     }
 
-    fn accept(&mut self, now: Instant) {
+    /// Takes no more from who is connected, or waits to be.
+    fn close(&mut self, why: &str) {
+        if let Some(listener) = &self.listener {
+            // Who comes later is refused by the kernel.
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Read);
+            let now = Instant::now();
+            while self.accept(now) {}
+        }
+        self.listener = None;
+        let why: Arc<str> = why.into();
+        for connection in &mut self.connections {
+            connection.close(&why);
+        }
+    }
+
+    /// Lets one in that wants to connect. Whether there was one.
+    fn accept(&mut self, now: Instant) -> bool {
         let accepted = self.listener.as_ref().map(UnixListener::accept);
         let stream = match accepted {
             Some(Ok((stream, _))) => stream,
+            // What is shut down and empty has this one.
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => return false,
             Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
-                return thread::sleep(REST);
+                thread::sleep(REST);
+                return false;
             }
-            _ => return,
+            _ => return false,
         };
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
-            return;
+            return true;
         };
         let may_change = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
         let readers = self.connections.iter().filter(|one| !one.may_change);
         if !has_room(self.connections.len(), readers.count(), may_change)
             || stream.set_nonblocking(true).is_err()
         {
-            return;
+            return true;
         }
         self.connections.push(Connection {
             stream,
@@ -262,8 +287,9 @@ impl Server {
             seen: None,
             until: now + self.patience,
             silent: false,
-            leaving: false,
+            closing: None,
         });
+        true
     }
 
     /// The latest status, as it is sent: written down once for all.
@@ -353,7 +379,7 @@ impl Connection {
             }
             match self.doing {
                 Doing::Waiting { .. } => return Ok(()),
-                _ if self.leaving => return Err(gone()),
+                Doing::Streaming if self.closing.is_some() => self.refuse(),
                 Doing::Streaming => match latest {
                     Some((standing, parameters)) if !self.has_seen(standing) => {
                         self.seen = Some(Arc::clone(standing));
@@ -392,6 +418,12 @@ impl Connection {
         shared: &Shared,
         latest: Option<&(Arc<Standing>, Parameters)>,
     ) {
+        if self.closing.is_some() {
+            if !call.oneway {
+                self.reply(&self.closed());
+            }
+            return;
+        }
         let reply = match (interface::answer(call, self.may_change), latest) {
             (Answer::Reply(reply), _) => reply,
             (Answer::Status { .. }, None) => Reply {
@@ -418,6 +450,41 @@ impl Connection {
         if !call.oneway {
             self.reply(&reply);
         }
+    }
+
+    /// Takes no more: what was sent by now is all.
+    fn close(&mut self, why: &Arc<str>) {
+        self.closing.get_or_insert_with(|| Arc::clone(why));
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    /// Ends what goes on with an error.
+    fn refuse(&mut self) {
+        let silent = matches!(self.doing, Doing::Waiting { oneway: true, .. });
+        self.doing = Doing::Listening;
+        if !silent {
+            self.reply(&self.closed());
+        }
+    }
+
+    fn closed(&self) -> Reply {
+        let why = self.closing.as_deref().unwrap_or_default();
+        Reply::wrong(interface::CLOSING, "reason", why)
+    }
+
+    /// Answers what was sent before the end, as far as that goes without waiting.
+    fn answer_the_rest(&mut self, shared: &Shared) -> io::Result<()> {
+        for _ in 0..CHUNKS {
+            if !self.send()? {
+                break;
+            }
+            if self.doing != Doing::Listening {
+                self.refuse();
+            }
+            self.go_on(shared, None, self.until)?;
+            self.hear(PollFlags::IN)?;
+        }
+        Ok(())
     }
 
     fn reply(&mut self, reply: &Reply) {
