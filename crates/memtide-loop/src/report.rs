@@ -347,6 +347,8 @@ pub struct ClassStatus {
     pub demoted_pages: u64,
     /// Hot pages that the bound keeps down.
     pub waiting_pages: u64,
+    /// Whether its processes are not managed.
+    pub left_alone: bool,
 }
 
 /// Where balancing stands.

@@ -42,6 +42,8 @@ pub struct Class {
     pub low: u64,
     /// The most that it may have, if there is a bound.
     pub high: Option<u64>,
+    /// Its processes are not managed.
+    pub leave_alone: bool,
 }
 
 /// What is known of a class.
@@ -126,7 +128,8 @@ impl Budgets {
                 *used = (*used + budget.promoted).saturating_sub(budget.demoted);
             }
             changed |= budget.judge(now);
-            if budget.used.is_none() && !std::mem::replace(&mut budget.told, true) {
+            let shares = budget.class.low > 0 || budget.class.high.is_some();
+            if shares && budget.used.is_none() && !std::mem::replace(&mut budget.told, true) {
                 let text = format!(
                     "class {}: how much fast memory it uses is not known, so fast.low and fast.high \
                      have no effect; is the memory controller on for its cgroup?",
@@ -248,6 +251,7 @@ impl Budgets {
             promoted_pages: budget.promoted,
             demoted_pages: budget.demoted,
             waiting_pages: budget.waiting,
+            left_alone: budget.class.leave_alone,
         };
         self.all.iter().map(status).collect()
     }
@@ -296,6 +300,7 @@ mod tests {
                 name: "db".into(),
                 low,
                 high,
+                leave_alone: false,
             },
             used: Some(used),
             above: None,

@@ -95,6 +95,50 @@ fn nothing_comes_up_above_the_bound_and_others_come() {
     assert!(class.waiting_pages > 0);
 }
 
+/// A process that comes into such a class goes, and comes again when it leaves it.
+#[test]
+fn who_is_left_alone_is_not_touched() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    for (pid, class) in [(7, Some(0)), (8, None), (9, None)] {
+        let mut one = process(pid, class, 2000, SLOW);
+        hot(&mut one, 1000);
+        world.processes.push(one);
+    }
+    let (topology, page) = (world.topology().clone(), world.page());
+    let class = ClassOptions {
+        leave_alone: true,
+        ..ClassOptions::default()
+    };
+    let classes = BTreeMap::from([("backup".to_owned(), class)]);
+    let config = TierConfig::new(&options(), &topology, page, 1).unwrap();
+    let mut tierer = Tierer::new(&mut world, config.with_classes(&classes, &topology, page));
+    world.class_use_known = false;
+    let events = run(&mut tierer, &mut world, 10_000);
+    assert_eq!(
+        (on(&world, 7, FAST), world.process(8).hot_on(FAST)),
+        (0, 1000)
+    );
+    // It has no share, so that nobody misses what it uses.
+    let notice = |(_, event): &(Millis, Event)| matches!(event, Event::Notice { .. });
+    assert!(!events.iter().any(notice), "{events:?}");
+    assert_eq!(tierer.status(&mut world).processes, 2);
+    world.processes[1].class = Some(ClassId(0));
+    world.processes[0].class = None;
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(FAST), 1000);
+    assert_eq!(tierer.status(&mut world).processes, 2);
+    let (before, tried) = (on(&world, 8, FAST), world.tried.len());
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(on(&world, 8, FAST), before);
+    assert!(
+        world.tried[tried..]
+            .iter()
+            .all(|(process, ..)| process.pid != 8)
+    );
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert!(status.classes[0].left_alone);
+}
+
 #[test]
 fn who_is_above_the_bound_is_brought_down_coldest_first() {
     // All is on fast nodes, and there is room for all: 400 are in use.

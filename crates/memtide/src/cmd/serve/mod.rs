@@ -29,12 +29,13 @@ use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, Tiering, print};
+use crate::shared::users;
 use anyhow::{Context as _, bail};
 use manager::Manager;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::priority::{self, Usual};
-use memtide_loop::options::fast_bytes;
+use memtide_loop::options::{AnyOf, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -135,8 +136,22 @@ fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> a
     if configuration.settings.class.is_empty() {
         return Ok(());
     }
-    if memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
-        bail!("classes need cgroups, and no cgroup2 file system is mounted; mount one");
+    let classes = &configuration.settings.class;
+    let of_cgroups = (classes.values()).any(|class| class.cgroup.is_some() || class.unit.is_some());
+    if of_cgroups && memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
+        bail!(
+            "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
+        );
+    }
+    for (name, class) in classes {
+        for user in class.user.iter().flat_map(AnyOf::all) {
+            users::number(&context.root, user).with_context(|| {
+                match configuration.class_place(name, "user") {
+                    Some(place) => format!("{place}: user"),
+                    None => format!("class {name}"),
+                }
+            })?;
+        }
     }
     configuration.fits(fast_bytes(nodes))
 }

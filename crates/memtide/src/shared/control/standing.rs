@@ -43,6 +43,8 @@ pub struct Class {
     pub demoted_bytes: u64,
     /// Hot memory that the bound keeps down.
     pub waiting_bytes: u64,
+    /// Whether its processes are not managed.
+    pub left_alone: bool,
 }
 
 /// How the run is set up.
@@ -155,6 +157,7 @@ impl Standing {
             promoted_bytes: bytes(class.promoted_pages),
             demoted_bytes: bytes(class.demoted_pages),
             waiting_bytes: bytes(class.waiting_pages),
+            left_alone: class.left_alone,
         };
         Standing {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -267,6 +270,7 @@ pub mod tests {
                     promoted_bytes: 300 << 20,
                     demoted_bytes: 0,
                     waiting_bytes: 0,
+                    left_alone: false,
                 },
             ],
             reload: Some(Reload {
