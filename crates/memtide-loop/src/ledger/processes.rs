@@ -49,12 +49,26 @@ pub struct Processes {
     free: BTreeSet<OwnerId>,
     seen: Vec<ProcessSeen>,
     left_alone: BTreeSet<ClassId>,
+    paused: BTreeSet<ClassId>,
 }
 
 impl Processes {
     /// Processes of these classes are not managed; those that come into one go.
     pub fn leave_alone(&mut self, classes: impl IntoIterator<Item = ClassId>) {
         self.left_alone = classes.into_iter().collect();
+    }
+
+    /// Pages of these processes stay where they are, until the class is resumed.
+    pub fn pause(&mut self, class: ClassId, paused: bool) {
+        match paused {
+            true => self.paused.insert(class),
+            false => self.paused.remove(&class),
+        };
+    }
+
+    /// Whether pages of this class's processes stay where they are.
+    pub fn is_paused(&self, class: Option<ClassId>) -> bool {
+        class.is_some_and(|class| self.paused.contains(&class))
     }
 
     /// The managed processes, in the order of their slots.

@@ -62,6 +62,8 @@ struct Budget {
     rests_until: Millis,
     /// Whether people were told that nothing is known.
     told: bool,
+    /// Whether its pages stay until it is resumed.
+    paused: bool,
 }
 
 /// The budgets of all classes, by [`ClassId`]. See the module's essay.
@@ -86,6 +88,7 @@ impl Budgets {
             demoted: 0,
             rests_until: Millis(0),
             told: false,
+            paused: false,
         };
         Budgets {
             all: config.classes.iter().map(budget).collect(),
@@ -180,6 +183,26 @@ impl Budgets {
         self.all.get(class?.0 as usize)
     }
 
+    /// The class of this name.
+    pub fn find(&self, name: &str) -> Option<ClassId> {
+        let mut all = self.ids().zip(&self.all);
+        let found = all.find(|(_, budget)| budget.class.name == name);
+        found.map(|(class, _)| class)
+    }
+
+    /// The name of `class`.
+    pub fn name(&self, class: ClassId) -> Option<String> {
+        self.get(Some(class))
+            .map(|budget| budget.class.name.clone())
+    }
+
+    /// Nothing of `class` leaves or comes up while it is paused.
+    pub fn pause(&mut self, class: ClassId, paused: bool) {
+        if let Some(budget) = self.all.get_mut(class.0 as usize) {
+            budget.paused = paused;
+        }
+    }
+
     /// The most that `class` may have, if there is a bound.
     pub fn high(&self, class: ClassId) -> Option<u64> {
         self.get(Some(class))?.class.high
@@ -200,7 +223,8 @@ impl Budgets {
     /// Pages that `class` has less than is protected.
     pub fn below_low(&self, class: Option<ClassId>) -> u64 {
         let short = |budget: &Budget| Some(budget.class.low.saturating_sub(budget.used?));
-        self.get(class).and_then(short).unwrap_or(0)
+        let budget = self.get(class).filter(|budget| !budget.paused);
+        budget.and_then(short).unwrap_or(0)
     }
 
     /// Pages that have to leave because `class` is above its bound.
@@ -210,7 +234,7 @@ impl Budgets {
             Some(budget.used?.saturating_sub(budget.mark()?))
         };
         let budget = self.get(Some(class));
-        let budget = budget.filter(|budget| now >= budget.rests_until);
+        let budget = budget.filter(|budget| !budget.paused && now >= budget.rests_until);
         budget.and_then(excess).unwrap_or(0)
     }
 
@@ -252,6 +276,7 @@ impl Budgets {
             demoted_pages: budget.demoted,
             waiting_pages: budget.waiting,
             left_alone: budget.class.leave_alone,
+            paused: budget.paused,
         };
         self.all.iter().map(status).collect()
     }
@@ -310,6 +335,7 @@ mod tests {
             demoted: 0,
             rests_until: Millis(0),
             told: false,
+            paused: false,
         });
         budgets.all[0].judge(Millis(0));
         budgets

@@ -146,6 +146,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
         ("promoted", Right),
         ("demoted", Right),
         ("waiting", Right),
+        ("", Left),
     ];
     let mut table = table(&header, styled);
     for class in classes {
@@ -157,6 +158,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.promoted_bytes),
             amount(class.demoted_bytes),
             amount(class.waiting_bytes),
+            class.state().to_owned(),
         ]);
     }
     table.trim_fmt()

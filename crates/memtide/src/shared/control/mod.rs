@@ -6,18 +6,19 @@
 //!
 //! # Who may what
 //!
-//! Who can open the socket may read the status: root, and a group where one is configured. A reload is for
+//! Who can open the socket may read the status: root, and a group where one is configured. The rest is for
 //! root and for the user that the service runs as, whatever the mode of the socket: the kernel says who
-//! connected. A reload over the socket is the one of SIGHUP; a call can choose the moment and nothing else.
+//! connected. What is known of single pages is no matter for a group: it tells of a program's addresses. A reload over the socket is the one of SIGHUP; a call can choose the moment and nothing else.
 
 pub mod client;
-mod interface;
+pub mod interface;
 mod server;
 mod socket;
 pub mod standing;
-mod varlink;
+pub mod varlink;
 
 use super::control_args::ControlArgs;
+use interface::{Granted, Wish};
 use memtide_linux::fs::Root;
 use server::{Order, Outcome, PATIENCE, Shared};
 pub use socket::check;
@@ -159,6 +160,16 @@ impl Control {
             (&self.answering, self.due.take())
         {
             shared.order(Order::Outcome(upto, outcome));
+        }
+    }
+
+    /// Has `grant` do what clients wish.
+    pub fn grant(&self, mut grant: impl FnMut(Wish) -> Granted) {
+        let Some(Answering { shared, .. }) = &self.answering else {
+            return;
+        };
+        for (ticket, wish) in shared.wishes() {
+            shared.order(Order::Granted(ticket, grant(wish)));
         }
     }
 

@@ -18,7 +18,7 @@
 //! Nothing more is taken from who is connected, and each call that was sent before is answered: with an
 //! error, for it had no effect. So nobody has to guess what became of a call.
 
-use super::interface::{self, Answer};
+use super::interface::{self, Answer, Granted, Wish};
 use super::standing::Standing;
 use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -55,6 +55,8 @@ pub enum Order {
     Listen(Option<UnixListener>),
     /// What came of the reloads up to this ticket.
     Outcome(u64, Outcome),
+    /// What came of the wish with this ticket.
+    Granted(u64, Granted),
     /// The end, and why it comes.
     End(String),
 }
@@ -66,6 +68,8 @@ pub struct Shared {
     wake: OwnedFd,
     /// The ticket of the last reload that was asked for.
     pub tickets: AtomicU64,
+    /// What clients wait for, with tickets of their own: one each at most.
+    wishes: Mutex<Vec<(u64, Wish)>>,
     /// As if SIGHUP had come.
     reload: Arc<AtomicBool>,
 }
@@ -82,6 +86,7 @@ impl Shared {
             orders: Mutex::new(Vec::new()),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             tickets: AtomicU64::new(0),
+            wishes: Mutex::new(Vec::new()),
             reload,
         })
     }
@@ -90,6 +95,11 @@ impl Shared {
     pub fn tell(&self, standing: Standing) {
         *locked(&self.latest) = Some(Arc::new(standing));
         self.wake();
+    }
+
+    /// What clients wish since the last time.
+    pub fn wishes(&self) -> Vec<(u64, Wish)> {
+        std::mem::take(&mut *locked(&self.wishes))
     }
 
     /// Leaves an order.
@@ -117,6 +127,7 @@ pub fn begin(shared: Arc<Shared>, patience: Duration) -> io::Result<JoinHandle<(
             listener: None,
             connections: Vec::new(),
             told: None,
+            wished: 0,
         };
         while server.turn() {}
     })
@@ -129,6 +140,8 @@ struct Server {
     connections: Vec<Connection>,
     /// The latest status that was written down, and its parameters.
     told: Option<(Arc<Standing>, Parameters)>,
+    /// The ticket of the last wish.
+    wished: u64,
 }
 
 /// What a connection is about.
@@ -140,6 +153,8 @@ enum Doing {
     Streaming,
     /// For what comes of the reload with this ticket.
     Waiting { ticket: u64, oneway: bool },
+    /// For what the loop says to the wish with this ticket.
+    Wishing { ticket: u64, oneway: bool },
 }
 
 struct Connection {
@@ -178,10 +193,11 @@ impl Server {
                     self.listener = listener;
                 }
                 Order::Outcome(upto, outcome) => self.outcome(upto, &outcome),
+                Order::Granted(ticket, granted) => self.granted(ticket, granted),
                 Order::End(why) => {
                     self.close(&why);
                     for connection in &mut self.connections {
-                        let _ = connection.answer_the_rest(&self.shared);
+                        let _ = connection.answer_the_rest(&self.shared, &mut self.wished);
                     }
                     return false;
                 }
@@ -194,6 +210,7 @@ impl Server {
             connections,
             shared,
             patience,
+            wished,
             ..
         } = self;
         let mut ready = ready.into_iter();
@@ -202,7 +219,7 @@ impl Server {
             busy |= !ready.is_empty();
             let alive = connection.hear(ready).is_ok()
                 && connection
-                    .go_on(shared, latest.as_ref(), now + *patience)
+                    .go_on(shared, wished, latest.as_ref(), now + *patience)
                     .is_ok();
             alive && (connection.is_patient() || now < connection.until)
         });
@@ -213,6 +230,25 @@ impl Server {
             thread::sleep(PAUSE);
         }
         true
+    }
+
+    fn granted(&mut self, granted_ticket: u64, granted: Granted) {
+        let until = Instant::now() + self.patience;
+        let mut all = self.connections.iter_mut();
+        let found = all.find_map(|connection| match connection.doing {
+            Doing::Wishing { ticket, oneway } if ticket == granted_ticket => {
+                Some((connection, oneway))
+            }
+            _ => None,
+        });
+        // Who has gone does not hear of it.
+        if let Some((connection, oneway)) = found {
+            connection.doing = Doing::Listening;
+            connection.until = until;
+            if !oneway {
+                connection.reply(&granted.map_or_else(|wrong| wrong, Reply::done));
+            }
+        }
     }
 
     /// Whether somebody wants to connect, and what each connection is ready for.
@@ -340,7 +376,7 @@ impl Connection {
         match self.doing {
             _ if !self.outgoing.is_empty() => PollFlags::OUT,
             Doing::Listening => PollFlags::IN,
-            Doing::Streaming | Doing::Waiting { .. } => PollFlags::empty(),
+            Doing::Streaming | Doing::Waiting { .. } | Doing::Wishing { .. } => PollFlags::empty(),
         }
     }
 
@@ -370,6 +406,7 @@ impl Connection {
     fn go_on(
         &mut self,
         shared: &Shared,
+        wished: &mut u64,
         latest: Option<&(Arc<Standing>, Parameters)>,
         until: Instant,
     ) -> io::Result<()> {
@@ -378,7 +415,7 @@ impl Connection {
                 return Ok(());
             }
             match self.doing {
-                Doing::Waiting { .. } => return Ok(()),
+                Doing::Waiting { .. } | Doing::Wishing { .. } => return Ok(()),
                 Doing::Streaming if self.closing.is_some() => self.refuse(),
                 Doing::Streaming => match latest {
                     Some((standing, parameters)) if !self.has_seen(standing) => {
@@ -395,7 +432,7 @@ impl Connection {
                     match next.map_err(|_| gone())? {
                         Some(message) => {
                             let call = Call::read(&message).ok_or_else(gone)?;
-                            self.answer(&call, shared, latest);
+                            self.answer(&call, shared, wished, latest);
                         }
                         None if self.silent => return Err(gone()),
                         None => return Ok(()),
@@ -416,6 +453,7 @@ impl Connection {
         &mut self,
         call: &Call,
         shared: &Shared,
+        wished: &mut u64,
         latest: Option<&(Arc<Standing>, Parameters)>,
     ) {
         if self.closing.is_some() {
@@ -437,6 +475,13 @@ impl Connection {
             }
             (Answer::Status { stream: false }, Some((_, parameters))) => {
                 Reply::done(parameters.clone())
+            }
+            (Answer::Wish(wish), _) => {
+                *wished += 1;
+                let (ticket, oneway) = (*wished, call.oneway);
+                locked(&shared.wishes).push((ticket, wish));
+                self.doing = Doing::Wishing { ticket, oneway };
+                return;
             }
             (Answer::Reload, _) => {
                 // The ticket first: a reload that begins after it has read what was there by then.
@@ -460,7 +505,10 @@ impl Connection {
 
     /// Ends what goes on with an error.
     fn refuse(&mut self) {
-        let silent = matches!(self.doing, Doing::Waiting { oneway: true, .. });
+        let silent = match self.doing {
+            Doing::Waiting { oneway, .. } | Doing::Wishing { oneway, .. } => oneway,
+            Doing::Listening | Doing::Streaming => false,
+        };
         self.doing = Doing::Listening;
         if !silent {
             self.reply(&self.closed());
@@ -473,7 +521,7 @@ impl Connection {
     }
 
     /// Answers what was sent before the end, as far as that goes without waiting.
-    fn answer_the_rest(&mut self, shared: &Shared) -> io::Result<()> {
+    fn answer_the_rest(&mut self, shared: &Shared, wished: &mut u64) -> io::Result<()> {
         for _ in 0..CHUNKS {
             if !self.send()? {
                 break;
@@ -481,7 +529,7 @@ impl Connection {
             if self.doing != Doing::Listening {
                 self.refuse();
             }
-            self.go_on(shared, None, self.until)?;
+            self.go_on(shared, wished, None, self.until)?;
             self.hear(PollFlags::IN)?;
         }
         Ok(())

@@ -45,6 +45,8 @@ pub struct Class {
     pub waiting_bytes: u64,
     /// Whether its processes are not managed.
     pub left_alone: bool,
+    /// Whether its pages stay where they are.
+    pub paused: bool,
 }
 
 /// How the run is set up.
@@ -80,6 +82,63 @@ impl Setup {
             dry_run: options.dry_run,
         }
     }
+}
+
+impl Class {
+    /// What is unusual about it, in a word or none.
+    pub fn state(&self) -> &'static str {
+        match (self.left_alone, self.paused) {
+            (true, _) => "left alone",
+            (_, true) => "paused",
+            _ => "",
+        }
+    }
+}
+
+/// A page, as the method `Explain` tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// Its process.
+    pub pid: u32,
+    /// The program's name.
+    pub name: String,
+    /// The class of its process, if it is in one.
+    pub class: Option<String>,
+    /// Address of its first byte.
+    pub address: u64,
+    /// `anonymous`, `file` or `shared`.
+    pub mapping: String,
+    /// The mapping's first address.
+    pub mapping_start: u64,
+    /// And the first behind it.
+    pub mapping_end: u64,
+    /// What its memory policy lets it do, in words.
+    pub policy: String,
+    /// The node on which it is; none if no memory is there.
+    pub node: Option<u16>,
+    /// Whether that is a fast one.
+    pub fast: Option<bool>,
+    /// Whether it is part of a huge page.
+    pub huge: bool,
+    /// Passes in which it was touched.
+    pub touches: Option<u8>,
+    /// Since it was last seen touched.
+    pub touched_ms_ago: Option<u64>,
+    /// Looks in a row that found it untouched.
+    pub untouched_looks: u8,
+    /// Its last move, if that is known.
+    pub last_move: Option<Move>,
+    /// Why it is where it is: a sentence.
+    pub why: String,
+}
+
+/// A page's last move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// `promotion` or `demotion`.
+    pub direction: String,
+    /// Since then.
+    pub ms_ago: u64,
 }
 
 /// The last reload of the configuration.
@@ -158,6 +217,7 @@ impl Standing {
             demoted_bytes: bytes(class.demoted_pages),
             waiting_bytes: bytes(class.waiting_pages),
             left_alone: class.left_alone,
+            paused: class.paused,
         };
         Standing {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -271,6 +331,7 @@ pub mod tests {
                     demoted_bytes: 0,
                     waiting_bytes: 0,
                     left_alone: false,
+                    paused: false,
                 },
             ],
             reload: Some(Reload {

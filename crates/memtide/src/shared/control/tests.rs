@@ -206,6 +206,70 @@ fn what_came_of_a_reload_is_told_before_the_end() {
     assert!(asking.join().unwrap().unwrap().is_empty());
 }
 
+/// The loop grants wishes between its turns, and tells each client of its own.
+#[test]
+fn the_loop_does_what_clients_wish() {
+    let service = service();
+    let root = service.root.clone();
+    let asking = |ask: fn(&mut Client) -> String| {
+        let root = root.clone();
+        std::thread::spawn(move || ask(&mut Client::connect(&root).unwrap()))
+    };
+    let pause = asking(|client| format!("{:?}", client.pause("db", true).unwrap()));
+    let none = asking(|client| client.pause("web\n", false).unwrap_err().to_string());
+    let unknown = asking(|client| client.explain(7, 4096).unwrap_err().to_string());
+    let mut silent = service.connect();
+    let oneway = Call {
+        oneway: true,
+        parameters: [("class".to_owned(), "x".into())].into_iter().collect(),
+        ..Call::of(interface::PAUSE, false)
+    };
+    silent.write_all(&oneway.message()).unwrap();
+    let mut granted = 0;
+    while granted < 4 {
+        service.control.grant(|wish| {
+            granted += 1;
+            match wish {
+                Wish::Pause { class, paused } if paused => {
+                    assert!(class == "db" || class == "x");
+                    Ok([("changed".to_owned(), true.into())].into_iter().collect())
+                }
+                Wish::Pause { class, .. } => {
+                    Err(Reply::wrong(interface::NO_CLASS, "class", &class))
+                }
+                Wish::Explain { pid, address } => {
+                    assert_eq!((pid, address), (7, 4096));
+                    let why = "process 7 is not managed\n";
+                    Err(Reply::wrong(interface::UNKNOWN, "reason", why))
+                }
+            }
+        });
+        std::thread::yield_now();
+    }
+    assert_eq!(pause.join().unwrap(), "true");
+    let none = none.join().unwrap();
+    assert!(
+        none.starts_with("class web\\n: not in the service's configuration"),
+        "{none}"
+    );
+    assert_eq!(unknown.join().unwrap(), "process 7 is not managed\\n");
+    // What nobody grants any more is refused, and who wants no reply gets none.
+    silent.write_all(&oneway.message()).unwrap();
+    let late = asking(|client| client.pause("db", true).unwrap_err().to_string());
+    let answering = service.control.answering.as_ref().unwrap();
+    let mut seen = 0;
+    while seen < 2 {
+        seen += answering.shared.wishes().len();
+        std::thread::yield_now();
+    }
+    drop(service.control);
+    assert_eq!(
+        late.join().unwrap(),
+        "the service closes the connection: the service ends"
+    );
+    assert_eq!(rest(silent), b"");
+}
+
 /// No status comes after it: the next run did not begin.
 #[test]
 fn what_came_of_a_reload_is_told_although_the_service_fails() {

@@ -147,6 +147,9 @@ impl Opened {
 
 /// Who watches a run go on.
 pub trait Watch {
+    /// Somebody may want something of the loop between two turns.
+    fn asked(&self, _: &mut Tierer, _: &mut dyn World) {}
+
     /// A turn is over.
     fn turned(&self) {}
 
@@ -203,6 +206,7 @@ impl Tiering {
             printer,
             |tierer, world, reporter| {
                 let any_left = tierer.step(world, reporter)?;
+                watch.asked(tierer, world);
                 watch.turned();
                 Ok(any_left)
             },

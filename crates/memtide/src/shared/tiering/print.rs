@@ -59,6 +59,9 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
             text += &format!(" {name} {}", printer.size(pages));
         }
     }
+    if class.paused {
+        text += " paused";
+    }
     text
 }
 
