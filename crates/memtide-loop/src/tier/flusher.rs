@@ -154,6 +154,10 @@ impl Flusher {
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
             return false;
         };
+        // It came home when the class was paused.
+        if ledger.processes.is_paused(watched.class) {
+            return false;
+        }
         // It turned out to be hot and was promoted, or is gone: it has no home to
         // go back to any more.
         let place = ledger.placement.get(commuter.page);
