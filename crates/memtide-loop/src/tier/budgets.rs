@@ -200,6 +200,8 @@ impl Budgets {
     pub fn pause(&mut self, class: ClassId, paused: bool) {
         if let Some(budget) = self.all.get_mut(class.0 as usize) {
             budget.paused = paused;
+            // What the class uses is judged again from now on: it has its patience.
+            budget.above = None;
         }
     }
 

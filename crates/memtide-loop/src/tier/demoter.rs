@@ -5,7 +5,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::promoter::TURN_PAGES;
 use super::shared::Shared;
-use crate::ledger::{Ledger, PAUSED};
+use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::records::Records;
 use crate::report::{Direction, Reporter};
@@ -356,9 +356,6 @@ impl Pages for Leaving<'_> {
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
         if !self.budgets.is_empty() {
             let class = self.ledger.class(page);
-            if self.ledger.processes.is_paused(class) {
-                return Err(PAUSED);
-            }
             let may = match self.only {
                 Some(only) => class == Some(only),
                 None => self.budgets.may_lose(class) > 0,

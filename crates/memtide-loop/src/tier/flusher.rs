@@ -154,8 +154,8 @@ impl Flusher {
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
             return false;
         };
-        // It came home when the class was paused.
-        if ledger.processes.is_paused(watched.class) {
+        // What is away may go home: its process came into the class meanwhile.
+        if !commuter.out && ledger.processes.is_paused(watched.class) {
             return false;
         }
         // It turned out to be hot and was promoted, or is gone: it has no home to
@@ -202,6 +202,10 @@ fn first_commuter(
     owner: OwnerId,
     now: Millis,
 ) -> Option<Commuter> {
+    let watched = ledger.processes.get(owner)?;
+    if ledger.processes.is_paused(watched.class) {
+        return None;
+    }
     let mut found = None;
     for section in ledger.space.sections_of(owner) {
         let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);

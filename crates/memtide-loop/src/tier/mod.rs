@@ -341,18 +341,23 @@ impl Tierer {
     /// Has the pages of the class of this name stay where they are, or move again.
     /// Whether that is new; `None` if there is no such class.
     pub fn pause(&mut self, world: &mut dyn World, name: &str, paused: bool) -> Option<bool> {
+        let now = world.now();
         let Shared {
-            ledger, budgets, ..
+            ledger,
+            budgets,
+            records,
+            ..
         } = &mut self.shared;
         let class = budgets.find(name)?;
         if ledger.processes.is_paused(Some(class)) == paused {
             return Some(false);
         }
-        // What commutes comes home first; others are chosen with the next look.
+        // What commutes comes home first, and those that may commute now are chosen at
+        // once: the accesses of others must not hide until the next look.
         self.flusher.recall(world, ledger);
         ledger.processes.pause(class, paused);
         budgets.pause(class, paused);
-        self.commuters_chosen = None;
+        self.flusher.choose(world, ledger, records, now);
         Some(true)
     }
 

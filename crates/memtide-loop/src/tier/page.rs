@@ -67,13 +67,18 @@ pub(super) fn report(
         report.why = "no memory is known to be there; the last survey found none".to_owned();
         return Ok(report);
     };
+    // Of a huge page, its first one has the records, and the warmest part decides.
+    let folio = ledger.folio(page);
+    let page = folio.first;
+    let parts = (0..u64::from(folio.pages)).map(|part| PageNumber(page.0 + part));
+    let untouched_looks = parts.map(|part| records.idle.age(part)).min().unwrap_or(0);
     let hotness = records.store.peek(page, now);
     report.node = Some(place.node());
     report.fast = Some(ledger.topology.is_top_tier(place.node()));
     report.huge = place.huge();
     report.touches = hotness.map(|hotness| hotness.frequency);
     report.touched_ms_ago = hotness.map(|hotness| u64::from(hotness.age_ms));
-    report.untouched_looks = records.idle.age(page);
+    report.untouched_looks = untouched_looks;
     let last = records.recent.last(page, now);
     report.last_move = last.map(|(way, ms_ago)| LastMove {
         direction: match way {
@@ -85,7 +90,7 @@ pub(super) fn report(
     let paused = ledger.processes.is_paused(watched.class);
     let why = match (paused, report.fast) {
         (true, _) => "its class is paused, and waits to be resumed".to_owned(),
-        (_, Some(true)) => why_up(shared, watched, page, hotness, now),
+        (_, Some(true)) => why_up(shared, watched, page, untouched_looks, hotness, now),
         _ => why_down(shared, watched, page, place, hotness, now),
     };
     report.why = match config.dry_run {
@@ -108,6 +113,7 @@ fn why_up(
     shared: &Shared,
     watched: &Watched,
     page: PageNumber,
+    looks: u8,
     hotness: Option<Hotness>,
     now: Millis,
 ) -> String {
@@ -135,7 +141,6 @@ fn why_up(
         return "its class uses no more than its fast.low, so that none of its pages leaves for others"
             .to_owned();
     }
-    let looks = records.idle.age(page);
     if looks >= least_idle_age(config, records, now) {
         return "it is idle, and leaves when a fast node lacks room for hot pages".to_owned();
     }

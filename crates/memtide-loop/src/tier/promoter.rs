@@ -4,7 +4,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::explain;
 use super::shared::Shared;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PAUSED};
 use crate::report::{Direction, Reporter};
 use crate::world::{ClassId, World};
 use memtide_core::hotness::Hotness;
@@ -49,6 +49,8 @@ struct Found {
     kept: Vec<(PageNumber, Hotness, Kept)>,
     /// Pages that their class's bound keeps down.
     waiting: BTreeMap<ClassId, u64>,
+    /// Ready pages of classes that are paused.
+    paused: u64,
 }
 
 /// Takes in what a pass finds.
@@ -66,6 +68,10 @@ impl Sink for Finding<'_> {
     }
 
     fn kept(&mut self, page: PageNumber, hotness: &Hotness, reason: Kept) {
+        if reason == Kept::Immovable(PAUSED) {
+            self.found.paused += 1;
+            return;
+        }
         if self.explain {
             self.found.kept.push((page, *hotness, reason));
         }
@@ -193,8 +199,9 @@ impl Promoter {
             let mut found = Found::default();
             let report = self.pass(shared, (node, left), Round::All, (room, now), &mut found);
             self.wanting += report.no_room_pages;
-            // What a share keeps down waits for its own class, and not for a moment.
-            self.refused += report.kept_ready - report.over_share;
+            // What a share or a pause keeps down waits for its own class, and not for a moment.
+            let waits = report.over_share + found.paused;
+            self.refused += report.kept_ready.saturating_sub(waits);
             move_up(world, shared, found.batches, reporter);
             for (page, hotness, kept) in found.kept {
                 explain::kept(&shared.ledger, page, node, &hotness, kept, now, reporter);

@@ -171,15 +171,60 @@ fn pages_of_paused_classes_stay_until_they_are_resumed() {
     run(&mut tierer, &mut world, 20_000);
     assert_eq!(world.process(7).hot_on(FAST), 1000);
     assert!(on(&world, 8, FAST) <= 500 + COMMUTER);
-    // What commutes is home before a class is paused.
-    run(&mut tierer, &mut world, 333);
-    let before = world.tried.len();
+    // What commutes is home before a class is paused: turns until something is away.
+    let away = |world: &FakeWorld, pid: u32| {
+        let mut all = world.processes.iter();
+        let found = all.find(|known| known.process.pid == pid);
+        found.map_or(0, |known| known.on(FAST))
+    };
+    let at_rest = away(&world, 8);
+    let mut turns = 0;
+    while away(&world, 8) == at_rest {
+        turns += 1;
+        assert!(turns < 10_000, "nothing commutes");
+        tierer.step(&mut world, &mut ()).unwrap();
+    }
+    let (before, tried) = (away(&world, 8).min(at_rest), world.tried.len());
     tierer.pause(&mut world, "class1", true);
-    let home = world.tried[before..].iter().all(|(_, _, to)| *to == SLOW);
-    assert!(home, "{:?}", &world.tried[before..]);
-    let before = on(&world, 8, FAST);
+    assert!(world.tried[tried..].iter().all(|(_, _, to)| *to == SLOW));
+    assert_eq!(away(&world, 8), before);
     run(&mut tierer, &mut world, 5000);
-    assert_eq!(on(&world, 8, FAST), before);
+    assert_eq!(away(&world, 8), before);
+}
+
+/// Hot pages that wait for a paused class ask for no haste, and other processes' translations go on
+/// being flushed.
+#[test]
+fn a_pause_costs_others_nothing() {
+    let mut world = FakeWorld::two_tiers(3000, 10_000);
+    for (pid, class) in [(7, Some(0)), (8, None)] {
+        let mut one = process(pid, class, 1000, SLOW);
+        hot(&mut one, 300);
+        world.processes.push(one);
+    }
+    let mut tierer = tierer(&mut world, &options(), &[(0, None)]);
+    // Until pages are ready and move.
+    while world.process(7).hot_on(FAST) == 0 {
+        tierer.step(&mut world, &mut ()).unwrap();
+        if world.process(8).hot_on(FAST) > 0 {
+            break;
+        }
+    }
+    assert_eq!(tierer.pause(&mut world, "class0", true), Some(true));
+    let mut turns = 0;
+    let ends = world.now().0 + 20_000;
+    run(&mut tierer, &mut world, 5000);
+    assert!(
+        !tierer.promoter.pages_wait(),
+        "what is paused waits in haste"
+    );
+    while world.now().0 < ends {
+        tierer.step(&mut world, &mut ()).unwrap();
+        turns += 1;
+    }
+    assert!(turns < 150, "{turns} turns in 15 s");
+    let flushed = world.tried.iter().filter(|(process, ..)| process.pid == 8);
+    assert!(flushed.count() > 0);
 }
 
 /// Four pages: a hot one, one that is touched once, a bound one and one that is not there.
