@@ -358,6 +358,10 @@ impl Tierer {
         ledger.processes.pause(class, paused);
         budgets.pause(class, paused);
         self.flusher.choose(world, ledger, records, now);
+        if !paused {
+            // What is hot by now is not known as long as nobody looks.
+            self.observer.cadence.look_due();
+        }
         Some(true)
     }
 

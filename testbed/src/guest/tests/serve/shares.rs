@@ -82,7 +82,7 @@ impl Drop for Slice {
 /// are home, others come up beyond that; and other pages come home when they are in use instead.
 pub(super) fn high(context: &mut Context) -> Result<()> {
     let slice = Slice::create("bound")?;
-    let mut bound = slice.victim(&format!("--node {FAST} --size 160 --hot 16"))?;
+    let mut bound = slice.victim(&format!("--node {FAST} --size 160 --hot 16 --scattered"))?;
     let other = Victim::start("--node 1 --size 64 --hot 8 --scattered", 1)?;
     ensure!(
         slice.used()? > 150 << 20,
@@ -110,6 +110,10 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     socket::says(&["pause", "bound"], "paused")?;
     bound.change_hot_set()?;
     let paused = census_hot(&bound.known_pages(), &[FAST])?.share();
+    ensure!(
+        paused < 0.9,
+        "{paused} of the other hot pages are home already: nothing is to be exchanged"
+    );
     most = most.max(watch(&slice, &mut service)?);
     let later = census_hot(&bound.known_pages(), &[FAST])?.share();
     ensure!(
