@@ -32,6 +32,9 @@ use std::collections::BTreeMap;
 /// Least time between two placements, in nanoseconds.
 const INTERVAL_NS: u64 = 10_000_000;
 
+/// Standard deviations of cache hits that another placement may be luckier.
+const LUCK: f64 = 4.0;
+
 /// Threads that wait equally long for the same line.
 #[derive(Clone, Debug, PartialEq)]
 struct Kind {
@@ -111,6 +114,18 @@ impl Counts {
         }
         self.spent_ps += other.spent_ps;
         self.accesses += other.accesses;
+    }
+
+    /// The share of the misses that no luck takes away. Other frames fall into other sets of a cache: of n
+    /// accesses with a share p of hits, some sqrt(n p (1 - p)) more may hit, and four times that are granted.
+    fn kept(&self) -> f64 {
+        let missed: u64 = self.lines.iter().flatten().sum();
+        let (missed, hits) = (missed as f64, self.accesses.saturating_sub(missed) as f64);
+        if missed == 0.0 || hits == 0.0 {
+            return 1.0;
+        }
+        let deviation = (missed * hits / (missed + hits)).sqrt();
+        (1.0 - LUCK * deviation / missed).max(0.0)
     }
 }
 
@@ -268,8 +283,14 @@ impl Oracle {
             if ran_ns > 0.0 {
                 self.pieces.push(Piece {
                     ran_ns,
-                    takes_ns: ran_ns,
-                    share: 1.0,
+                    takes_ns: match self.timed {
+                        true => ran_ns,
+                        false => ran_ns * self.quantum.kept(),
+                    },
+                    share: match self.timed {
+                        true => 1.0 / self.quantum.kept().max(0.5),
+                        false => 1.0,
+                    },
                     accesses: self.quantum.accesses,
                 });
             }
@@ -303,9 +324,13 @@ impl Oracle {
             return;
         }
         let work = self.work(hw);
+        let kept = self.piece.kept();
         let (takes_ns, share) = match self.timed {
-            true => (ran_ns, work.most_within(&self.places, ran_ns)),
-            false => (work.least_ns(&self.places).max(ran_ns), 1.0),
+            true => match work.most_within(&self.places, ran_ns) {
+                all if all >= 1.0 => (ran_ns, 1.0 / kept.max(0.5)),
+                part => (ran_ns, part),
+            },
+            false => (work.least_ns(&self.places).max(ran_ns * kept), 1.0),
         };
         self.pieces.push(Piece {
             ran_ns,
@@ -321,6 +346,7 @@ impl Oracle {
         let price = |kind: &Kind, ns: f64| (ns / hw.mlp(kind.pattern).max(1.0) * PS as f64).floor();
         let kinds = self.kinds.len();
         let mut own_ps = self.piece.spent_ps as f64;
+        let kept = self.piece.kept();
         let mut add = |group: &mut Group, kind: &Kind, way: usize, lines: u64| {
             if lines == 0 {
                 return;
@@ -328,6 +354,7 @@ impl Oracle {
             let lines = lines as f64 * self.scale;
             let write = way != LOAD;
             own_ps -= lines * price(kind, hw.memory.least_ns(&kind.nodes, write));
+            let lines = lines * kept;
             for (at, &(node, _)) in self.capacity.iter().enumerate() {
                 let ns = hw.memory.least_to_ns(&kind.nodes, node, write);
                 group.wait_ns[at] += lines * price(kind, ns) / PS as f64;
