@@ -4,6 +4,7 @@
 //! reporter's business. Tiering and balancing tell of the same things in the
 //! same words; what only one of them knows is absent with the other.
 
+use crate::world::MemoryKind;
 use memtide_core::pages::Immovable;
 use memtide_core::units::{Millis, NodeId};
 use serde::Serialize;
@@ -104,6 +105,52 @@ pub struct Range {
     pub address: u64,
     /// Its length in base pages.
     pub pages: u64,
+}
+
+/// What the loop knows of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PageReport {
+    /// Its process.
+    pub pid: u32,
+    /// The program's name.
+    pub name: String,
+    /// The class of its process, if it is in one.
+    pub class: Option<String>,
+    /// Address of its first byte.
+    pub address: u64,
+    /// What kind of memory its mapping is.
+    pub mapping: MemoryKind,
+    /// The mapping's first address.
+    pub mapping_start: u64,
+    /// And the first behind it.
+    pub mapping_end: u64,
+    /// What the mapping's memory policy lets it do, in words.
+    pub policy: String,
+    /// The node on which it is; none if no memory is there.
+    pub node: Option<NodeId>,
+    /// Whether that is of the top tier.
+    pub fast: Option<bool>,
+    /// Whether it is part of a huge page.
+    pub huge: bool,
+    /// Passes in which it was touched, none further than a window from the next.
+    pub touches: Option<u8>,
+    /// Since it was last seen touched, in ms.
+    pub touched_ms_ago: Option<u64>,
+    /// Complete looks in a row that found it untouched.
+    pub untouched_looks: u8,
+    /// Its last move, if that is known.
+    pub last_move: Option<LastMove>,
+    /// Why it is where it is, and what it waits for: a sentence.
+    pub why: String,
+}
+
+/// A page's last move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LastMove {
+    /// Up or down.
+    pub direction: Direction,
+    /// Since then, in ms.
+    pub ms_ago: u64,
 }
 
 /// Up to a faster tier, or down to a slower one.
@@ -347,6 +394,10 @@ pub struct ClassStatus {
     pub demoted_pages: u64,
     /// Hot pages that the bound keeps down.
     pub waiting_pages: u64,
+    /// Whether its processes are not managed.
+    pub left_alone: bool,
+    /// Whether its pages stay where they are until it is resumed.
+    pub paused: bool,
 }
 
 /// Where balancing stands.

@@ -19,8 +19,8 @@ mod shared;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use cmd::{
-    balance, config, doctor, generate, pager, policy, rebalance, reload, run, serve, sim, status,
-    tier, top, topology, trace, weights,
+    balance, config, doctor, explain, generate, pager, pause, policy, rebalance, reload, run,
+    serve, sim, status, tier, top, topology, trace, weights,
 };
 use memtide_linux::fs::Root;
 use shared::context::{BadUsage, Context, complain, say, unless_gone};
@@ -66,11 +66,14 @@ enum Command {
     Config(Printing<config::Args>),
     Topology(Printing<topology::Args>),
     Doctor(Printing<doctor::Args>),
+    Explain(Printing<explain::Args>),
     Generate(generate::Args),
     Pager(Box<Printing<pager::Args>>),
+    Pause(Printing<pause::Args>),
     Policy(Box<Printing<policy::Args>>),
     Rebalance(Printing<rebalance::Args>),
     Reload(Printing<reload::Args>),
+    Resume(Printing<pause::ResumeArgs>),
     Run(Printing<run::Args>),
     Serve(Printing<serve::Args>),
     Sim(sim::Args),
@@ -157,11 +160,14 @@ fn run(command: Command, context: Context) -> anyhow::Result<ExitCode> {
         Command::Config(args) => args.with(context, config::run),
         Command::Topology(args) => args.with(context, topology::run),
         Command::Doctor(args) => args.with(context, doctor::run),
+        Command::Explain(args) => args.with(context, explain::run),
         Command::Generate(args) => generate::run(args, Cli::command(), &context),
         Command::Pager(args) => args.with(context, pager::run),
+        Command::Pause(args) => args.with(context, pause::run),
         Command::Policy(args) => args.with(context, policy::run),
         Command::Rebalance(args) => args.with(context, rebalance::run),
         Command::Reload(args) => args.with(context, reload::run),
+        Command::Resume(args) => args.with(context, pause::resume),
         Command::Run(args) => args.with(context, run::run),
         Command::Serve(args) => args.with(context, serve::run),
         Command::Sim(args) => sim::run(args, &context),

@@ -125,6 +125,37 @@ fn a_reload_says_what_changed_or_why_nothing_did() {
     );
 }
 
+#[test]
+fn a_class_is_paused_and_a_page_explained() {
+    let asked = |message: &str, words: &[&str]| {
+        let root = tempfile::tempdir().unwrap();
+        let asked = service(root.path(), vec![message.to_owned()]);
+        let output = memtide(root.path(), words);
+        (output, asked.join().unwrap())
+    };
+    let (output, call) = asked(r#"{"parameters":{"changed":true}}"#, &["pause", "db"]);
+    assert_eq!(
+        printed(&output),
+        "class db: paused: its pages stay where they are\n"
+    );
+    assert_eq!(
+        call,
+        r#"{"method":"io.memtide.Pause","parameters":{"class":"db"}}"#
+    );
+    let words = ["resume", "db", "--json"];
+    let (output, call) = asked(r#"{"parameters":{"changed":false}}"#, &words);
+    assert!(printed(&output).contains("\"paused\": false"));
+    assert!(call.starts_with(r#"{"method":"io.memtide.Resume""#));
+    let unknown =
+        r#"{"error":"io.memtide.NotKnown","parameters":{"reason":"process 7 is not managed"}}"#;
+    let (output, call) = asked(unknown, &["explain", "7", "0x1000"]);
+    assert_eq!(complaint(output), "process 7 is not managed");
+    let called: serde_json::Value = serde_json::from_str(&call).unwrap();
+    assert_eq!(called["parameters"]["address"], 4096);
+    let (output, _) = asked(r#"{"parameters":{"page":{}}}"#, &["explain", "7", "1"]);
+    assert_eq!(complaint(output).lines().count(), 1);
+}
+
 /// Who plays the service may be anybody's mistake: an error, and nothing on the terminal.
 #[test]
 fn an_answer_that_makes_no_sense_is_one_line() {

@@ -321,11 +321,66 @@ fn people_get_a_line_a_check() {
     let printed = text(&output.stdout);
     assert!(!printed.contains('\x1b'), "a pipe gets no escapes");
     let lines: Vec<&str> = printed.lines().collect();
-    // A header, fifteen checks, an empty line and the conclusion.
-    assert_eq!(lines.len(), 1 + 15 + 2, "{printed}");
+    // A header, twenty checks, an empty line and the conclusion.
+    assert_eq!(lines.len(), 1 + 20 + 2, "{printed}");
     assert!(lines[0].starts_with("check"));
     assert!(lines[1].starts_with("kernel") && lines[1].ends_with("7.2.13-amd64"));
-    assert!(lines[17].starts_with("Nothing speaks against memtide tier"));
+    assert!(lines[22].starts_with("Nothing speaks against memtide tier"));
+}
+
+#[test]
+fn memory_that_the_kernel_was_not_given_is_advice_and_no_failure() {
+    let machine = Machine::copy("two-sockets-cxl-hmat");
+    let blocks = "sys/devices/system/memory";
+    machine.write(&format!("{blocks}/block_size_bytes"), "80000000\n");
+    machine.write(&format!("{blocks}/auto_online_blocks"), "offline\n");
+    machine.write(&format!("{blocks}/memory0/state"), "online\n");
+    machine.write(&format!("{blocks}/memory64/state"), "offline\n");
+    machine.write(&format!("{blocks}/memory64/node2/cpulist"), "\n");
+    machine.write("sys/bus/dax/devices/dax1.0/size", "17179869184\n");
+    machine.write("sys/module/zswap/parameters/enabled", "Y\n");
+    let (status, document) = document(machine.root(), &[]);
+    assert_eq!(
+        (status, &document["verdict"]),
+        (Some(0), &"unproved".into())
+    );
+    let (state, blocks) = check(&document, "memory_blocks");
+    assert_eq!(state, "advice");
+    assert!(
+        blocks.starts_with("2.0 GiB of node 2 offline (1 block of 2.0 GiB); "),
+        "{blocks}"
+    );
+    let (state, devices) = check(&document, "memory_devices");
+    assert_eq!(state, "advice");
+    assert!(
+        devices.starts_with("dax1.0 holds 16.0 GiB as a device; "),
+        "{devices}"
+    );
+    assert_eq!(check(&document, "zswap").0, "advice");
+}
+
+/// Slow memory of which firmware tells nothing may count as fast.
+#[test]
+fn memory_without_processors_in_the_tier_of_dram_is_told() {
+    let machine = Machine::copy("two-sockets-cxl-hmat");
+    let tiers = "sys/devices/virtual/memory_tiering";
+    let of_machine = machine.root().join(tiers);
+    for entry in std::fs::read_dir(&of_machine).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path).unwrap(),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+    }
+    machine.write(&format!("{tiers}/memory_tier4/nodelist"), "0-2\n");
+    let (_, document) = document(machine.root(), &[]);
+    let (state, tiers) = check(&document, "tiers");
+    assert_eq!(state, "advice");
+    assert_eq!(
+        tiers,
+        "tier 4 is nodes 0-2; node 2 without processors counts as fast; \
+         if it is slower, say so with --tiers"
+    );
 }
 
 /// Every key of the document stands in docs/json.md, and the other way

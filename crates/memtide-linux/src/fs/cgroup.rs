@@ -85,15 +85,9 @@ impl Cgroup {
         let mut pids = BTreeSet::new();
         let mut pending = vec![self.directory.clone()];
         while let Some(directory) = pending.pop() {
-            match root.parse(directory.join("cgroup.procs"), parse_procs) {
-                Ok(Some(own)) => pids.extend(own),
-                // The cgroup was removed since its parent was listed.
-                Ok(None) => continue,
-                // This one is threaded; those below it are too.
-                Err(error) if error.is_errno(Errno::OPNOTSUPP) => continue,
-                // Removed between opening and reading.
-                Err(error) if error.is_errno(Errno::NODEV) => continue,
-                Err(error) => return Err(error),
+            match own_processes(root, &directory)? {
+                Some(own) => pids.extend(own),
+                None => continue,
             }
             for name in root.names(&directory)?.unwrap_or_default() {
                 let below = directory.join(name);
@@ -135,6 +129,16 @@ impl Cgroup {
     /// CPU time used, `None` if the kernel does not say.
     pub fn cpu_usage(&self, root: &Root) -> Result<Option<CpuUsage>> {
         root.parse(self.directory.join("cpu.stat"), parse_cpu_stat)
+    }
+}
+
+/// The processes in the cgroup of this directory itself; `None` if it was removed
+/// or is threaded, as are those below it then.
+pub fn own_processes(root: &Root, directory: &Path) -> Result<Option<BTreeSet<u32>>> {
+    match root.parse(directory.join("cgroup.procs"), parse_procs) {
+        // The second one comes between opening and reading.
+        Err(error) if error.is_errno(Errno::OPNOTSUPP) || error.is_errno(Errno::NODEV) => Ok(None),
+        read => read,
     }
 }
 

@@ -22,6 +22,7 @@
 
 pub mod cache;
 pub mod cgroup;
+pub mod hotplug;
 pub mod interrupts;
 pub mod list;
 pub mod meminfo;
@@ -38,6 +39,7 @@ pub use parse::ParseError;
 use crate::files::input;
 use memtide_core::topology::TopologyError;
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -163,6 +165,30 @@ impl Root {
             }
         }
         names.sort();
+        Ok(Some(names))
+    }
+
+    /// The names of the directories in a directory, links left out, or `None` if there
+    /// is no such directory. They are in no order, and may be any bytes.
+    pub fn folders(&self, relative: impl AsRef<Path>) -> Result<Option<Vec<OsString>>> {
+        let path = self.path(relative);
+        let fail = |cause| FsError::Read {
+            path: path.clone(),
+            cause,
+        };
+        let entries = match std::fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(cause) => return Err(fail(cause)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(fail)?;
+            // What went meanwhile is none.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                names.push(entry.file_name());
+            }
+        }
         Ok(Some(names))
     }
 

@@ -19,7 +19,8 @@ use crate::fs::proc::{self, Process};
 use crate::fs::{FsError, Root, cgroup::Cgroup};
 use memtide_core::nodemask::NodeMask;
 use memtide_core::tiering::space::VirtualPage;
-use memtide_core::units::{Millis, PageSize};
+use memtide_core::units::{Millis, NodeId, PageSize};
+use memtide_loop::options::Rules;
 use memtide_loop::world::{
     AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, ProcessId, ProcessSeen,
 };
@@ -57,7 +58,7 @@ impl Selected {
     /// The processes of `selection` under `root`; no class is known.
     pub fn new(root: Root, page: PageSize, selection: Selection) -> Selected {
         Selected {
-            classes: Classes::new(root.clone(), Vec::new()),
+            classes: Classes::new(root.clone(), Rules::default()),
             root,
             page,
             selection,
@@ -66,13 +67,17 @@ impl Selected {
     }
 
     /// Says of each process which of these classes it belongs to.
-    pub fn set_classes(&mut self, cgroups: Vec<PathBuf>) {
-        self.classes = Classes::new(self.root.clone(), cgroups);
+    pub fn set_classes(&mut self, rules: Rules) {
+        self.classes = Classes::new(self.root.clone(), rules);
     }
 
-    /// The classes.
-    pub fn classes(&self) -> &Classes {
-        &self.classes
+    /// The bytes that each class uses on the nodes `top`; see [`Classes::used`].
+    pub fn class_use(
+        &mut self,
+        top: &[NodeId],
+        used: &mut Vec<Option<u64>>,
+    ) -> Result<(), FsError> {
+        self.classes.used(top, used)
     }
 
     /// Lists those that live and have memory of their own, ascending by pid.
@@ -114,10 +119,7 @@ impl Selected {
         seen.sort_unstable_by_key(|seen| seen.process.pid);
         seen.dedup_by_key(|seen| seen.process);
         if !self.classes.is_empty() {
-            let members = self.classes.members()?;
-            for seen in seen {
-                seen.class = members.get(&seen.process.pid).copied();
-            }
+            self.classes.assign(seen)?;
         }
         Ok(())
     }
@@ -241,7 +243,6 @@ mod tests {
     use super::*;
     use crate::fs::proc::{maps, numa_maps};
     use memtide_core::pages::Immovable;
-    use memtide_core::units::NodeId;
 
     const MAPS: &str = "\
 7f0000000000-7f0000004000 rw-p 00000000 00:00 0 \n\

@@ -16,13 +16,13 @@ use memtide_core::pages::NodeSpace;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId, PageSize};
+use memtide_loop::options::Rules;
 use memtide_loop::world::{
     Abilities, AddressSpace, Affinity, Came, Found, Invalid, Lend, MoveHow, Notice, PageRun,
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -108,10 +108,10 @@ impl LiveWorld {
         }
     }
 
-    /// The same with classes of processes, by the cgroups that these are in.
+    /// The same with classes of processes, by what these ask for.
     #[must_use]
-    pub fn with_classes(mut self, cgroups: Vec<PathBuf>) -> LiveWorld {
-        self.selected.set_classes(cgroups);
+    pub fn with_classes(mut self, rules: Rules) -> LiveWorld {
+        self.selected.set_classes(rules);
         self
     }
 
@@ -237,7 +237,7 @@ impl World for LiveWorld {
     fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
         let top = self.topology.nodes().iter().filter(|node| node.top_tier);
         let top: Vec<NodeId> = top.map(|node| node.id).collect();
-        self.selected.classes().used(&top, used).map_err(failed)?;
+        self.selected.class_use(&top, used).map_err(failed)?;
         let pages = |bytes: &mut u64| *bytes >>= self.page.shift();
         used.iter_mut().flatten().for_each(pages);
         Ok(())

@@ -17,6 +17,8 @@ use memtide_core::tiering::space::{OwnerId, Space, SpaceFull, VirtualPage};
 use memtide_core::topology::Topology;
 use memtide_core::units::{NodeId, PageNumber, PageSize};
 
+/// Why a page of a paused class stays where it is.
+pub const PAUSED: Immovable = Immovable::Other("its class is paused");
 /// The largest space: 2 TiB of watched addresses.
 pub const SECTIONS: u32 = 16_384;
 
@@ -219,6 +221,9 @@ impl Pages for Ledger {
         let Some(watched) = self.processes.get(owner) else {
             return gone;
         };
+        if self.processes.is_paused(watched.class) {
+            return Err(PAUSED);
+        }
         // A mapping that was cut since may hold only a part of what moves.
         if place.is_some_and(|place| place.huge()) && !watched.memory.holds_huge(page) {
             return Err(Immovable::Other("its huge page was cut"));

@@ -48,9 +48,29 @@ pub struct Processes {
     by_id: BTreeMap<ProcessId, OwnerId>,
     free: BTreeSet<OwnerId>,
     seen: Vec<ProcessSeen>,
+    left_alone: BTreeSet<ClassId>,
+    paused: BTreeSet<ClassId>,
 }
 
 impl Processes {
+    /// Processes of these classes are not managed; those that come into one go.
+    pub fn leave_alone(&mut self, classes: impl IntoIterator<Item = ClassId>) {
+        self.left_alone = classes.into_iter().collect();
+    }
+
+    /// Pages of these processes stay where they are, until the class is resumed.
+    pub fn pause(&mut self, class: ClassId, paused: bool) {
+        match paused {
+            true => self.paused.insert(class),
+            false => self.paused.remove(&class),
+        };
+    }
+
+    /// Whether pages of this class's processes stay where they are.
+    pub fn is_paused(&self, class: Option<ClassId>) -> bool {
+        class.is_some_and(|class| self.paused.contains(&class))
+    }
+
     /// The managed processes, in the order of their slots.
     pub fn iter(&self) -> impl Iterator<Item = &Watched> {
         self.slots.iter().flatten()
@@ -76,6 +96,10 @@ impl Processes {
     pub fn refresh(&mut self, world: &mut dyn World) -> Result<Changes, WorldError> {
         let mut seen = std::mem::take(&mut self.seen);
         let listed = world.processes(&mut seen);
+        if !self.left_alone.is_empty() {
+            let left_alone = |class| self.left_alone.contains(&class);
+            seen.retain(|seen| !seen.class.is_some_and(left_alone));
+        }
         let changes = listed.and_then(|()| self.update(world, &seen));
         self.seen = seen;
         changes

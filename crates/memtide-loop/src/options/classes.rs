@@ -4,21 +4,30 @@ use memtide_core::topology::Topology;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Percent, Size};
+use super::{AnyOf, Pattern, Percent, Size, Unit, User};
 
 /// All classes, by their names.
 pub type Classes = BTreeMap<String, ClassOptions>;
 
-/// The processes of a cgroup, and what they may have.
+/// Some processes, and what they may have. A process belongs to the class if all
+/// that is named here fits it; [`Rules`](super::Rules) says which class wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClassOptions {
-    /// Those of this cgroup and of those below it, but for the cgroups of other
-    /// classes.
-    pub cgroup: Option<PathBuf>,
+    /// Those of these cgroups and of those below them.
+    pub cgroup: Option<AnyOf<Pattern>>,
+    /// Those of these systemd units, slices too.
+    pub unit: Option<AnyOf<Unit>>,
+    /// Those of these users.
+    pub user: Option<AnyOf<User>>,
+    /// Those that run these programs.
+    pub executable: Option<AnyOf<Pattern>>,
+    /// Which class wins where several fit: the highest.
+    pub priority: i32,
+    /// They are not managed at all.
+    pub leave_alone: bool,
     /// Their share of fast memory.
     pub fast: FastOptions,
 }

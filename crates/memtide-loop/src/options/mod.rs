@@ -8,12 +8,16 @@
 
 mod balance;
 mod classes;
+mod pattern;
 mod quantities;
+mod selectors;
 mod tier;
 
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
 pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
+pub use pattern::Pattern;
 pub use quantities::{CpuLimit, Percent, Rate, Size, Threshold, Window};
+pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
 pub use tier::{TierGate, TierOptions, TierSource};
 
 #[cfg(test)]

@@ -168,6 +168,7 @@ impl Loop {
             name: format!("class{n}"),
             low: *low,
             high: *high,
+            leave_alone: false,
         };
         config.classes = plan.classes.iter().enumerate().map(class).collect();
         match world.mistake {

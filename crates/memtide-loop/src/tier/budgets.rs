@@ -42,6 +42,8 @@ pub struct Class {
     pub low: u64,
     /// The most that it may have, if there is a bound.
     pub high: Option<u64>,
+    /// Its processes are not managed.
+    pub leave_alone: bool,
 }
 
 /// What is known of a class.
@@ -60,6 +62,8 @@ struct Budget {
     rests_until: Millis,
     /// Whether people were told that nothing is known.
     told: bool,
+    /// Whether its pages stay until it is resumed.
+    paused: bool,
 }
 
 /// The budgets of all classes, by [`ClassId`]. See the module's essay.
@@ -84,6 +88,7 @@ impl Budgets {
             demoted: 0,
             rests_until: Millis(0),
             told: false,
+            paused: false,
         };
         Budgets {
             all: config.classes.iter().map(budget).collect(),
@@ -126,7 +131,8 @@ impl Budgets {
                 *used = (*used + budget.promoted).saturating_sub(budget.demoted);
             }
             changed |= budget.judge(now);
-            if budget.used.is_none() && !std::mem::replace(&mut budget.told, true) {
+            let shares = budget.class.low > 0 || budget.class.high.is_some();
+            if shares && budget.used.is_none() && !std::mem::replace(&mut budget.told, true) {
                 let text = format!(
                     "class {}: how much fast memory it uses is not known, so fast.low and fast.high \
                      have no effect; is the memory controller on for its cgroup?",
@@ -177,6 +183,26 @@ impl Budgets {
         self.all.get(class?.0 as usize)
     }
 
+    /// The class of this name.
+    pub fn find(&self, name: &str) -> Option<ClassId> {
+        let mut all = self.ids().zip(&self.all);
+        let found = all.find(|(_, budget)| budget.class.name == name);
+        found.map(|(class, _)| class)
+    }
+
+    /// The name of `class`.
+    pub fn name(&self, class: ClassId) -> Option<String> {
+        self.get(Some(class))
+            .map(|budget| budget.class.name.clone())
+    }
+
+    /// Nothing of `class` leaves or comes up while it is paused.
+    pub fn pause(&mut self, class: ClassId, paused: bool) {
+        if let Some(budget) = self.all.get_mut(class.0 as usize) {
+            budget.paused = paused;
+        }
+    }
+
     /// The most that `class` may have, if there is a bound.
     pub fn high(&self, class: ClassId) -> Option<u64> {
         self.get(Some(class))?.class.high
@@ -197,7 +223,8 @@ impl Budgets {
     /// Pages that `class` has less than is protected.
     pub fn below_low(&self, class: Option<ClassId>) -> u64 {
         let short = |budget: &Budget| Some(budget.class.low.saturating_sub(budget.used?));
-        self.get(class).and_then(short).unwrap_or(0)
+        let budget = self.get(class).filter(|budget| !budget.paused);
+        budget.and_then(short).unwrap_or(0)
     }
 
     /// Pages that have to leave because `class` is above its bound.
@@ -207,7 +234,7 @@ impl Budgets {
             Some(budget.used?.saturating_sub(budget.mark()?))
         };
         let budget = self.get(Some(class));
-        let budget = budget.filter(|budget| now >= budget.rests_until);
+        let budget = budget.filter(|budget| !budget.paused && now >= budget.rests_until);
         budget.and_then(excess).unwrap_or(0)
     }
 
@@ -248,6 +275,8 @@ impl Budgets {
             promoted_pages: budget.promoted,
             demoted_pages: budget.demoted,
             waiting_pages: budget.waiting,
+            left_alone: budget.class.leave_alone,
+            paused: budget.paused,
         };
         self.all.iter().map(status).collect()
     }
@@ -296,6 +325,7 @@ mod tests {
                 name: "db".into(),
                 low,
                 high,
+                leave_alone: false,
             },
             used: Some(used),
             above: None,
@@ -305,6 +335,7 @@ mod tests {
             demoted: 0,
             rests_until: Millis(0),
             told: false,
+            paused: false,
         });
         budgets.all[0].judge(Millis(0));
         budgets

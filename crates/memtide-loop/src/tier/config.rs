@@ -119,6 +119,7 @@ impl TierConfig {
                 name: name.clone(),
                 low: pages(options.fast.low).unwrap_or(0),
                 high: pages(options.fast.high),
+                leave_alone: options.leave_alone,
             }
         };
         TierConfig {

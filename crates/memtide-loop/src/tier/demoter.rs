@@ -5,7 +5,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::promoter::TURN_PAGES;
 use super::shared::Shared;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PAUSED};
 use crate::random::Random;
 use crate::records::Records;
 use crate::report::{Direction, Reporter};
@@ -98,6 +98,9 @@ impl Demoter {
         let mut left = TURN_PAGES;
         shared.budgets.exchanging = false;
         for class in shared.budgets.ids() {
+            if shared.ledger.processes.is_paused(Some(class)) {
+                continue;
+            }
             let budgets = &shared.budgets;
             let excess = budgets.excess(class, now).min(left);
             if excess > 0 {
@@ -353,6 +356,9 @@ impl Pages for Leaving<'_> {
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
         if !self.budgets.is_empty() {
             let class = self.ledger.class(page);
+            if self.ledger.processes.is_paused(class) {
+                return Err(PAUSED);
+            }
             let may = match self.only {
                 Some(only) => class == Some(only),
                 None => self.budgets.may_lose(class) > 0,
@@ -388,7 +394,7 @@ fn hot_targets(ledger: &Ledger) -> Vec<NodeId> {
 }
 
 /// How old a page's idleness must be: so many observations, over so long.
-fn least_idle_age(config: &TierConfig, records: &Records, now: Millis) -> u8 {
+pub(super) fn least_idle_age(config: &TierConfig, records: &Records, now: Millis) -> u8 {
     let by_time = records.idle.age_for_ms(config.idle_ms, now);
     config.idle_passes.max(by_time.unwrap_or(u8::MAX))
 }

@@ -26,6 +26,8 @@ use memtide_core::units::{Millis, NodeId, PageNumber};
 const GLANCE_FLUSH_MS: u64 = 250;
 /// While glancing, flushing may take one part in so many of a CPU.
 const GLANCE_FLUSH_SHARE: u64 = 1000;
+/// In the second pass of a look it may take one part in so many of the pass.
+const LOOK_FLUSH_SHARE: u64 = 20;
 
 /// A page that serves to flush its process's translations.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +47,8 @@ struct Commuter {
 pub(super) struct Flusher {
     commuters: Vec<Commuter>,
     flushed: Millis,
-    /// How often to flush while glancing, after what the last time cost.
-    glance_flush_ms: u64,
+    /// What the last time cost, in ms of a CPU.
+    cost_ms: u64,
     settled: Vec<Settled>,
 }
 
@@ -79,7 +81,10 @@ impl Flusher {
         let looking = observer.is_looking();
         let due = match looking {
             true => self.look_flush_due(observer, now),
-            false => now.since(self.flushed) >= self.glance_flush_ms,
+            false => {
+                let pause_ms = self.cost_ms.saturating_mul(GLANCE_FLUSH_SHARE);
+                now.since(self.flushed) >= pause_ms.max(GLANCE_FLUSH_MS)
+            }
         };
         if !observer.abilities.passes || !due {
             return;
@@ -94,11 +99,13 @@ impl Flusher {
                 return ticks.is_some();
             }
             commuter.ticks = ticks;
-            if self.commute(world, ledger, commuter) {
+            // One that turned out to be in use stays where it is and may be promoted.
+            let used = records.store.peek(commuter.page, now).is_some();
+            if (commuter.out || !used) && self.commute(world, ledger, commuter) {
                 return true;
             }
-            // It was promoted or is gone, so nothing was flushed: another takes its
-            // place at once, or the process's accesses stay hidden.
+            // It is in use, was promoted or is gone, so nothing was flushed: another takes
+            // its place at once, or the process's accesses stay hidden.
             let next = first_commuter(ledger, records, commuter.owner, now);
             let Some(next) = next.filter(|next| next.page != commuter.page) else {
                 return false;
@@ -107,20 +114,20 @@ impl Flusher {
             self.commute(world, ledger, commuter)
         });
         self.commuters = commuters;
-        let cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
-        self.glance_flush_ms = (cost_ms * GLANCE_FLUSH_SHARE).max(GLANCE_FLUSH_MS);
+        self.cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
     }
 
     /// A pass clears all pages' bits, waits, and reads them in the same order: its
-    /// middle lies between clearing and reading for every page. One flush in
-    /// the first pass shows whether there is anything; the passes that follow
-    /// need one each only if the first two leave open what is hot.
+    /// middle lies between clearing and reading for every page. The first pass needs
+    /// its flush, and so do those of a look that goes on; the second has one unless
+    /// flushing is dear: what hides in it was seen once and would wait for the next look.
     fn look_flush_due(&self, observer: &Observer, now: Millis) -> bool {
         let first = observer.pass_ended <= observer.told_at;
         let began = observer.pass_ended.max(observer.told_at);
         // The search does not ask for more passes than it needs.
         let searching = observer.searching.is_some();
-        let needed = first || searching || observer.cadence.stretch() > 1;
+        let cheap = self.cost_ms.saturating_mul(LOOK_FLUSH_SHARE) <= observer.pass_ms;
+        let needed = first || searching || cheap || observer.cadence.stretch() > 1;
         needed && self.flushed < began && now.since(began) >= observer.pass_ms / 2
     }
 
@@ -147,6 +154,10 @@ impl Flusher {
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
             return false;
         };
+        // It came home when the class was paused.
+        if ledger.processes.is_paused(watched.class) {
+            return false;
+        }
         // It turned out to be hot and was promoted, or is gone: it has no home to
         // go back to any more.
         let place = ledger.placement.get(commuter.page);

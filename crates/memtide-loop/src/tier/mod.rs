@@ -12,6 +12,7 @@
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`page`] says of one page why it is where it is;
 //! - [`shared`] is what all of them know, and carries out what they decide.
 //!
 //! The order of things is here. What a world adds is that everything can fail:
@@ -25,6 +26,7 @@ mod explain;
 mod flusher;
 mod intake;
 mod observer;
+mod page;
 mod promoter;
 mod refresh;
 mod searching;
@@ -39,7 +41,7 @@ mod tests;
 pub use budgets::Class;
 pub use config::TierConfig;
 
-use crate::report::{Event, Reporter, Status, TierStatus};
+use crate::report::{Event, PageReport, Reporter, Status, TierStatus};
 use crate::world::{Came, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
@@ -334,6 +336,37 @@ impl Tierer {
             tiering: Some(tiering),
             balancing: None,
         }
+    }
+
+    /// Has the pages of the class of this name stay where they are, or move again.
+    /// Whether that is new; `None` if there is no such class.
+    pub fn pause(&mut self, world: &mut dyn World, name: &str, paused: bool) -> Option<bool> {
+        let Shared {
+            ledger, budgets, ..
+        } = &mut self.shared;
+        let class = budgets.find(name)?;
+        if ledger.processes.is_paused(Some(class)) == paused {
+            return Some(false);
+        }
+        // What commutes comes home first; others are chosen with the next look.
+        self.flusher.recall(world, ledger);
+        ledger.processes.pause(class, paused);
+        budgets.pause(class, paused);
+        self.commuters_chosen = None;
+        Some(true)
+    }
+
+    /// What is known of the page at `address` of the process that has `pid`.
+    ///
+    /// # Errors
+    /// Why nothing is known, in a sentence.
+    pub fn page(
+        &self,
+        world: &mut dyn World,
+        pid: u32,
+        address: u64,
+    ) -> Result<PageReport, String> {
+        page::report(&self.shared, pid, address, world.now())
     }
 
     /// Ends observation and puts back what was changed to observe.

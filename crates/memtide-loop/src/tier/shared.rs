@@ -6,7 +6,7 @@ use crate::carry::{Carrier, Job, Reasons, Tell};
 use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::records::Records;
 use crate::report::{Direction, Reporter, Stay, WhyStayed};
-use crate::world::{MoveHow, Outcome, SharedPages, World};
+use crate::world::{ClassId, MoveHow, Outcome, SharedPages, World};
 use memtide_core::hotness::{Hotness, SECTION_PAGES};
 use memtide_core::pages::{Folio, Immovable};
 use memtide_core::promotion::Moved;
@@ -59,8 +59,12 @@ impl Reasons for Because {
 impl Shared {
     pub fn new(world: &dyn World, config: TierConfig) -> Shared {
         let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
+        let mut ledger = Ledger::new(world, config.headroom);
+        let classes = (0..).map(ClassId).zip(&config.classes);
+        let left_alone = classes.filter(|(_, class)| class.leave_alone);
+        (ledger.processes).leave_alone(left_alone.map(|(class, _)| class));
         Shared {
-            ledger: Ledger::new(world, config.headroom),
+            ledger,
             records: Records::new(config.hotness, pages),
             counters: Counters::default(),
             budgets: Budgets::new(&config),

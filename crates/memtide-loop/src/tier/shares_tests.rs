@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::options::{ClassOptions, TierOptions};
+use crate::report::Direction;
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Allowed, ClassId};
 use std::collections::BTreeMap;
@@ -93,6 +94,142 @@ fn nothing_comes_up_above_the_bound_and_others_come() {
     assert_eq!((&*class.name, class.high_pages), ("class0", Some(400)));
     assert_eq!(class.promoted_pages, 396);
     assert!(class.waiting_pages > 0);
+}
+
+/// A process that comes into such a class goes, and comes again when it leaves it.
+#[test]
+fn who_is_left_alone_is_not_touched() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    for (pid, class) in [(7, Some(0)), (8, None), (9, None)] {
+        let mut one = process(pid, class, 2000, SLOW);
+        hot(&mut one, 1000);
+        world.processes.push(one);
+    }
+    let (topology, page) = (world.topology().clone(), world.page());
+    let class = ClassOptions {
+        leave_alone: true,
+        ..ClassOptions::default()
+    };
+    let classes = BTreeMap::from([("backup".to_owned(), class)]);
+    let config = TierConfig::new(&options(), &topology, page, 1).unwrap();
+    let mut tierer = Tierer::new(&mut world, config.with_classes(&classes, &topology, page));
+    world.class_use_known = false;
+    let events = run(&mut tierer, &mut world, 10_000);
+    assert_eq!(
+        (on(&world, 7, FAST), world.process(8).hot_on(FAST)),
+        (0, 1000)
+    );
+    // It has no share, so that nobody misses what it uses.
+    let notice = |(_, event): &(Millis, Event)| matches!(event, Event::Notice { .. });
+    assert!(!events.iter().any(notice), "{events:?}");
+    assert_eq!(tierer.status(&mut world).processes, 2);
+    world.processes[1].class = Some(ClassId(0));
+    world.processes[0].class = None;
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(FAST), 1000);
+    assert_eq!(tierer.status(&mut world).processes, 2);
+    let (before, tried) = (on(&world, 8, FAST), world.tried.len());
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(on(&world, 8, FAST), before);
+    assert!(
+        world.tried[tried..]
+            .iter()
+            .all(|(process, ..)| process.pid != 8)
+    );
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert!(status.classes[0].left_alone);
+}
+
+/// One class has pages to come up, one is above its bound, and one could give idle pages.
+#[test]
+fn pages_of_paused_classes_stay_until_they_are_resumed() {
+    let mut world = FakeWorld::two_tiers(3000, 10_000);
+    for (pid, node) in [(7, SLOW), (8, FAST), (9, FAST), (6, SLOW)] {
+        let class = (pid != 6).then(|| pid - 7);
+        let mut one = process(pid, class, 1000, node);
+        hot(&mut one, if node == SLOW { 1000 } else { 0 });
+        world.processes.push(one);
+    }
+    let classes = [(0, None), (0, Some(500)), (0, None)];
+    let mut tierer = tierer(&mut world, &options(), &classes);
+    for name in ["class0", "class1", "class2"] {
+        assert_eq!(tierer.pause(&mut world, name, true), Some(true));
+        assert_eq!(tierer.pause(&mut world, name, true), Some(false));
+    }
+    assert_eq!(tierer.pause(&mut world, "class3", true), None);
+    run(&mut tierer, &mut world, 20_000);
+    let paused = |(process, ..): &(crate::world::ProcessId, _, _)| process.pid != 6;
+    assert!(!world.tried.iter().any(paused), "{:?}", world.tried);
+    assert!(on(&world, 6, FAST) >= 900, "others go on");
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert!(status.classes.iter().all(|class| class.paused));
+    let why = tierer.page(&mut world, 7, 7 << 32).unwrap().why;
+    assert_eq!(why, "its class is paused, and waits to be resumed");
+    for name in ["class0", "class1", "class2"] {
+        assert_eq!(tierer.pause(&mut world, name, false), Some(true));
+    }
+    run(&mut tierer, &mut world, 20_000);
+    assert_eq!(world.process(7).hot_on(FAST), 1000);
+    assert!(on(&world, 8, FAST) <= 500 + COMMUTER);
+    // What commutes is home before a class is paused.
+    run(&mut tierer, &mut world, 333);
+    let before = world.tried.len();
+    tierer.pause(&mut world, "class1", true);
+    let home = world.tried[before..].iter().all(|(_, _, to)| *to == SLOW);
+    assert!(home, "{:?}", &world.tried[before..]);
+    let before = on(&world, 8, FAST);
+    run(&mut tierer, &mut world, 5000);
+    assert_eq!(on(&world, 8, FAST), before);
+}
+
+/// Four pages: a hot one, one that is touched once, a bound one and one that is not there.
+#[test]
+fn a_page_is_explained_by_what_is_known() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    let mut one = process(7, Some(0), 1000, SLOW);
+    hot(&mut one, 10);
+    world.processes.push(one);
+    let mut bound = process(8, None, 10, SLOW);
+    hot(&mut bound, 10);
+    bound.memory.areas[0].allowed = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
+    world.processes.push(bound);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(400))]);
+    run(&mut tierer, &mut world, 10_000);
+    let mut page = |pid: u32, page: u64| {
+        let address = (((u64::from(pid) << 20) + page) << 12) + 7;
+        tierer.page(&mut world, pid, address)
+    };
+    let hot = page(7, 3).unwrap();
+    assert_eq!(
+        (hot.node, hot.fast, hot.class.as_deref()),
+        (Some(FAST), Some(true), Some("class0"))
+    );
+    assert_eq!(hot.address, ((7 << 20) + 3) << 12);
+    assert_eq!(hot.mapping_end - hot.mapping_start, 1000 << 12);
+    let last = hot.last_move.unwrap();
+    assert_eq!(last.direction, Direction::Promotion);
+    assert!(last.ms_ago < 10_000 && hot.touched_ms_ago.is_none_or(|ms| ms < 10_000));
+    let idle = page(7, 900).unwrap();
+    assert_eq!(
+        (idle.node, idle.touches, idle.last_move),
+        (Some(SLOW), None, None)
+    );
+    assert_eq!(idle.why, "it was not seen touched; it waits to be");
+    let bound = page(8, 0).unwrap();
+    assert_eq!(
+        bound.why,
+        "it stays on slow memory: its mempolicy does not allow the target"
+    );
+    assert_eq!(
+        bound.policy,
+        "its pages may be only on the nodes that it is bound to"
+    );
+    assert_eq!(page(9, 0).unwrap_err(), "process 9 is not managed");
+    let outside = page(7, 1000).unwrap_err();
+    assert!(
+        outside.starts_with("0x7003e8007 is in no mapping of process 7"),
+        "{outside}"
+    );
 }
 
 #[test]

@@ -3,8 +3,10 @@
 pub mod balance;
 pub mod config;
 pub mod doctor;
+pub mod explain;
 pub mod generate;
 pub mod pager;
+pub mod pause;
 pub mod policy;
 pub mod rebalance;
 pub mod reload;

@@ -2,14 +2,14 @@
 
 use crate::shared::context::Context;
 use crate::shared::control::client::Client;
-use crate::shared::control::standing::{Class, Node, Standing};
+use crate::shared::control::standing::{Class, Node, Reload, Standing};
 use crate::shared::outside::{self, outside};
 use crate::shared::table::table;
 use crate::shared::words::amount;
 use comfy_table::CellAlignment::{Left, Right};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Show where the running service stands: tiers, classes, what it does
 #[derive(clap::Args, Debug)]
@@ -90,14 +90,32 @@ fn text(standing: &Standing, styled: bool) -> String {
             standing.lost_reports
         ),
     );
-    if let Some(why) = &standing.refused {
-        line("refused", format!("the last reload: {why}"));
+    if standing.reload.is_some() || standing.refused.is_some() {
+        let at = standing.reload.map_or("?".to_owned(), time);
+        let what = match &standing.refused {
+            Some(why) => format!("refused, the old configuration is in force: {why}"),
+            None => "taken".to_owned(),
+        };
+        line("reload", format!("{at}, {what}"));
     }
     let _ = writeln!(text, "\n{}", nodes(&standing.nodes, styled));
     if !standing.classes.is_empty() {
         let _ = writeln!(text, "\n{}", classes(&standing.classes, styled));
     }
     text
+}
+
+/// In UTC; what no calendar has is not known.
+fn time(reload: Reload) -> String {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let seconds = reload.unix_ms / 1000;
+    match seconds < YEAR_10000 {
+        true => {
+            let at = UNIX_EPOCH + Duration::from_secs(seconds);
+            humantime::format_rfc3339_seconds(at).to_string()
+        }
+        false => "?".to_owned(),
+    }
 }
 
 fn nodes(nodes: &[Node], styled: bool) -> String {
@@ -128,6 +146,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
         ("promoted", Right),
         ("demoted", Right),
         ("waiting", Right),
+        ("", Left),
     ];
     let mut table = table(&header, styled);
     for class in classes {
@@ -139,6 +158,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.promoted_bytes),
             amount(class.demoted_bytes),
             amount(class.waiting_bytes),
+            class.state().to_owned(),
         ]);
     }
     table.trim_fmt()
@@ -161,6 +181,7 @@ mod tests {
             "run since 1m 40s; source DAMON, gate pghot, processes of all",
             "CPU 0.4 % of one for memtide, 1.2 % for observing, of which 5 % are allowed in the long run",
             "managed 3 processes with 3.0 GiB on fast nodes and 1.0 GiB on slow ones",
+            "reload 2027-01-15T08:00:00Z, taken",
             "0 4 fast 8.0 GiB 1.0 GiB",
             "1 22 slow 8.0 GiB ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 1.0 MiB",
@@ -176,6 +197,10 @@ mod tests {
     fn what_others_chose_is_written_out() {
         let mut one = standing();
         one.refused = Some(HOSTILE.to_owned());
+        one.reload = Some(Reload {
+            unix_ms: u64::MAX,
+            taken: false,
+        });
         one.version = HOSTILE.to_owned();
         one.setup.selected = HOSTILE.to_owned();
         one.setup.source = HOSTILE.to_owned();
@@ -185,10 +210,10 @@ mod tests {
             !text.contains(|c: char| is_hidden(c) && c != '\n'),
             "{text:?}"
         );
-        // One line more, of the reload.
         assert_eq!(
             text.lines().count(),
-            super::text(&standing(), false).lines().count() + 1
+            super::text(&standing(), false).lines().count()
         );
+        assert!(text.contains("\nreload    ?, refused, "), "{text}");
     }
 }

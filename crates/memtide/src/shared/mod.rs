@@ -23,5 +23,6 @@ pub mod source;
 pub mod spread;
 pub mod table;
 pub mod tiering;
+pub mod users;
 pub mod weight_words;
 pub mod words;

@@ -20,6 +20,7 @@ use super::{FsError, ParseError, Result, Root, cgroup};
 use rustix::io::Errno;
 use stat::Stat;
 use status::Status;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 /// A process, proof against its pid being used again.
@@ -120,6 +121,14 @@ impl Process {
     /// hierarchy's root; `None` if it is in none.
     pub fn cgroup(&self, root: &Root) -> Result<Option<std::path::PathBuf>> {
         self.own(root, "cgroup", "its cgroup", cgroup::parse_membership)
+    }
+
+    /// The path of its executable, of which only the owner's mounts know what it
+    /// means; `None` if it has none or the kernel does not say.
+    pub fn executable(&self, root: &Root) -> Result<Option<Vec<u8>>> {
+        let link = root.path(format!("proc/{}/exe", self.pid)).read_link();
+        let path = link.ok().map(|path| path.into_os_string().into_vec());
+        self.checked(root, Ok(path))
     }
 
     fn own<T>(

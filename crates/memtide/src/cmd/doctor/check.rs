@@ -11,6 +11,9 @@ pub enum State {
     Works,
     /// A setting; neither good nor bad by itself.
     Set,
+    /// A setting that usually costs something; what to do is in the detail. It may be
+    /// meant to be so.
+    Advice,
     /// It was not tried. Nothing that was read speaks against it.
     NotProbed,
     /// It is there and does not do what it should.

@@ -1,6 +1,7 @@
 //! What can be told by reading: the kernel, the tiers, rights and settings.
 
 use super::check::{Check, Finding, State};
+use super::slow_memory;
 use crate::shared::lent_weights::{self, Standing as TableStanding};
 use crate::shared::source::damon_options;
 use memtide_core::nodemask::NodeMask;
@@ -88,7 +89,7 @@ impl Machine {
     }
 
     pub fn checks(&self) -> Vec<Check> {
-        vec![
+        let mut checks = vec![
             Check::named("kernel", self.kernel()),
             Check::named("tiers", self.tiers()),
             Check::named("privileges", self.privileges()),
@@ -96,7 +97,9 @@ impl Machine {
             Check::named("demotion", self.demotion()),
             Check::named("damon_stat", self.damon_stat()),
             Check::named("left_over", self.left_over()),
-        ]
+        ];
+        checks.extend(slow_memory::checks(&self.root, self.topology.as_ref().ok()));
+        checks
     }
 
     /// Nodes that hot pages leave for a faster one.
@@ -150,8 +153,22 @@ impl Machine {
                 Some(format!("node {} promotes to node {to}", node.id))
             })
             .collect();
+        let bare: NodeMask = topology
+            .nodes()
+            .iter()
+            .filter(|node| node.top_tier && node.has_memory() && node.cpus.is_empty())
+            .map(|node| node.id)
+            .collect();
         match self.has_two_tiers() {
             true => Finding::new(State::Works, format!("{tiers}; {}", promotions.join(", "))),
+            // The kernel puts memory into the tier of DRAM if firmware says nothing of it.
+            false if !bare.is_empty() => Finding::new(
+                State::Advice,
+                format!(
+                    "{tiers}; {} without processors counts as fast; if it is slower, say so with --tiers",
+                    named_nodes(&bare)
+                ),
+            ),
             false => absent(&format!("{tiers}; there is nothing to promote")),
         }
     }
@@ -250,7 +267,7 @@ fn absent(why: &str) -> Finding {
 }
 
 /// A file that is there and makes no sense, or that may not be read.
-fn unreadable(error: &FsError) -> Finding {
+pub fn unreadable(error: &FsError) -> Finding {
     let denied =
         error.is_errno(rustix::io::Errno::ACCESS) || error.is_errno(rustix::io::Errno::PERM);
     denied_or_broken(denied, error.to_string())

@@ -29,6 +29,7 @@ mod print;
 mod proofs;
 mod restore;
 mod settings;
+mod slow_memory;
 
 use crate::shared::context::Context;
 use crate::shared::signals;

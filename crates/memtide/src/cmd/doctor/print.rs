@@ -58,6 +58,7 @@ fn words(state: State) -> &'static str {
     match state {
         State::Works => "works",
         State::Set => "set",
+        State::Advice => "advice",
         State::NotProbed => "not tried",
         State::Broken => "BROKEN",
         State::Unavailable => "unavailable",
@@ -70,7 +71,9 @@ fn color(state: State) -> Option<Color> {
     match state {
         State::Works => Some(Color::Green),
         State::Broken => Some(Color::Red),
-        State::Unavailable | State::NotPermitted | State::Busy => Some(Color::Yellow),
+        State::Advice | State::Unavailable | State::NotPermitted | State::Busy => {
+            Some(Color::Yellow)
+        }
         State::Set | State::NotProbed => None,
     }
 }

@@ -19,26 +19,28 @@ pub use args::ServeArgs as Args;
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::standing::Setup;
-use crate::shared::control::{self, Control};
+use crate::shared::control::{self, Asked, Control};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
-use crate::shared::metrics::{Metrics, MetricsArgs};
+use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, Tiering, print};
+use crate::shared::users;
 use anyhow::{Context as _, bail};
 use manager::Manager;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::priority::{self, Usual};
-use memtide_loop::options::fast_bytes;
+use memtide_loop::options::{AnyOf, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{SystemTime, UNIX_EPOCH};
 use watchers::Watchers;
 
 /// Runs the command.
@@ -119,6 +121,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         metrics: Some(metrics),
         figures,
         control,
+        loaded: loaded(SystemTime::now()),
         in_force: configuration,
     };
     service.announce();
@@ -133,8 +136,22 @@ fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> a
     if configuration.settings.class.is_empty() {
         return Ok(());
     }
-    if memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
-        bail!("classes need cgroups, and no cgroup2 file system is mounted; mount one");
+    let classes = &configuration.settings.class;
+    let of_cgroups = (classes.values()).any(|class| class.cgroup.is_some() || class.unit.is_some());
+    if of_cgroups && memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
+        bail!(
+            "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
+        );
+    }
+    for (name, class) in classes {
+        for user in class.user.iter().flat_map(AnyOf::all) {
+            users::number(&context.root, user).with_context(|| {
+                match configuration.class_place(name, "user") {
+                    Some(place) => format!("{place}: user"),
+                    None => format!("class {name}"),
+                }
+            })?;
+        }
     }
     configuration.fits(fast_bytes(nodes))
 }
@@ -173,7 +190,16 @@ struct Service<'a> {
     /// Where they are.
     figures: MetricsArgs,
     control: Control,
+    loaded: Loaded,
     in_force: Configuration,
+}
+
+/// What is in force was taken at that time.
+fn loaded(at: SystemTime) -> Loaded {
+    Loaded {
+        taken: at.duration_since(UNIX_EPOCH).unwrap_or_default(),
+        successful: true,
+    }
 }
 
 /// What came of looking at the configuration again.
@@ -192,6 +218,7 @@ impl Service<'_> {
         loop {
             let status = tiering.status();
             let metrics = self.metrics.as_ref().context("no metrics")?;
+            metrics.tell_of_configuration(self.loaded);
             metrics.tell(&mut self.printer, &status);
             let Settings { select, tier, .. } = &self.in_force.settings;
             let watchers = Watchers {
@@ -218,14 +245,29 @@ impl Service<'_> {
             let outcome = match self.look_again(tiering.now()) {
                 Looked::Refused(why) => Err(why),
                 Looked::Taken(changes) => Ok(changes),
-                Looked::Another(next, changes) => {
-                    let began = self.begin_again(tiering, *next)?;
-                    tiering = began.0;
-                    began.1.map(|()| changes)
-                }
+                Looked::Another(next, changes) => match self.begin_again(tiering, *next) {
+                    Ok((begun, outcome)) => {
+                        tiering = begun;
+                        outcome.map(|()| changes)
+                    }
+                    Err(error) => {
+                        self.control.fails(&causes(&error));
+                        return Err(error);
+                    }
+                },
             };
-            self.control.reloaded(asked, outcome);
+            self.reloaded(asked, outcome);
         }
+    }
+
+    /// Notes what came of a reload just now, for all who are told.
+    fn reloaded(&mut self, asked: Asked, outcome: Result<Vec<String>, String>) {
+        let now = SystemTime::now();
+        match outcome.is_ok() {
+            true => self.loaded = loaded(now),
+            false => self.loaded.successful = false,
+        }
+        self.control.reloaded(asked, outcome, now);
     }
 
     /// Puts everything back.
@@ -446,6 +488,7 @@ mod tests {
             metrics: Some(Metrics::begin(&settings.metrics, "tier", page).unwrap()),
             figures: settings.metrics.clone(),
             control,
+            loaded: loaded(UNIX_EPOCH),
             in_force,
         };
         test(folder.path(), &mut service);
@@ -496,6 +539,22 @@ mod tests {
             assert_eq!(service.figures, service.in_force.settings.metrics);
             service.control.tell(Default::default);
             client.next().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_refused_reload_leaves_the_time_of_the_one_in_force() {
+        with_service("", |_, service| {
+            let asked = service.control.reloading();
+            service.reloaded(asked, Err("wrong".to_owned()));
+            let refused = Loaded {
+                successful: false,
+                ..loaded(UNIX_EPOCH)
+            };
+            assert_eq!(service.loaded, refused);
+            let asked = service.control.reloading();
+            service.reloaded(asked, Ok(Vec::new()));
+            assert!(service.loaded.successful && service.loaded.taken > refused.taken);
         });
     }
 

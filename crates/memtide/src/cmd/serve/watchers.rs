@@ -2,12 +2,31 @@
 
 use super::manager::Manager;
 use crate::shared::control::Control;
+use crate::shared::control::interface::{self, Granted, Wish};
 use crate::shared::control::standing::{Setup, Standing};
+use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::report::Printer;
 use crate::shared::tiering::Watch;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
+use memtide_loop::World;
 use memtide_loop::report::Status;
+use memtide_loop::tier::Tierer;
+
+/// Does what a client wishes.
+fn grant(wish: Wish, tierer: &mut Tierer, world: &mut dyn World) -> Granted {
+    let (key, value) = match wish {
+        Wish::Pause { class, paused } => match tierer.pause(world, &class, paused) {
+            Some(changed) => ("changed", changed.into()),
+            None => return Err(Reply::wrong(interface::NO_CLASS, "class", &class)),
+        },
+        Wish::Explain { pid, address } => match tierer.page(world, pid, address) {
+            Ok(page) => ("page", serde_json::to_value(page).unwrap_or_default()),
+            Err(why) => return Err(Reply::wrong(interface::UNKNOWN, "reason", &why)),
+        },
+    };
+    Ok(Parameters::from_iter([(key.to_owned(), value)]))
+}
 
 /// Both, and what they are told beside the status.
 pub struct Watchers<'a> {
@@ -27,6 +46,10 @@ impl Watchers<'_> {
 }
 
 impl Watch for Watchers<'_> {
+    fn asked(&self, tierer: &mut Tierer, world: &mut dyn World) {
+        self.control.grant(|wish| grant(wish, tierer, world));
+    }
+
     fn turned(&self) {
         self.manager.turned();
     }

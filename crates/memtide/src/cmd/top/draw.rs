@@ -258,7 +258,10 @@ fn row(class: &Class) -> Row<'static> {
         class.high_bytes.map_or("-".to_owned(), amount),
         amount(class.promoted_bytes),
         amount(class.demoted_bytes),
-        amount(class.waiting_bytes),
+        match class.state() {
+            "" => amount(class.waiting_bytes),
+            state => state.to_owned(),
+        },
     ])
 }
 

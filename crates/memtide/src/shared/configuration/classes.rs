@@ -3,8 +3,6 @@
 use super::{Place, Settings};
 use anyhow::bail;
 use memtide_loop::options::Amount;
-use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
 
 /// The longest name.
 const LONGEST: usize = 32;
@@ -25,40 +23,43 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// The cgroup without the place where cgroups are usually mounted, which may be left out.
-fn below(path: &Path) -> &Path {
-    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
-    path.strip_prefix("/").unwrap_or(path)
-}
-
 /// What the classes' keys say together; of amounts only what can be said on any machine.
 pub fn agree(
     settings: &Settings,
     place: &dyn Fn(&str, &str) -> Option<Place>,
 ) -> anyhow::Result<()> {
-    let mut cgroups: BTreeMap<PathBuf, Place> = BTreeMap::new();
-    for (name, class) in &settings.class {
+    for (n, (name, class)) in settings.class.iter().enumerate() {
         let table = table(name);
-        let Some(path) = &class.cgroup else {
-            let head = place(&table, "").map_or(String::new(), |place| format!("{place}: "));
-            bail!("{head}class {name}: names no cgroup; set cgroup, too");
-        };
-        let Some(at) = place(&table, "cgroup") else {
-            continue;
-        };
-        if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-            bail!("{at}: cgroup: not a path that begins with / and has no ..");
+        let at = |key: &str| place(&table, key).map_or(String::new(), |place| format!("{place}: "));
+        if class.kinds() == 0 {
+            let head = at("");
+            bail!("{head}class {name}: names no processes; set cgroup, unit, user or executable");
         }
-        if path
-            .as_os_str()
-            .as_encoded_bytes()
-            .iter()
-            .any(|byte| b"*?[".contains(byte))
-        {
-            bail!("{at}: cgroup: patterns are not understood; name one cgroup");
+        for (key, amount) in [("fast.low", class.fast.low), ("fast.high", class.fast.high)] {
+            if amount.is_none() {
+                continue;
+            }
+            let at = at(key);
+            if class.leave_alone {
+                bail!(
+                    "{at}{key}: nothing moves of a class with leave_alone; leave one of both out"
+                );
+            }
+            if class.user.is_some() || class.executable.is_some() {
+                bail!(
+                    "{at}{key}: what a class uses is known of whole cgroups only; leave this out, or user and executable"
+                );
+            }
         }
-        if let Some(other) = cgroups.insert(below(path).to_owned(), at.clone()) {
-            bail!("{at}: cgroup: the class at {other} has the same; leave one of both out");
+        for (other_name, other) in settings.class.iter().take(n) {
+            if class.may_tie(other) {
+                let other_at = place(&self::table(other_name), "");
+                let other_at = other_at.map_or(String::new(), |place| format!(" ({place})"));
+                let at = at("");
+                bail!(
+                    "{at}class {name}: a process may fit this class and {other_name}{other_at} equally well; give one of both a higher priority"
+                );
+            }
         }
     }
     fit(settings, place, None)

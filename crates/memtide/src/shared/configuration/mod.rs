@@ -39,6 +39,17 @@ pub const DEFAULT: &str = include_str!("default.toml");
 const TABLES: [&str; 4] = ["select", "tier", "metrics", "control"];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
+/// Their keys.
+const CLASS_KEYS: [&str; 8] = [
+    "cgroup",
+    "unit",
+    "user",
+    "executable",
+    "priority",
+    "leave_alone",
+    "fast.low",
+    "fast.high",
+];
 
 /// All that can be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,12 +164,13 @@ impl Configuration {
         for name in self.settings.class.keys() {
             let table = classes::table(name);
             let class = &settings[CLASS][name];
-            let (low, high) = (&class["fast"]["low"], &class["fast"]["high"]);
-            let keys = [
-                ("cgroup", &class["cgroup"]),
-                ("fast.low", low),
-                ("fast.high", high),
-            ];
+            let keys = CLASS_KEYS.map(|key| {
+                let value = match key.split_once('.') {
+                    Some((table, key)) => &class[table][key],
+                    None => &class[key],
+                };
+                (key, value)
+            });
             rows.extend(keys.map(|(key, value)| Row {
                 table: table.clone(),
                 key: key.to_owned(),
@@ -172,6 +184,12 @@ impl Configuration {
     /// Where a file sets `key`.
     pub fn place(&self, table: &str, key: &str) -> Option<&Place> {
         self.places.get(&(table.to_owned(), key.to_owned()))
+    }
+
+    /// Where a file sets `key` of a class.
+    #[cfg_attr(fuzzing, allow(dead_code))]
+    pub fn class_place(&self, name: &str, key: &str) -> Option<&Place> {
+        self.place(&classes::table(name), key)
     }
 
     /// Whether the shares of classes fit a machine with so many bytes of fast memory.
@@ -196,7 +214,8 @@ impl Configuration {
             let was = old.remove(&key(&new));
             let same = match &was {
                 Some(was) => was.value == new.value,
-                None => new.value.is_null(),
+                // Of a class that is new.
+                None => new.value.is_null() || new.from.is_none(),
             };
             if !same {
                 let was = was.map_or("nothing".to_owned(), |was| was.text());
@@ -210,7 +229,8 @@ impl Configuration {
             }
         }
         // The keys of classes that are gone.
-        let gone = old.values().filter(|row| !row.value.is_null());
+        let gone = old.values();
+        let gone = gone.filter(|row| !row.value.is_null() && row.from.is_some());
         let gone = gone.map(|row| {
             let Row { table, key, .. } = row;
             format!("{table}.{key} was {}, is nothing", row.text())
@@ -270,6 +290,11 @@ mod tests {
         // These have no default; the file has an example of each.
         let examples = [
             "cgroup",
+            "unit",
+            "user",
+            "executable",
+            "priority",
+            "leave_alone",
             "tiers",
             "listen",
             "file",
@@ -295,7 +320,8 @@ mod tests {
         }
         // The examples are right, too; only they select twice.
         let all = of(&uncommented().replace("\nall = true\n", "\n"));
-        assert_eq!(all.settings.class.len(), 1);
+        assert_eq!(all.settings.class.len(), 2);
+        assert!(all.settings.class["backup"].leave_alone);
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn below_table(value: DeValue<'_>) -> DeTable<'_> {
     }
 }
 
-/// A value that holds no others.
+/// A value that holds no others, or a list of such ones.
 fn plain(value: DeValue<'_>) -> Result<Value, String> {
     Ok(match value {
         DeValue::String(text) => Value::String(text.into_owned()),
@@ -115,7 +115,14 @@ fn plain(value: DeValue<'_>) -> Result<Value, String> {
             let number = i64::from_str_radix(number.as_str(), number.radix());
             Value::Integer(number.map_err(|error| error.to_string())?)
         }
-        _ => return Err("neither a text nor a number".to_owned()),
+        DeValue::Array(all) => {
+            let one = |one: Spanned<DeValue<'_>>| match one.into_inner() {
+                DeValue::Array(_) => Err("a list in a list".to_owned()),
+                one => plain(one),
+            };
+            Value::Array(all.into_iter().map(one).collect::<Result<_, _>>()?)
+        }
+        _ => return Err("neither a text, a number nor a list of texts".to_owned()),
     })
 }
 
@@ -339,7 +346,7 @@ mod tests {
             ),
             (
                 "[class.db]\nfast.low = '1GiB'",
-                "0.toml:1:8: class db: names no cgroup",
+                "0.toml:1:8: class db: names no processes; set cgroup, unit, user or executable",
             ),
             (
                 "[class.db]\ncgroup = '/a'\nfast.hihg = '1GiB'",
@@ -371,15 +378,59 @@ mod tests {
             ),
             (
                 "[class.a]\ncgroup = '/a'\n[class.b]\ncgroup = '/sys/fs/cgroup/a/'",
-                "0.toml:4:10: cgroup: the class at 0.toml:2:10 has the same",
+                "0.toml:3:8: class b: a process may fit this class and a (0.toml:1:8) equally well",
             ),
             (
                 "[class.a]\ncgroup = '/a'\nfast.low = '60%'\n[class.b]\ncgroup = '/b'\nfast.low = '41%'",
                 "0.toml:6:12: fast.low: all classes up to b together protect more than 100%",
             ),
             (
-                "[class.a]\ncgroup = '/a*'",
-                "0.toml:2:10: cgroup: patterns are not understood",
+                "[class.a]\ncgroup = '/a**'",
+                "0.toml:2:10: cgroup: ** stands for whole names",
+            ),
+            (
+                "[class.a]\nunit = 'redis'",
+                "0.toml:2:8: unit: not the name of a unit; write it as redis.service",
+            ),
+            (
+                "[class.a]\nuser = 'a b'",
+                "0.toml:2:8: user: not the name or the number of a user",
+            ),
+            (
+                "[class.a]\nuser = 7",
+                "0.toml:2:8: user: invalid type: integer `7`, expected a text or a list of texts",
+            ),
+            (
+                "[class.a]\nexecutable = ['/a', 'b']",
+                "0.toml:2:14: executable: not a path that begins with /",
+            ),
+            (
+                "[class.a]\nexecutable = [['/a']]",
+                "0.toml:2:14: a list in a list",
+            ),
+            (
+                "[class.a]\nunit = []",
+                "0.toml:2:8: unit: a list has 1 to 64 texts",
+            ),
+            (
+                "[class.a]\ncgroup = '/a'\nleave-alone = true",
+                "0.toml:3:1: unknown key or word `leave-alone`; did you mean `leave_alone`?",
+            ),
+            (
+                "[class.a]\ncgroup = '/a'\npriority = 'high'",
+                "0.toml:3:12: priority: invalid type",
+            ),
+            (
+                "[class.a]\ncgroup = '/a'\nleave_alone = true\nfast.low = '1GiB'",
+                "0.toml:4:12: fast.low: nothing moves of a class with leave_alone",
+            ),
+            (
+                "[class.a]\nuser = 'a'\nfast.high = '1GiB'",
+                "0.toml:3:13: fast.high: what a class uses is known of whole cgroups only",
+            ),
+            (
+                "[class.a]\nuser = 'a'\n[class.b]\nexecutable = '/b'",
+                "0.toml:3:8: class b: a process may fit this class and a (0.toml:1:8)",
             ),
             (
                 "[class.a]\ncgroup = 'a'",
@@ -395,7 +446,7 @@ mod tests {
             ),
             (
                 "[class.a]\ncgroup = [1]",
-                "0.toml:2:10: neither a text nor a number",
+                "0.toml:2:10: cgroup: invalid type: integer `1`, expected a string",
             ),
         ] {
             let said = error(&[text]);
@@ -418,7 +469,10 @@ mod tests {
         let names: Vec<_> = both.settings.class.keys().collect();
         assert_eq!(names, ["batch", "db", "web"]);
         let db = &both.settings.class["db"];
-        assert_eq!(db.cgroup.as_deref(), Some(std::path::Path::new("/db")));
+        assert_eq!(
+            db.cgroup.as_ref().map(|all| all.all()[0].to_string()),
+            Some("/db".to_owned())
+        );
         assert_eq!(db.fast.low.map(|low| low.to_string()).unwrap(), "2GiB");
         let place = |key| both.place("class.db", key).unwrap().to_string();
         assert_eq!(place("fast.low"), "1.toml:2:12");

@@ -4,13 +4,16 @@
 //! of the structs of [`standing`](super::standing) or an error. A call has to be answered within
 //! [`PATIENCE`]; a reload may take longer, for it may put everything back and begin again.
 
-use super::interface::{DENIED, NOT_READY, REFUSED, RELOAD, STATUS};
+use super::interface::{
+    CLOSING, DENIED, EXPLAIN, NO_CLASS, NOT_READY, PAUSE, REFUSED, RELOAD, RESUME, STATUS, UNKNOWN,
+};
 use super::socket::places;
-use super::standing::Standing;
+use super::standing::{Page, Standing};
 use super::varlink::{Call, Incoming, Parameters, Reply};
 use crate::shared::outside;
 use anyhow::{Context as _, anyhow, bail};
 use memtide_linux::fs::Root;
+use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -99,6 +102,42 @@ impl Client {
         serde_json::from_value(changes).context("an answer that makes no sense")
     }
 
+    /// Has the pages of a class stay, or move again. Whether that is new.
+    ///
+    /// # Errors
+    /// There is no such class.
+    pub fn pause(&mut self, class: &str, paused: bool) -> anyhow::Result<bool> {
+        let method = if paused { PAUSE } else { RESUME };
+        let changed = self.ask(method, [("class", class.into())], "changed")?;
+        serde_json::from_value(changed).context("an answer that makes no sense")
+    }
+
+    /// What is known of the page at an address of a process.
+    ///
+    /// # Errors
+    /// Nothing is known, and why.
+    pub fn explain(&mut self, pid: u32, address: u64) -> anyhow::Result<Page> {
+        let parameters = [("pid", pid.into()), ("address", address.into())];
+        let page = self.ask(EXPLAIN, parameters, "page")?;
+        serde_json::from_value(page).context("an answer that makes no sense")
+    }
+
+    fn ask<const N: usize>(
+        &mut self,
+        method: &str,
+        parameters: [(&str, Value); N],
+        wanted: &str,
+    ) -> anyhow::Result<Value> {
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value));
+        let call = Call {
+            parameters: Parameters::from_iter(parameters),
+            ..Call::of(method, false)
+        };
+        self.call(&call, LONG)?;
+        let mut parameters = self.reply()?;
+        Ok(parameters.remove(wanted).unwrap_or_default())
+    }
+
     fn call(&mut self, call: &Call, patience: Duration) -> anyhow::Result<()> {
         self.stream.set_read_timeout(Some(patience))?;
         let sent = self.stream.write_all(&call.message());
@@ -130,10 +169,17 @@ impl Client {
             return Ok(parameters);
         };
         let reason = parameters.get("reason").and_then(|reason| reason.as_str());
+        let class = parameters.get("class").and_then(|class| class.as_str());
         match (error.as_str(), reason) {
             (REFUSED, Some(reason)) => {
                 bail!("reload refused, the old configuration is in force: {reason}")
             }
+            (CLOSING, Some(reason)) => bail!("the service closes the connection: {reason}"),
+            (UNKNOWN, Some(reason)) => bail!("{}", outside::outside(reason)),
+            (NO_CLASS, _) => bail!(
+                "class {}: not in the service's configuration; memtide status shows its classes",
+                outside::outside(class.unwrap_or_default())
+            ),
             (DENIED, _) => bail!("not permitted; run as root"),
             (NOT_READY, _) => bail!("the service has not begun yet; try again"),
             _ => bail!("the service answers {}", outside::outside(&error)),

@@ -12,10 +12,22 @@ pub const NAME: &str = "io.memtide";
 pub const STATUS: &str = "io.memtide.Status";
 /// Reads the configuration again.
 pub const RELOAD: &str = "io.memtide.Reload";
+/// Pages of a class stay where they are.
+pub const PAUSE: &str = "io.memtide.Pause";
+/// They move again.
+pub const RESUME: &str = "io.memtide.Resume";
+/// Why a page is where it is.
+pub const EXPLAIN: &str = "io.memtide.Explain";
+/// There is no class of this name.
+pub const NO_CLASS: &str = "io.memtide.NoSuchClass";
+/// Nothing is known of a page.
+pub const UNKNOWN: &str = "io.memtide.NotKnown";
 /// The new configuration was refused.
 pub const REFUSED: &str = "io.memtide.ConfigurationRefused";
 /// There is no status yet.
 pub const NOT_READY: &str = "io.memtide.NotReady";
+/// The socket closes, and the call had no effect.
+pub const CLOSING: &str = "io.memtide.Closing";
 /// Its description.
 pub const DESCRIPTION: &str = include_str!("io.memtide.varlink");
 
@@ -56,7 +68,31 @@ pub enum Answer {
     },
     /// A reload, and what came of it.
     Reload,
+    /// What the loop does, and what came of it.
+    Wish(Wish),
 }
+
+/// What only the loop can do, between two turns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Has the pages of a class stay, or move again.
+    Pause {
+        /// Its name.
+        class: String,
+        /// Whether they stay.
+        paused: bool,
+    },
+    /// Says why a page is where it is.
+    Explain {
+        /// Its process.
+        pid: u32,
+        /// An address in it.
+        address: u64,
+    },
+}
+
+/// What came of a wish.
+pub type Granted = Result<Parameters, Reply>;
 
 /// The answer to `call` of somebody who may change things, or who may not.
 pub fn answer(call: &Call, may_change: bool) -> Answer {
@@ -72,6 +108,8 @@ pub fn answer(call: &Call, may_change: bool) -> Answer {
     let takes: &[&str] = match call.method.as_str() {
         "org.varlink.service.GetInfo" | STATUS | RELOAD => &[],
         "org.varlink.service.GetInterfaceDescription" => &["interface"],
+        PAUSE | RESUME => &["class"],
+        EXPLAIN => &["pid", "address"],
         _ => return wrong("MethodNotFound", "method", &call.method),
     };
     if call.upgrade {
@@ -85,12 +123,27 @@ pub fn answer(call: &Call, may_change: bool) -> Answer {
         STATUS => Answer::Status {
             stream: call.more && !call.oneway,
         },
-        RELOAD if may_change => Answer::Reload,
-        RELOAD => Answer::Reply(Reply {
+        RELOAD | PAUSE | RESUME | EXPLAIN if !may_change => Answer::Reply(Reply {
             error: Some(DENIED.to_owned()),
             parameters: Some(Parameters::new()),
             continues: false,
         }),
+        RELOAD => Answer::Reload,
+        PAUSE | RESUME => match call.parameters.get("class").and_then(Value::as_str) {
+            Some(class) => Answer::Wish(Wish::Pause {
+                class: class.to_owned(),
+                paused: call.method == PAUSE,
+            }),
+            None => wrong("InvalidParameter", "parameter", "class"),
+        },
+        EXPLAIN => {
+            let number = |key| call.parameters.get(key).and_then(Value::as_u64);
+            match (number("pid").map(u32::try_from), number("address")) {
+                (Some(Ok(pid)), Some(address)) => Answer::Wish(Wish::Explain { pid, address }),
+                (Some(Ok(_)), None) => wrong("InvalidParameter", "parameter", "address"),
+                _ => wrong("InvalidParameter", "parameter", "pid"),
+            }
+        }
         "org.varlink.service.GetInfo" => done(&json!({
             "vendor": "memtide",
             "product": "memtide",
@@ -126,7 +179,8 @@ pub fn fuzz(bytes: &[u8]) {
             let again = call.message();
             assert_eq!(again.last(), Some(&0));
             assert_eq!(Call::read(&again[..again.len() - 1]).as_ref(), Some(&call));
-            assert_ne!(answer(&call, false), Answer::Reload);
+            let changes = matches!(answer(&call, false), Answer::Reload | Answer::Wish(_));
+            assert!(!changes);
             if let Answer::Reply(reply) = answer(&call, true) {
                 let said = reply.message();
                 assert_eq!(
@@ -170,6 +224,62 @@ mod tests {
         let info = info.parameters.unwrap();
         assert_eq!(info["product"], "memtide");
         assert_eq!(info["interfaces"], json!([SERVICE, NAME]));
+    }
+
+    #[test]
+    fn wishes_are_for_who_may_change_things() {
+        let call = |text: &str| Call::read(text.as_bytes()).unwrap();
+        for (text, wish) in [
+            (
+                r#"{"method":"io.memtide.Pause","parameters":{"class":"db"}}"#,
+                Wish::Pause {
+                    class: "db".to_owned(),
+                    paused: true,
+                },
+            ),
+            (
+                r#"{"method":"io.memtide.Resume","parameters":{"class":"db"}}"#,
+                Wish::Pause {
+                    class: "db".to_owned(),
+                    paused: false,
+                },
+            ),
+            (
+                r#"{"method":"io.memtide.Explain","parameters":{"pid":7,"address":140737488351232}}"#,
+                Wish::Explain {
+                    pid: 7,
+                    address: 0x7fff_ffff_f000,
+                },
+            ),
+        ] {
+            assert_eq!(answer(&call(text), true), Answer::Wish(wish));
+            let denied = answer(&call(text), false);
+            assert!(
+                matches!(denied, Answer::Reply(reply) if reply.error.as_deref() == Some(DENIED))
+            );
+        }
+        for (text, key) in [
+            (r#"{"method":"io.memtide.Pause"}"#, "class"),
+            (
+                r#"{"method":"io.memtide.Pause","parameters":{"class":1}}"#,
+                "class",
+            ),
+            (
+                r#"{"method":"io.memtide.Explain","parameters":{"pid":-1}}"#,
+                "pid",
+            ),
+            (
+                r#"{"method":"io.memtide.Explain","parameters":{"pid":4294967296,"address":0}}"#,
+                "pid",
+            ),
+            (
+                r#"{"method":"io.memtide.Explain","parameters":{"pid":1,"address":"0x1"}}"#,
+                "address",
+            ),
+        ] {
+            let reply = reply(text);
+            assert_eq!(reply.parameters.unwrap()["parameter"], key, "{text}");
+        }
     }
 
     #[test]
@@ -233,11 +343,11 @@ mod tests {
         let words = r#"{"method":"org.varlink.service.GetInterfaceDescription","parameters":{"interface":"io.memtide"}}"#;
         let description = reply(words).parameters.unwrap()["description"].clone();
         let description = description.as_str().unwrap();
-        for name in [STATUS, RELOAD] {
+        for name in [STATUS, RELOAD, PAUSE, RESUME, EXPLAIN] {
             let name = name.strip_prefix("io.memtide.").unwrap();
             assert!(description.contains(&format!("\nmethod {name}(")), "{name}");
         }
-        for name in [REFUSED, NOT_READY] {
+        for name in [REFUSED, NOT_READY, CLOSING, NO_CLASS, UNKNOWN] {
             let name = name.strip_prefix("io.memtide.").unwrap();
             assert!(description.contains(&format!("\nerror {name} (")), "{name}");
         }

@@ -6,27 +6,29 @@
 //!
 //! # Who may what
 //!
-//! Who can open the socket may read the status: root, and a group where one is configured. A reload is for
+//! Who can open the socket may read the status: root, and a group where one is configured. The rest is for
 //! root and for the user that the service runs as, whatever the mode of the socket: the kernel says who
-//! connected. A reload over the socket is the one of SIGHUP; a call can choose the moment and nothing else.
+//! connected. What is known of single pages is no matter for a group: it tells of a program's addresses. A reload over the socket is the one of SIGHUP; a call can choose the moment and nothing else.
 
 pub mod client;
-mod interface;
+pub mod interface;
 mod server;
 mod socket;
 pub mod standing;
-mod varlink;
+pub mod varlink;
 
 use super::control_args::ControlArgs;
+use interface::{Granted, Wish};
 use memtide_linux::fs::Root;
 use server::{Order, Outcome, PATIENCE, Shared};
 pub use socket::check;
 use socket::{Bound, Turn};
-use standing::Standing;
+use standing::{Reload, Standing};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The service's side of the socket.
 ///
@@ -41,8 +43,8 @@ pub struct Control {
     answering: Option<Answering>,
     /// While there is a socket.
     turn: Option<Turn>,
-    /// Why the last reload was refused.
-    refused: Option<String>,
+    /// The last reload, and why it was refused.
+    last: Option<(Reload, Option<String>)>,
     /// What came of a reload, and for whom, until the next status is told.
     due: Cell<Option<(u64, Outcome)>>,
 }
@@ -51,6 +53,7 @@ pub struct Control {
 struct Answering {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    why_it_ends: String,
 }
 
 /// The reloads that were asked for before one began.
@@ -80,7 +83,7 @@ impl Control {
             bound: None,
             answering: None,
             turn: None,
-            refused: None,
+            last: None,
             due: Cell::new(None),
         };
         control.follow(args)?;
@@ -145,11 +148,28 @@ impl Control {
             return;
         };
         shared.tell(Standing {
-            refused: self.refused.clone(),
+            reload: self.last.as_ref().map(|(reload, _)| *reload),
+            refused: self.last.as_ref().and_then(|(_, why)| why.clone()),
             ..standing()
         });
-        if let Some((upto, outcome)) = self.due.take() {
+        self.answer_reloads();
+    }
+
+    fn answer_reloads(&self) {
+        if let (Some(Answering { shared, .. }), Some((upto, outcome))) =
+            (&self.answering, self.due.take())
+        {
             shared.order(Order::Outcome(upto, outcome));
+        }
+    }
+
+    /// Has `grant` do what clients wish.
+    pub fn grant(&self, mut grant: impl FnMut(Wish) -> Granted) {
+        let Some(Answering { shared, .. }) = &self.answering else {
+            return;
+        };
+        for (ticket, wish) in shared.wishes() {
+            shared.order(Order::Granted(ticket, grant(wish)));
         }
     }
 
@@ -159,10 +179,29 @@ impl Control {
         Asked(shared.map_or(0, |shared| shared.tickets.load(Ordering::SeqCst)))
     }
 
-    /// What came of the reload; the next status is told before it.
-    pub fn reloaded(&mut self, asked: Asked, outcome: Outcome) {
-        self.refused = outcome.as_ref().err().cloned();
+    /// What came of the reload, `at` that time; the next status is told before it.
+    pub fn reloaded(&mut self, asked: Asked, outcome: Outcome, at: SystemTime) {
+        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let reload = Reload {
+            unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            taken: outcome.is_ok(),
+        };
+        self.last = Some((reload, outcome.as_ref().err().cloned()));
         self.due.set(Some((asked.0, outcome)));
+    }
+
+    /// The service ends, for it failed. Who waits for an answer is told why.
+    pub fn fails(&mut self, why: &str) {
+        if let Some(answering) = &mut self.answering {
+            answering.why_it_ends = format!("the service ends: {why}");
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // No status comes any more that could be told before.
+        self.answer_reloads();
     }
 }
 
@@ -173,13 +212,15 @@ impl Answering {
         Ok(Answering {
             shared,
             thread: Some(thread),
+            why_it_ends: "the service ends".to_owned(),
         })
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.shared.order(Order::End);
+        let why = std::mem::take(&mut self.why_it_ends);
+        self.shared.order(Order::End(why));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -12,12 +12,18 @@
 //! who does not read gets no further reply, and the statuses that come meanwhile are not kept for him.
 //! Who neither sends a call nor reads a reply for [`PATIENCE`] is cut off. After what clients wanted
 //! there is a short pause, so that they cannot take a whole processor.
+//!
+//! # When the socket closes
+//!
+//! Nothing more is taken from who is connected, and each call that was sent before is answered: with an
+//! error, for it had no effect. So nobody has to guess what became of a call.
 
-use super::interface::{self, Answer};
+use super::interface::{self, Answer, Granted, Wish};
 use super::standing::Standing;
 use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +39,8 @@ pub const KEPT: usize = 8;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What is read at once, in bytes.
 const CHUNK: usize = 16 << 10;
+/// More of these than a connection holds that nobody has read.
+const CHUNKS: usize = 64;
 /// After what clients wanted.
 const PAUSE: Duration = Duration::from_millis(2);
 /// After what the kernel refused, as when there are no descriptors left.
@@ -47,8 +55,10 @@ pub enum Order {
     Listen(Option<UnixListener>),
     /// What came of the reloads up to this ticket.
     Outcome(u64, Outcome),
-    /// The end.
-    End,
+    /// What came of the wish with this ticket.
+    Granted(u64, Granted),
+    /// The end, and why it comes.
+    End(String),
 }
 
 /// What both sides have.
@@ -58,6 +68,8 @@ pub struct Shared {
     wake: OwnedFd,
     /// The ticket of the last reload that was asked for.
     pub tickets: AtomicU64,
+    /// What clients wait for, with tickets of their own: one each at most.
+    wishes: Mutex<Vec<(u64, Wish)>>,
     /// As if SIGHUP had come.
     reload: Arc<AtomicBool>,
 }
@@ -74,6 +86,7 @@ impl Shared {
             orders: Mutex::new(Vec::new()),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             tickets: AtomicU64::new(0),
+            wishes: Mutex::new(Vec::new()),
             reload,
         })
     }
@@ -82,6 +95,11 @@ impl Shared {
     pub fn tell(&self, standing: Standing) {
         *locked(&self.latest) = Some(Arc::new(standing));
         self.wake();
+    }
+
+    /// What clients wish since the last time.
+    pub fn wishes(&self) -> Vec<(u64, Wish)> {
+        std::mem::take(&mut *locked(&self.wishes))
     }
 
     /// Leaves an order.
@@ -109,6 +127,7 @@ pub fn begin(shared: Arc<Shared>, patience: Duration) -> io::Result<JoinHandle<(
             listener: None,
             connections: Vec::new(),
             told: None,
+            wished: 0,
         };
         while server.turn() {}
     })
@@ -121,6 +140,8 @@ struct Server {
     connections: Vec<Connection>,
     /// The latest status that was written down, and its parameters.
     told: Option<(Arc<Standing>, Parameters)>,
+    /// The ticket of the last wish.
+    wished: u64,
 }
 
 /// What a connection is about.
@@ -132,6 +153,8 @@ enum Doing {
     Streaming,
     /// For what comes of the reload with this ticket.
     Waiting { ticket: u64, oneway: bool },
+    /// For what the loop says to the wish with this ticket.
+    Wishing { ticket: u64, oneway: bool },
 }
 
 struct Connection {
@@ -146,8 +169,8 @@ struct Connection {
     until: Instant,
     /// The other side sends nothing any more; it may still read.
     silent: bool,
-    /// No further call is read.
-    leaving: bool,
+    /// Why no further call is taken, if none is.
+    closing: Option<Arc<str>>,
 }
 
 impl Server {
@@ -166,16 +189,15 @@ impl Server {
         for order in orders {
             match order {
                 Order::Listen(listener) => {
+                    self.close("the socket is another one now, for [control] has changed");
                     self.listener = listener;
-                    self.connections
-                        .iter_mut()
-                        .for_each(|one| one.leaving = true);
                 }
                 Order::Outcome(upto, outcome) => self.outcome(upto, &outcome),
-                Order::End => {
-                    // What came of a reload just now, as far as that goes without waiting.
+                Order::Granted(ticket, granted) => self.granted(ticket, granted),
+                Order::End(why) => {
+                    self.close(&why);
                     for connection in &mut self.connections {
-                        let _ = connection.send();
+                        let _ = connection.answer_the_rest(&self.shared, &mut self.wished);
                     }
                     return false;
                 }
@@ -188,6 +210,7 @@ impl Server {
             connections,
             shared,
             patience,
+            wished,
             ..
         } = self;
         let mut ready = ready.into_iter();
@@ -196,17 +219,36 @@ impl Server {
             busy |= !ready.is_empty();
             let alive = connection.hear(ready).is_ok()
                 && connection
-                    .go_on(shared, latest.as_ref(), now + *patience)
+                    .go_on(shared, wished, latest.as_ref(), now + *patience)
                     .is_ok();
             alive && (connection.is_patient() || now < connection.until)
         });
         if listens {
-            self.accept(now);
+            let _ = self.accept(now);
         }
         if busy || listens {
             thread::sleep(PAUSE);
         }
         true
+    }
+
+    fn granted(&mut self, granted_ticket: u64, granted: Granted) {
+        let until = Instant::now() + self.patience;
+        let mut all = self.connections.iter_mut();
+        let found = all.find_map(|connection| match connection.doing {
+            Doing::Wishing { ticket, oneway } if ticket == granted_ticket => {
+                Some((connection, oneway))
+            }
+            _ => None,
+        });
+        // Who has gone does not hear of it.
+        if let Some((connection, oneway)) = found {
+            connection.doing = Doing::Listening;
+            connection.until = until;
+            if !oneway {
+                connection.reply(&granted.map_or_else(|wrong| wrong, Reply::done));
+            }
+        }
     }
 
     /// Whether somebody wants to connect, and what each connection is ready for.
@@ -234,24 +276,43 @@ impl Server {
         Ok((listens, ready))
     }
 
-    fn accept(&mut self, now: Instant) {
+    /// Takes no more from who is connected, or waits to be.
+    fn close(&mut self, why: &str) {
+        if let Some(listener) = &self.listener {
+            // Who comes later is refused by the kernel.
+            let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Read);
+            let now = Instant::now();
+            while self.accept(now) {}
+        }
+        self.listener = None;
+        let why: Arc<str> = why.into();
+        for connection in &mut self.connections {
+            connection.close(&why);
+        }
+    }
+
+    /// Lets one in that wants to connect. Whether there was one.
+    fn accept(&mut self, now: Instant) -> bool {
         let accepted = self.listener.as_ref().map(UnixListener::accept);
         let stream = match accepted {
             Some(Ok((stream, _))) => stream,
+            // What is shut down and empty has this one.
+            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => return false,
             Some(Err(error)) if error.kind() != ErrorKind::WouldBlock => {
-                return thread::sleep(REST);
+                thread::sleep(REST);
+                return false;
             }
-            _ => return,
+            _ => return false,
         };
         let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
-            return;
+            return true;
         };
         let may_change = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
         let readers = self.connections.iter().filter(|one| !one.may_change);
         if !has_room(self.connections.len(), readers.count(), may_change)
             || stream.set_nonblocking(true).is_err()
         {
-            return;
+            return true;
         }
         self.connections.push(Connection {
             stream,
@@ -262,8 +323,9 @@ impl Server {
             seen: None,
             until: now + self.patience,
             silent: false,
-            leaving: false,
+            closing: None,
         });
+        true
     }
 
     /// The latest status, as it is sent: written down once for all.
@@ -314,7 +376,7 @@ impl Connection {
         match self.doing {
             _ if !self.outgoing.is_empty() => PollFlags::OUT,
             Doing::Listening => PollFlags::IN,
-            Doing::Streaming | Doing::Waiting { .. } => PollFlags::empty(),
+            Doing::Streaming | Doing::Waiting { .. } | Doing::Wishing { .. } => PollFlags::empty(),
         }
     }
 
@@ -344,6 +406,7 @@ impl Connection {
     fn go_on(
         &mut self,
         shared: &Shared,
+        wished: &mut u64,
         latest: Option<&(Arc<Standing>, Parameters)>,
         until: Instant,
     ) -> io::Result<()> {
@@ -352,8 +415,8 @@ impl Connection {
                 return Ok(());
             }
             match self.doing {
-                Doing::Waiting { .. } => return Ok(()),
-                _ if self.leaving => return Err(gone()),
+                Doing::Waiting { .. } | Doing::Wishing { .. } => return Ok(()),
+                Doing::Streaming if self.closing.is_some() => self.refuse(),
                 Doing::Streaming => match latest {
                     Some((standing, parameters)) if !self.has_seen(standing) => {
                         self.seen = Some(Arc::clone(standing));
@@ -369,7 +432,7 @@ impl Connection {
                     match next.map_err(|_| gone())? {
                         Some(message) => {
                             let call = Call::read(&message).ok_or_else(gone)?;
-                            self.answer(&call, shared, latest);
+                            self.answer(&call, shared, wished, latest);
                         }
                         None if self.silent => return Err(gone()),
                         None => return Ok(()),
@@ -390,8 +453,15 @@ impl Connection {
         &mut self,
         call: &Call,
         shared: &Shared,
+        wished: &mut u64,
         latest: Option<&(Arc<Standing>, Parameters)>,
     ) {
+        if self.closing.is_some() {
+            if !call.oneway {
+                self.reply(&self.closed());
+            }
+            return;
+        }
         let reply = match (interface::answer(call, self.may_change), latest) {
             (Answer::Reply(reply), _) => reply,
             (Answer::Status { .. }, None) => Reply {
@@ -406,6 +476,13 @@ impl Connection {
             (Answer::Status { stream: false }, Some((_, parameters))) => {
                 Reply::done(parameters.clone())
             }
+            (Answer::Wish(wish), _) => {
+                *wished += 1;
+                let (ticket, oneway) = (*wished, call.oneway);
+                locked(&shared.wishes).push((ticket, wish));
+                self.doing = Doing::Wishing { ticket, oneway };
+                return;
+            }
             (Answer::Reload, _) => {
                 // The ticket first: a reload that begins after it has read what was there by then.
                 let ticket = shared.tickets.fetch_add(1, Ordering::SeqCst) + 1;
@@ -418,6 +495,44 @@ impl Connection {
         if !call.oneway {
             self.reply(&reply);
         }
+    }
+
+    /// Takes no more: what was sent by now is all.
+    fn close(&mut self, why: &Arc<str>) {
+        self.closing.get_or_insert_with(|| Arc::clone(why));
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
+    /// Ends what goes on with an error.
+    fn refuse(&mut self) {
+        let silent = match self.doing {
+            Doing::Waiting { oneway, .. } | Doing::Wishing { oneway, .. } => oneway,
+            Doing::Listening | Doing::Streaming => false,
+        };
+        self.doing = Doing::Listening;
+        if !silent {
+            self.reply(&self.closed());
+        }
+    }
+
+    fn closed(&self) -> Reply {
+        let why = self.closing.as_deref().unwrap_or_default();
+        Reply::wrong(interface::CLOSING, "reason", why)
+    }
+
+    /// Answers what was sent before the end, as far as that goes without waiting.
+    fn answer_the_rest(&mut self, shared: &Shared, wished: &mut u64) -> io::Result<()> {
+        for _ in 0..CHUNKS {
+            if !self.send()? {
+                break;
+            }
+            if self.doing != Doing::Listening {
+                self.refuse();
+            }
+            self.go_on(shared, wished, None, self.until)?;
+            self.hear(PollFlags::IN)?;
+        }
+        Ok(())
     }
 
     fn reply(&mut self, reply: &Reply) {

@@ -10,7 +10,7 @@ use super::*;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 struct Service {
     _folder: tempfile::TempDir,
@@ -85,7 +85,7 @@ fn a_status_is_told_once_or_again_and_again() {
     }
     drop(service.control);
     let end = client.next().unwrap_err().to_string();
-    assert!(end.contains("ended the connection"), "{end}");
+    assert_eq!(end, "the service closes the connection: the service ends");
 }
 
 #[test]
@@ -100,12 +100,14 @@ fn a_reload_answers_who_asked_for_it() {
     let second = service.asked();
     service
         .control
-        .reloaded(asked, Ok(vec!["a was 1, is 2".to_owned()]));
+        .reloaded(asked, Ok(vec!["a was 1, is 2".to_owned()]), UNIX_EPOCH);
     service.tell(0);
     assert_eq!(asking.join().unwrap().unwrap(), ["a was 1, is 2"]);
-    service
-        .control
-        .reloaded(second, Err("a.toml:1:1: wrong".to_owned()));
+    service.control.reloaded(
+        second,
+        Err("a.toml:1:1: wrong".to_owned()),
+        UNIX_EPOCH + Duration::from_millis(1500),
+    );
     service.tell(1);
     let refused = late.join().unwrap().unwrap_err().to_string();
     assert_eq!(
@@ -116,10 +118,13 @@ fn a_reload_answers_who_asked_for_it() {
     let mut client = Client::connect(&service.root).unwrap();
     let status = client.status().unwrap();
     assert_eq!(status.refused.as_deref(), Some("a.toml:1:1: wrong"));
+    let reload = |unix_ms, taken| Some(standing::Reload { unix_ms, taken });
+    assert_eq!(status.reload, reload(1500, false));
     let asked = service.control.reloading();
-    service.control.reloaded(asked, Ok(Vec::new()));
+    service.control.reloaded(asked, Ok(Vec::new()), UNIX_EPOCH);
     service.tell(2);
-    assert_eq!(client.status().unwrap().refused, None);
+    let status = client.status().unwrap();
+    assert_eq!((status.refused, status.reload), (None, reload(0, true)));
 }
 
 /// Who waits for a reload that moves the socket is told, and others have to come again.
@@ -139,7 +144,7 @@ fn the_socket_moves_and_nobody_is_forgotten() {
         ..ControlArgs::default()
     };
     service.control.follow(&of_group).unwrap();
-    service.control.reloaded(asked, Ok(Vec::new()));
+    service.control.reloaded(asked, Ok(Vec::new()), UNIX_EPOCH);
     service.tell(1);
     assert!(asking.join().unwrap().unwrap().is_empty());
     assert!(streaming.next().is_err());
@@ -179,7 +184,7 @@ fn a_socket_that_is_turned_off_is_another_services() {
     let none = Client::connect(&service.root).err().unwrap().to_string();
     assert!(none.starts_with("no memtide serve answers"), "{none}");
     let other = Control::begin(&ControlArgs::default(), &service.root, Arc::default()).unwrap();
-    service.control.reloaded(asked, Ok(Vec::new()));
+    service.control.reloaded(asked, Ok(Vec::new()), UNIX_EPOCH);
     service.tell(1);
     assert!(asking.join().unwrap().unwrap().is_empty());
     assert!(service.control.follow(&ControlArgs::default()).is_err());
@@ -195,10 +200,142 @@ fn what_came_of_a_reload_is_told_before_the_end() {
     let root = service.root.clone();
     let asking = std::thread::spawn(move || Client::connect(&root).unwrap().reload());
     let asked = service.asked();
-    service.control.reloaded(asked, Ok(Vec::new()));
+    service.control.reloaded(asked, Ok(Vec::new()), UNIX_EPOCH);
     service.tell(1);
     drop(service.control);
     assert!(asking.join().unwrap().unwrap().is_empty());
+}
+
+/// The loop grants wishes between its turns, and tells each client of its own.
+#[test]
+fn the_loop_does_what_clients_wish() {
+    let service = service();
+    let root = service.root.clone();
+    let asking = |ask: fn(&mut Client) -> String| {
+        let root = root.clone();
+        std::thread::spawn(move || ask(&mut Client::connect(&root).unwrap()))
+    };
+    let pause = asking(|client| format!("{:?}", client.pause("db", true).unwrap()));
+    let none = asking(|client| client.pause("web\n", false).unwrap_err().to_string());
+    let unknown = asking(|client| client.explain(7, 4096).unwrap_err().to_string());
+    let mut silent = service.connect();
+    let oneway = Call {
+        oneway: true,
+        parameters: [("class".to_owned(), "x".into())].into_iter().collect(),
+        ..Call::of(interface::PAUSE, false)
+    };
+    silent.write_all(&oneway.message()).unwrap();
+    let mut granted = 0;
+    while granted < 4 {
+        service.control.grant(|wish| {
+            granted += 1;
+            match wish {
+                Wish::Pause { class, paused } if paused => {
+                    assert!(class == "db" || class == "x");
+                    Ok([("changed".to_owned(), true.into())].into_iter().collect())
+                }
+                Wish::Pause { class, .. } => {
+                    Err(Reply::wrong(interface::NO_CLASS, "class", &class))
+                }
+                Wish::Explain { pid, address } => {
+                    assert_eq!((pid, address), (7, 4096));
+                    let why = "process 7 is not managed\n";
+                    Err(Reply::wrong(interface::UNKNOWN, "reason", why))
+                }
+            }
+        });
+        std::thread::yield_now();
+    }
+    assert_eq!(pause.join().unwrap(), "true");
+    let none = none.join().unwrap();
+    assert!(
+        none.starts_with("class web\\n: not in the service's configuration"),
+        "{none}"
+    );
+    assert_eq!(unknown.join().unwrap(), "process 7 is not managed\\n");
+    // What nobody grants any more is refused, and who wants no reply gets none.
+    silent.write_all(&oneway.message()).unwrap();
+    let late = asking(|client| client.pause("db", true).unwrap_err().to_string());
+    let answering = service.control.answering.as_ref().unwrap();
+    let mut seen = 0;
+    while seen < 2 {
+        seen += answering.shared.wishes().len();
+        std::thread::yield_now();
+    }
+    drop(service.control);
+    assert_eq!(
+        late.join().unwrap(),
+        "the service closes the connection: the service ends"
+    );
+    assert_eq!(rest(silent), b"");
+}
+
+/// No status comes after it: the next run did not begin.
+#[test]
+fn what_came_of_a_reload_is_told_although_the_service_fails() {
+    let mut service = service();
+    let root = service.root.clone();
+    let ask = move || Client::connect(&root).unwrap().reload();
+    let asking = std::thread::spawn(ask.clone());
+    let asked = service.asked();
+    service.control.reloaded(asked, Ok(Vec::new()), UNIX_EPOCH);
+    // One more asks, and nothing came of that yet.
+    let late = std::thread::spawn(ask);
+    let _ = service.asked();
+    service.control.fails("cannot put back DAMON");
+    drop(service.control);
+    assert!(asking.join().unwrap().unwrap().is_empty());
+    let why = late.join().unwrap().unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "the service closes the connection: the service ends: cannot put back DAMON"
+    );
+}
+
+/// The errors that `stream` has until it ends.
+fn errors(stream: UnixStream) -> Vec<Option<String>> {
+    let replies = rest(stream);
+    let replies = replies.split(|byte| *byte == 0);
+    let replies = replies.filter(|text| !text.is_empty());
+    let reply = |text| serde_json::from_slice::<Reply>(text).unwrap();
+    replies.map(|text| reply(text).error).collect()
+}
+
+/// The thread does nothing until all of it is there: what it was told, and what clients sent.
+#[test]
+fn calls_that_were_not_read_when_the_socket_closes_are_refused() {
+    for end in [false, true] {
+        let (_folder, root) = machine();
+        let turn = Turn::take(&root).unwrap();
+        let shared = Arc::new(Shared::new(Arc::default()).unwrap());
+        shared.tell(standing());
+        let (listener, _bound) = turn.listen(&ControlArgs::default()).unwrap();
+        let connect = || UnixStream::connect(&places(&root)[0]).unwrap();
+        // Nobody has accepted them; one says nothing, one streams, one wants no reply.
+        let mut all = [connect(), connect(), connect(), connect()];
+        let status = Call::of(STATUS, false);
+        let oneway = Call {
+            oneway: true,
+            ..status.clone()
+        };
+        let two = [status.message(), status.message()].concat();
+        all[1].write_all(&two).unwrap();
+        all[2].write_all(&Call::of(STATUS, true).message()).unwrap();
+        all[3].write_all(&oneway.message()).unwrap();
+        shared.order(Order::Listen(Some(listener)));
+        shared.order(match end {
+            false => Order::Listen(None),
+            true => Order::End("the service ends".to_owned()),
+        });
+        let thread = server::begin(Arc::clone(&shared), Duration::from_secs(60)).unwrap();
+        let closing = Some(interface::CLOSING.to_owned());
+        let answers = all.map(errors);
+        let expected = [0, 2, 1, 0].map(|n| vec![closing.clone(); n]);
+        assert_eq!(answers, expected, "{end}");
+        // It does no harm twice.
+        shared.order(Order::End(String::new()));
+        thread.join().unwrap();
+    }
 }
 
 /// 32 in all; 24 for who may only read.
@@ -344,6 +481,6 @@ fn who_is_silent_is_cut_off_and_who_listens_is_not() {
     shared.order(Order::Outcome(1, Ok(Vec::new())));
     shared.order(Order::Listen(None));
     assert_eq!(rest(waiting), b"{\"parameters\":{\"changes\":[]}}\0");
-    shared.order(Order::End);
+    shared.order(Order::End(String::new()));
     thread.join().unwrap();
 }

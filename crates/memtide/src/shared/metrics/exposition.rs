@@ -2,7 +2,7 @@
 //!
 //! Sources: *OpenMetrics 1.0*; Prometheus' *Exposition formats*, text 0.0.4.
 
-use super::families::{Family, Value, families};
+use super::families::{Family, Loaded, Value, families, of_configuration};
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
 use prometheus_client::collector::Collector;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The latest figures.
 #[derive(Debug)]
@@ -22,14 +22,24 @@ pub struct Exposition {
     registry: Registry,
 }
 
-#[derive(Debug)]
-struct Latest(Mutex<Vec<Family>>);
+#[derive(Debug, Default)]
+struct Latest {
+    run: Mutex<Vec<Family>>,
+    configuration: Mutex<Vec<Family>>,
+}
+
+fn locked(families: &Mutex<Vec<Family>>) -> MutexGuard<'_, Vec<Family>> {
+    families.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Exposition {
     /// Those of a loop that has not begun.
     pub fn new(name: &'static str, page: PageSize) -> Exposition {
         let begun = families(name, page, &Status::default());
-        let latest = Arc::new(Latest(Mutex::new(begun)));
+        let latest = Arc::new(Latest {
+            run: Mutex::new(begun),
+            ..Latest::default()
+        });
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(&latest)));
         Exposition {
@@ -43,7 +53,12 @@ impl Exposition {
     /// Takes over where things stand.
     pub fn tell(&self, status: &Status) {
         let families = families(self.name, self.page, status);
-        *self.latest.0.lock().unwrap_or_else(PoisonError::into_inner) = families;
+        *locked(&self.latest.run) = families;
+    }
+
+    /// Takes over what came of a service's configuration.
+    pub fn tell_of_configuration(&self, loaded: Loaded) {
+        *locked(&self.latest.configuration) = of_configuration(self.name, loaded);
     }
 
     /// In OpenMetrics 1.0.
@@ -61,7 +76,8 @@ impl Exposition {
 
 impl Collector for Latest {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        for family in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        let (run, configuration) = (locked(&self.run), locked(&self.configuration));
+        for family in run.iter().chain(&*configuration) {
             let kind = match family.counter {
                 true => MetricType::Counter,
                 false => MetricType::Gauge,
@@ -146,6 +162,15 @@ pub mod tests {
         exposition
     }
 
+    fn service() -> Exposition {
+        let exposition = tiering();
+        exposition.tell_of_configuration(Loaded {
+            taken: Duration::from_millis(1_800_000_000_500),
+            successful: false,
+        });
+        exposition
+    }
+
     fn balancing() -> Exposition {
         let exposition = Exposition::new("balance", PageSize::KIB_4);
         exposition.tell(&Status {
@@ -165,7 +190,7 @@ pub mod tests {
 
     #[test]
     fn a_status_is_written_in_both_formats() {
-        let (open, plain) = (tiering().open_metrics(), tiering().plain());
+        let (open, plain) = (service().open_metrics(), service().plain());
         for line in [
             "# HELP memtide_promoted_bytes Memory that moved to a faster tier, or would have in a dry run (pgpromote_success)",
             "# TYPE memtide_promoted_bytes counter",
@@ -177,6 +202,8 @@ pub mod tests {
             "memtide_class_fast_bytes{loop=\"tier\",class=\"db\"} 36864",
             "memtide_class_demoted_bytes_total{loop=\"tier\",class=\"db\"} 4096",
             "memtide_cpu_seconds_total{loop=\"tier\"} 1.5",
+            "memtide_config_last_reload_successful{loop=\"tier\"} 0",
+            "memtide_config_last_reload_success_timestamp_seconds{loop=\"tier\"} 1800000000.5",
         ] {
             assert!(open.lines().any(|there| there == line), "{line}\n{open}");
         }
@@ -206,7 +233,7 @@ pub mod tests {
     /// Each family stands together, is described before its samples, and is described once.
     #[test]
     fn families_stand_together() {
-        for exposition in [tiering(), balancing()] {
+        for exposition in [service(), balancing()] {
             let text = exposition.plain();
             let mut known = BTreeSet::new();
             let mut present = "";
@@ -239,7 +266,7 @@ pub mod tests {
             })
             .collect();
         let mut told = BTreeSet::new();
-        for exposition in [tiering(), balancing()] {
+        for exposition in [service(), balancing()] {
             for line in exposition.plain().lines() {
                 if let Some(typed) = line.strip_prefix("# TYPE ") {
                     let (name, kind) = typed.split_once(' ').unwrap();

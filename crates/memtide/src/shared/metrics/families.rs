@@ -71,6 +71,37 @@ pub fn families(name: &'static str, page: PageSize, status: &Status) -> Vec<Fami
     all.all
 }
 
+/// What came of the files of a service's configuration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loaded {
+    /// Since 1970 in UTC, when the one in force was taken.
+    pub taken: Duration,
+    /// Whether they were taken when they were read last.
+    pub successful: bool,
+}
+
+/// The families of a service's configuration.
+pub fn of_configuration(name: &'static str, loaded: Loaded) -> Vec<Family> {
+    let mut all = Families {
+        name,
+        page: 1,
+        all: Vec::new(),
+    };
+    all.gauge(
+        "memtide_config_last_reload_successful",
+        "Whether the configuration was taken when it was read last, 1 or 0",
+        u64::from(loaded.successful),
+    );
+    all.add(
+        "memtide_config_last_reload_success_timestamp",
+        "When the configuration in force was taken, since 1970 in UTC",
+        Some(Unit::Seconds),
+        false,
+        [(vec![], loaded.taken)],
+    );
+    all.all
+}
+
 struct Families {
     name: &'static str,
     page: u64,

@@ -14,6 +14,7 @@ pub use super::metrics_args::MetricsArgs;
 use super::report::Printer;
 use anyhow::Context as _;
 use exposition::Exposition;
+pub use families::Loaded;
 use http::Answering;
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
@@ -76,6 +77,11 @@ impl Metrics {
         if let Some(trouble) = self.file.as_ref().and_then(TextFile::trouble) {
             printer.notice(&trouble);
         }
+    }
+
+    /// What came of the configuration of a service.
+    pub fn tell_of_configuration(&self, loaded: Loaded) {
+        self.exposition.tell_of_configuration(loaded);
     }
 
     /// Where things stood at the end, which the file keeps.

@@ -14,15 +14,16 @@ use super::report::Printer;
 use super::selection::check_privileges;
 use super::source;
 use super::spread::page_size;
+use super::users;
 use anyhow::{anyhow, bail};
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
-use memtide_linux::fs::topology;
+use memtide_linux::fs::{cgroup, topology};
 use memtide_linux::live::processes::Selection;
 use memtide_linux::live::{LiveSource, LiveWorld};
 use memtide_loop::World;
 use memtide_loop::journal::Line;
-use memtide_loop::options::{Classes, TierOptions};
+use memtide_loop::options::{Classes, Rules, TierOptions, User};
 use memtide_loop::report::Status;
 use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
@@ -99,6 +100,13 @@ pub fn open(
     })
 }
 
+/// What classes ask for on this machine.
+fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
+    let mount = cgroup::mount(&context.root)?.unwrap_or_default();
+    let user = |user: &User| users::number(&context.root, user).ok();
+    Ok(Rules::new(classes, &mount.to_string_lossy(), user))
+}
+
 impl Opened {
     /// Begins with the first survey of `selection`.
     pub fn begin(
@@ -118,9 +126,7 @@ impl Opened {
             selection,
             vec![LiveSource::Views(self.source.source)],
         );
-        let cgroups = self.classes.values();
-        let cgroups = cgroups.filter_map(|class| class.cgroup.clone()).collect();
-        world = world.with_classes(cgroups);
+        world = world.with_classes(rules(context, &self.classes)?);
         let run = Run::Tier {
             options: self.options,
             classes: self.classes,
@@ -141,6 +147,9 @@ impl Opened {
 
 /// Who watches a run go on.
 pub trait Watch {
+    /// Somebody may want something of the loop between two turns.
+    fn asked(&self, _: &mut Tierer, _: &mut dyn World) {}
+
     /// A turn is over.
     fn turned(&self) {}
 
@@ -197,6 +206,7 @@ impl Tiering {
             printer,
             |tierer, world, reporter| {
                 let any_left = tierer.step(world, reporter)?;
+                watch.asked(tierer, world);
                 watch.turned();
                 Ok(any_left)
             },

@@ -45,6 +45,9 @@ pub fn short(printer: &Printer, status: &Status) -> String {
 
 /// What a class uses of its share.
 fn share(printer: &Printer, class: &ClassStatus) -> String {
+    if class.left_alone {
+        return format!("class {} left alone", outside(&class.name));
+    }
     let size = |pages: Option<u64>| pages.map_or("unknown".to_owned(), |pages| printer.size(pages));
     let mut text = format!("class {} {}", outside(&class.name), size(class.fast_pages));
     let bounds = [
@@ -55,6 +58,9 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
         if let Some(pages) = pages {
             text += &format!(" {name} {}", printer.size(pages));
         }
+    }
+    if class.paused {
+        text += " paused";
     }
     text
 }

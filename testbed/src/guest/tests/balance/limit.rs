@@ -21,8 +21,8 @@ const LIMIT: f64 = 0.02;
 /// What a run begins with, as the time that saves it up.
 const SAVED: Duration = Duration::from_secs(20);
 /// How long it runs, in quiet time; over the last part of it the share is judged.
-const RUN: Duration = Duration::from_secs(14);
-const JUDGED: Duration = Duration::from_secs(7);
+const RUN: Duration = Duration::from_secs(18);
+const JUDGED: Duration = Duration::from_secs(11);
 /// How long it runs with much out of place, in quiet time.
 const MUCH: Duration = Duration::from_secs(7);
 /// In base pages.
@@ -69,9 +69,9 @@ fn much_at_once(context: &mut Context) -> Result<()> {
 
 /// Few pages, put away again and again: what it uses in the long run.
 fn more_than_it_may(context: &mut Context) -> Result<()> {
-    // Few pages, so that a turn is soon repaid; and whatever came home is put away again, so that
-    // there is always more to do than it may.
-    let victim = sets("--size 2 --set 0:1 --set 1:0")?;
+    // Few pages, so that a turn is soon repaid, and yet more than it may move: whatever came home is
+    // put away again, and with 2 MiB it sometimes got by on what it may use.
+    let victim = sets("--size 3 --set 0:1 --set 1:0")?;
     let known = victim.known_pages();
     let words = ["--source", "writes", "--cpu-limit", "2"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;

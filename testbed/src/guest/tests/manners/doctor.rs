@@ -55,6 +55,54 @@ pub(super) fn proves(context: &mut Context) -> Result<()> {
     context.row(TABLE, cells("doctor", &row))
 }
 
+/// The slow node of the machine "cxl".
+const SLOW: u32 = 2;
+const BLOCKS: &str = "/sys/devices/system/memory";
+
+/// A block of slow memory that is offline is told, with its node; and no longer when it is back.
+pub(super) fn offline_block(context: &mut Context) -> Result<()> {
+    let find = || -> Result<(&'static str, String)> {
+        let mut command = Command::new("memtide");
+        command.args(["doctor", "--no-probe", "--json"]);
+        let ended = Memtide::spawn(command)?.wait(PATIENCE)?;
+        let report: Value = serde_json::from_str(&ended.lines.join("\n"))?;
+        let mut checks = report["checks"].as_array().into_iter().flatten();
+        let check = checks.find(|check| check["name"] == "memory_blocks");
+        let detail = check.and_then(|check| check["detail"].as_str());
+        let state = match check.map(|check| &check["state"]) {
+            Some(state) if state == "advice" => "advice",
+            Some(state) if state == "set" => "set",
+            other => anyhow::bail!("memory_blocks: {other:?}"),
+        };
+        Ok((state, detail.unwrap_or_default().to_owned()))
+    };
+    ensure!(find()?.0 == "set", "before: {:?}", find()?);
+    // The highest block that lets itself be taken: some hold the kernel's own data.
+    let mut blocks = Vec::new();
+    for entry in std::fs::read_dir(format!("/sys/devices/system/node/node{SLOW}"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let number = name.strip_prefix("memory").map(str::parse::<u64>);
+        blocks.extend(number.and_then(Result::ok));
+    }
+    blocks.sort_unstable();
+    let state = |block: u64| format!("{BLOCKS}/memory{block}/state");
+    let taken = blocks
+        .into_iter()
+        .rev()
+        .find(|block| std::fs::write(state(*block), "offline").is_ok());
+    let taken = taken.context("no block of slow memory can be set offline")?;
+    let found = find();
+    std::fs::write(state(taken), "online")?;
+    let (advice, detail) = found?;
+    context.note(detail.clone())?;
+    ensure!(
+        advice == "advice" && detail.contains(&format!("of node {SLOW} offline (1 block of ")),
+        "block {taken} of node {SLOW} is offline: {advice}: {detail}"
+    );
+    ensure!(find()?.0 == "set", "after: {:?}", find()?);
+    Ok(())
+}
+
 /// A person's Ctrl-C while DAMON is tried.
 pub(super) fn interrupted(context: &mut Context) -> Result<()> {
     let before = Settings::now();

@@ -42,7 +42,7 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 23] = [
+const QUIET: [(&str, &str, Promise); 24] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
@@ -52,6 +52,7 @@ const QUIET: [(&str, &str, Promise); 23] = [
     ("all", "cxl", all::comes_home),
     ("doctor", "cxl", doctor::proves),
     ("doctor/interrupted", "cxl", doctor::interrupted),
+    ("doctor/offline-block", "cxl", doctor::offline_block),
     ("dry-run", "cxl", reports::dry_run),
     ("explain", "cxl", reports::explain),
     ("metrics", "cxl", metrics::metrics),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
+use super::socket;
 use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, start, until_home};
 use crate::guest::late::within;
 use crate::guest::memtide::Memtide;
@@ -105,7 +106,26 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
     until_home(&mut service, &other.known_pages(), &[FAST], PATIENCE)?;
 
+    // Nothing is exchanged as long as the class is paused.
+    socket::says(&["pause", "bound"], "paused")?;
     bound.change_hot_set()?;
+    let paused = census_hot(&bound.known_pages(), &[FAST])?.share();
+    most = most.max(watch(&slice, &mut service)?);
+    let later = census_hot(&bound.known_pages(), &[FAST])?.share();
+    ensure!(
+        paused.to_bits() == later.to_bits(),
+        "{paused} of a paused class's hot pages were home, and then {later}"
+    );
+    let pid = bound.pids()[0].to_string();
+    let known = bound.known_pages();
+    let address = known
+        .first()
+        .and_then(|pages| pages.hot.first())
+        .context("no hot page")?;
+    let address = format!("{address:#x}");
+    socket::says(&["explain", &pid, &address], "its class is paused")?;
+    socket::says(&["status"], "paused")?;
+    socket::says(&["resume", "bound"], "resumed")?;
     let exchanged = until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
     most = most.max(watch(&slice, &mut service)?);
     manager.wait_for("STATUS=tiering ", 1)?;

@@ -83,6 +83,13 @@ pub(super) fn takes(change: &str) -> Result<()> {
     Ok(())
 }
 
+/// What these words print, which names `wanted`.
+pub(super) fn says(words: &[&str], wanted: &str) -> Result<()> {
+    let said = done(words)?;
+    ensure!(said.contains(wanted), "{words:?}: {said}");
+    Ok(())
+}
+
 /// The service has ended: no socket, and one line that says so.
 pub(super) fn is_gone() -> Result<()> {
     ensure!(!std::path::Path::new(SOCKET).exists(), "{SOCKET} is left");
