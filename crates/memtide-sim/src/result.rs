@@ -107,7 +107,9 @@ pub struct RunResult {
     /// What `memtide balance` met, in a row where it ran; what it cost is in `balancing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memtide_balance: Option<MemtideBalance>,
-    /// Accesses that were simulated (not times S).
+    /// Why the oracle's figures are an estimate and no bound; `None` if they are one, and in other rows.
+    pub estimate: Option<String>,
+    /// Accesses that were simulated (not times S); in the oracle's row, that fit into the time.
     pub accesses: u64,
     /// Share of memory accesses (cache misses) that top-tier nodes served.
     pub fast_share: f64,

@@ -6,25 +6,35 @@
 mod machine;
 
 use machine::{Node, machine};
-use memtide_sim::config::Configuration;
+use memtide_sim::config::{Bound, Configuration};
 use memtide_sim::engine;
 use memtide_sim::result::RunResult;
+use memtide_sim::spec::MachineSpec;
 use memtide_sim::workload::{Places, TraceRow, WorkloadSpec};
 use std::sync::Arc;
 
 fn replayed(rows: Vec<TraceRow>, latency_ns: f64, recorded: &str) -> RunResult {
     let spec = machine(&[Node(4, 64, latency_ns, 300.0)]);
+    let off = Configuration {
+        demotion: false,
+        ..Configuration::off("off")
+    };
+    replayed_on(&spec, rows, recorded, &off)
+}
+
+fn replayed_on(
+    spec: &MachineSpec,
+    rows: Vec<TraceRow>,
+    recorded: &str,
+    configuration: &Configuration,
+) -> RunResult {
     let text = format!(
         "[trace]\nfile = \"x\"\nnode = 0\non = 0\nops_per_access = 1\nthink = \"0 ns\"\n\
          recorded = \"{recorded}\"\n"
     );
     let workload: WorkloadSpec = toml::from_str(&text).unwrap();
-    let built = workload.build(&Places::new(&spec), 1, &Arc::new(rows));
-    let off = Configuration {
-        demotion: false,
-        ..Configuration::off("off")
-    };
-    engine::run_configuration(&spec, built, &off, 1, 1, &|_| ()).unwrap()
+    let built = workload.build(&Places::new(spec), 1, &Arc::new(rows));
+    engine::run_configuration(spec, built, configuration, 1, 1, &|_| ()).unwrap()
 }
 
 fn row(time_ns: u64, thread: u32, page: u64) -> TraceRow {
@@ -88,4 +98,22 @@ fn a_sleeper_leaves_its_processor_to_others() {
     }
     let result = replayed(rows, 100.0, "0 ns");
     assert!((result.seconds - 50.0).abs() < 0.01, "{}", result.seconds);
+}
+
+#[test]
+fn the_oracle_follows_a_recording_and_calls_that_an_estimate() {
+    // An access each 10 us for a second; each quarter of it goes to one of two sets of 2048 pages in turn. The
+    // fast node holds one of them. By counts of the whole second it would serve half of the accesses; by
+    // windows of 100 ms nearly all. A set that changes within a window is half in it: 2 of 10 windows.
+    let spec = machine(&[Node(4, 8, 100.0, 300.0), Node(0, 64, 250.0, 300.0)]);
+    let page = |n: u64| (n / 25_000 % 2) * 4096 + n * 7 % 2048;
+    let rows: Vec<TraceRow> = (0..100_000).map(|n| row(n * 10_000, 0, page(n))).collect();
+    let oracle = Configuration {
+        bound: Some(Bound::Oracle),
+        ..Configuration::off("oracle")
+    };
+    let result = replayed_on(&spec, rows, "0 ns", &oracle);
+    assert!(result.fast_share > 0.85, "{}", result.fast_share);
+    let why = result.estimate.expect("an estimate");
+    assert!(why.contains("recording"), "{why}");
 }

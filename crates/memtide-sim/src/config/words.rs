@@ -14,8 +14,8 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
                 .to_owned();
         }
         Some(Bound::Oracle) => {
-            return "No kernel: whoever places the pages knows every access beforehand and moves pages \
-                    at no cost. An estimate of what placing pages could reach."
+            return "No kernel: whoever places the pages knows how often each is accessed and moves \
+                    pages at no cost. No placement beats it, or the result says why that is not proved."
                 .to_owned();
         }
         None => {}

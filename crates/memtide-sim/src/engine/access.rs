@@ -15,6 +15,7 @@
 //! so a thread may run over its time by some accesses; it begins its next quantum later by as much.
 //! Times are picoseconds of one simulated access, not yet times the scale.
 
+use super::oracle::Census;
 use crate::hardware::cpu::Cpu;
 use crate::hardware::llc::{Llc, Place};
 use crate::hardware::tlb::{Found, Translation};
@@ -180,6 +181,17 @@ impl Default for Tally {
     }
 }
 
+impl Tally {
+    /// Data lines that memory of a node served for loads or for stores, where somebody wants to know.
+    #[inline(always)]
+    fn of_memory(&self, node: usize, write: bool, wanted: bool) -> u64 {
+        match wanted {
+            true => self.missed[node][usize::from(write)] + u64::from(write) * self.streamed[node],
+            false => 0,
+        }
+    }
+}
+
 /// Why the second pass stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -265,6 +277,8 @@ pub struct Path<'a> {
     pub cpu_number: u32,
     /// What frames hold, if accesses are checked.
     pub contents: Option<&'a mut Contents>,
+    /// The oracle's counts.
+    pub census: Option<Census<'a>>,
 }
 
 impl Path<'_> {
@@ -447,11 +461,16 @@ impl Path<'_> {
             }
             let node = step.node();
             let mut served = None;
+            let counted = lines.tally.of_memory(node, write, self.census.is_some());
             cost += if access.is_one_line() {
                 lines.line(data, node, write, group, &mut served)
             } else {
                 lines.several(access, step.frame(), node, group, &mut served)
             };
+            if let Some(census) = &mut self.census {
+                let more = lines.tally.of_memory(node, write, true) - counted;
+                census.count(access, more);
+            }
             lines.tally.heat[group.heat()] += 1;
             if SHARED {
                 let seen = &mut lines.seen[group.region()];

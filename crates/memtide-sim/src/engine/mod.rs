@@ -11,7 +11,7 @@
 
 pub mod access;
 mod asked;
-mod bounds;
+pub mod oracle;
 mod outcome;
 mod series;
 mod sharing;
@@ -28,8 +28,8 @@ use crate::result::RunResult;
 use crate::spec::MachineSpec;
 use crate::workload::Workload;
 use access::{Ahead, Group, HEAT_GROUPS, Tally};
-use bounds::Oracle;
 use memtide_core::units::NodeId;
+use oracle::Oracle;
 use series::Recorder;
 use sharing::Sharing;
 use threads::{PriceLists, Thread};
@@ -135,10 +135,7 @@ impl<W: Source> Run<W> {
         let mut hw = Hardware::new(machine, &plan, &configuration, scale, seed);
         let mut kernel = Kernel::new(machine, &plan, &configuration, scale, seed)?;
         let oracle = match configuration.bound {
-            Some(Bound::Oracle) => {
-                hw.memory.pool();
-                Some(Oracle::new(machine, scale, &mut kernel))
-            }
+            Some(Bound::Oracle) => Some(Oracle::new(machine, &source, scale, &mut kernel, &mut hw)),
             _ => {
                 kernel.populate(&mut hw)?;
                 None
@@ -176,7 +173,7 @@ impl<W: Source> Run<W> {
             hw,
             source,
         };
-        run.place_by_truth();
+        run.ask_oracle();
         run.note_tables(true);
         run.placed = (0..run.kernel.regions.len())
             .map(|region| run.kernel.pages_by_node(region))
@@ -217,7 +214,7 @@ impl<W: Source> Run<W> {
         if self.oracle.is_none() {
             self.kernel.background(&mut self.hw, now_ns, QUANTUM_NS);
         }
-        self.place_by_truth();
+        self.ask_oracle();
         self.note_tables(false);
         self.sharing.end_quantum();
         self.hw.memory.feedback(QUANTUM_NS);
@@ -302,10 +299,10 @@ impl<W: Source> Run<W> {
         (slots.div_ceil(1 << Group::SHIFT) as usize).clamp(1, HEAT_GROUPS)
     }
 
-    /// The oracle's placement, where there is one.
-    fn place_by_truth(&mut self) {
+    /// The oracle's census and placement, where there is one.
+    fn ask_oracle(&mut self) {
         if let Some(oracle) = &mut self.oracle {
-            oracle.place(
+            oracle.end_quantum(
                 &self.source,
                 &mut self.kernel,
                 &mut self.hw,

@@ -91,7 +91,7 @@ impl<W: Source> Run<W> {
             }
         });
         let placed = self.kernel.regions.iter().zip(placed);
-        RunResult {
+        let mut result = RunResult {
             configuration: self.configuration.name.clone(),
             seconds,
             // What counts as a score is for who knows the workload to say.
@@ -113,6 +113,7 @@ impl<W: Source> Run<W> {
             balancing: self.balancing(seconds),
             tiering: None,
             memtide_balance: None,
+            estimate: None,
             accesses: self.tally.accesses,
             fast_share: match totals.served {
                 0 => 1.0,
@@ -131,7 +132,11 @@ impl<W: Source> Run<W> {
                 .collect(),
             series: self.recorder.series(s, self.heat_groups()),
             group_seconds: self.group_seconds(),
+        };
+        if let Some(oracle) = &mut self.oracle {
+            oracle.conclude(&self.hw, finished_ps as f64 / PS as f64, &mut result);
         }
+        result
     }
 
     fn group_seconds(&self) -> Vec<f64> {

@@ -18,6 +18,10 @@ pub trait Source {
     fn phase(&self, now_ns: u64) -> u64;
     /// The true rate of a page.
     fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth;
+    /// Whether its accesses were recorded, so that nobody knows their true rates.
+    fn is_recorded(&self) -> bool {
+        false
+    }
 }
 
 impl Source for Workload {
@@ -44,5 +48,9 @@ impl Source for Workload {
 
     fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth {
         self.truth(region, page, now_ns)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.is_recorded()
     }
 }

@@ -233,6 +233,9 @@ impl<W: Source> Run<W> {
                     }
                     Filled::Thinks(ns) => {
                         thread.clock_ps += ns * PS;
+                        if let Some(oracle) = self.oracle.as_mut().filter(|_| ns <= SLEEP_NS) {
+                            oracle.ran(index, 0, ns * PS, 0);
+                        }
                         if ns > SLEEP_NS {
                             slept_ps += ns * PS;
                             thread.asleep = true;
@@ -252,6 +255,10 @@ impl<W: Source> Run<W> {
             let processor = &mut hw.cpus[cpu as usize];
             processor.tlb.settle();
             let domain = processor.domain as usize;
+            let walked = self
+                .oracle
+                .as_ref()
+                .map_or(0, |_| self.tally.walked.iter().sum());
             let mut path = Path {
                 ptes: &mut kernel.ptes,
                 cpu: processor,
@@ -265,12 +272,17 @@ impl<W: Source> Run<W> {
                 thread: index as u32,
                 cpu_number: cpu,
                 contents: kernel.contents.as_deref_mut(),
+                census: self.oracle.as_mut().map(|oracle| oracle.census(index)),
             };
             let accesses = &thread.batch[..thread.end];
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);
             thread.clock_ps += spent * self.scale;
             let made = (thread.at - before) as u64;
             thread.accesses += made;
+            if let Some(oracle) = &mut self.oracle {
+                let walked = self.tally.walked.iter().sum::<u64>() - walked;
+                oracle.ran(index, made, spent * self.scale, walked);
+            }
             if let Some(typical_ps) = (spent * self.scale).checked_div(made) {
                 faults = 0;
                 thread.typical_ps = typical_ps.max(1);
@@ -321,6 +333,8 @@ pub struct PriceLists(Vec<(Buyer, Prices)>);
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Buyer {
     node: NodeId,
+    /// The nodes that it may run on, as bits.
+    nodes: u32,
     pattern: Pattern,
     think_ns: f64,
     operations: u32,
@@ -336,6 +350,7 @@ impl PriceLists {
     fn of(&mut self, hw: &Hardware, plan: &ThreadPlan, cpu: u32) -> usize {
         let buyer = Buyer {
             node: hw.node_of_cpu(cpu),
+            nodes: plan.nodes.iter().fold(0, |bits, node| bits | 1 << node),
             pattern: plan.pattern,
             think_ns: plan.think_ns,
             operations: plan.ops_per_access,
@@ -358,8 +373,15 @@ fn prices(hw: &Hardware, plan: &ThreadPlan, cpu: u32) -> Prices {
     let mlp = hw.mlp(plan.pattern).max(1.0);
     let ps = |ns: f64| (ns * PS as f64) as u64;
     let spec = &hw.cpu_spec;
+    let with_cpus = plan.nodes.iter().filter(|&&node| hw.has_cpus(NodeId(node)));
+    let with_cpus: Vec<u16> = with_cpus.copied().collect();
     let node = |index: usize| NodeId(index as u16);
-    let latency = |index: usize| [false, true].map(|w| hw.memory.latency_ns(from, node(index), w));
+    let latency = |index: usize| {
+        [false, true].map(|write| match hw.memory.is_still() {
+            true => hw.memory.least_ns(&with_cpus, write),
+            false => hw.memory.latency_ns(from, node(index), write),
+        })
+    };
     Prices {
         think: ps(plan.think_ns),
         second_tlb: ps(spec.l2_tlb_ns),

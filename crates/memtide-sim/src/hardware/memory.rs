@@ -16,81 +16,18 @@
 //! so that demand of up to twenty times what a node carries exceeds it by 1.5 %.
 
 use super::ServedBy;
+use super::law::{DEMAND_WEIGHT, Law};
 use crate::page::MAX_NODES;
-use crate::spec::{LoadedLatency, MachineSpec, MemorySpec};
+use crate::spec::{MachineSpec, MemorySpec};
 use memtide_core::units::NodeId;
-
-/// The share of bandwidth at which the curve's peak factor is reached.
-pub const PEAK_SHARE: f64 = 0.995;
-/// The power with which latency rises beyond it.
-const OVERLOAD_POWER: f64 = 200.0;
-/// How much of the averaged demand a quantum's replaces.
-const DEMAND_WEIGHT: f64 = 0.25;
-
-/// No load makes latency more than so many times that of an idle node. Only a scale at which one
-/// access is more than a quantum's traffic comes near it.
-const MOST: f64 = 1e4;
-
-/// How latency follows load.
-#[derive(Clone, Debug)]
-struct Law(LoadedLatency);
-
-impl Law {
-    /// The factor at share `u` of full bandwidth.
-    fn factor(&self, u: f64) -> f64 {
-        let beyond = (u / PEAK_SHARE).max(1.0).powf(OVERLOAD_POWER);
-        let u = u.clamp(0.0, PEAK_SHARE);
-        let within = match &self.0 {
-            LoadedLatency::Regions {
-                flat_until,
-                linear_until,
-                linear_factor,
-                peak_factor,
-            } => {
-                if u <= *flat_until {
-                    1.0
-                } else if u <= *linear_until {
-                    1.0 + (linear_factor - 1.0) * (u - flat_until) / (linear_until - flat_until)
-                } else {
-                    let part = (u - linear_until) / (PEAK_SHARE - linear_until);
-                    linear_factor * (peak_factor / linear_factor).powf(part)
-                }
-            }
-            LoadedLatency::Measured(curve) => {
-                let mbps = u * curve.peak_mbps() as f64;
-                let low = curve.latency_at(mbps as u64);
-                let high = curve.latency_at(mbps as u64 + 1);
-                match (curve.idle_ns(), low, high) {
-                    (Some(idle), Some(low), Some(high)) => {
-                        (low + (high - low) * mbps.fract()) / idle
-                    }
-                    _ => 1.0,
-                }
-            }
-        };
-        within * beyond
-    }
-
-    /// The solution L of L = f(c / L).
-    fn settle(&self, c: f64) -> f64 {
-        // It lies between 1 and f(c); in logarithms.
-        let (mut low, mut high) = (0.0, self.factor(c).min(MOST).ln());
-        while high - low > 1e-6 {
-            let middle = 0.5 * (low + high);
-            match self.factor(c * (-middle).exp()).ln() > middle {
-                true => low = middle,
-                false => high = middle,
-            }
-        }
-        low.exp()
-    }
-}
 
 /// A node's memory.
 #[derive(Clone, Debug)]
 struct NodeMemory {
     spec: MemorySpec,
     law: Law,
+    /// Whether it has any memory.
+    holds: bool,
     seen_from: [f64; MAX_NODES],
     /// The factor in force.
     factor: f64,
@@ -111,7 +48,7 @@ struct NodeMemory {
 pub struct Memory {
     nodes: Vec<Option<NodeMemory>>,
     cpu_nodes: Vec<usize>,
-    pooled: bool,
+    still: bool,
 }
 
 impl Memory {
@@ -126,7 +63,8 @@ impl Memory {
             }
             nodes[usize::from(node.id)] = Some(NodeMemory {
                 spec: node.memory.clone(),
-                law: Law(node.memory.loaded.clone()),
+                law: Law::new(node.memory.loaded.clone()),
+                holds: node.capacity_bytes > 0,
                 seen_from,
                 factor: 1.0,
                 read_lines: 0,
@@ -141,13 +79,19 @@ impl Memory {
         Memory {
             nodes,
             cpu_nodes: cpu_nodes.map(|node| usize::from(node.id)).collect(),
-            pooled: false,
+            still: false,
         }
     }
 
-    /// Shares load between all nodes: the bound that moves pages at no cost also spreads them.
-    pub fn pool(&mut self) {
-        self.pooled = true;
+    /// Answers as if nobody asked: for the oracle, which reckons with load afterwards.
+    pub fn keep_still(&mut self) {
+        self.still = true;
+    }
+
+    /// Whether latency does not follow load.
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        self.still
     }
 
     /// Forgets traffic and load.
@@ -199,6 +143,43 @@ impl Memory {
             .min(1e9)
     }
 
+    /// Latency without load of the nearest of all nodes to the nearest of the CPUs of `from`.
+    #[must_use]
+    pub fn least_ns(&self, from: &[u16], write: bool) -> f64 {
+        let nodes = self.nodes.iter().enumerate();
+        let present = nodes.filter(|(_, memory)| memory.as_ref().is_some_and(|m| m.holds));
+        present
+            .map(|(to, _)| self.least_to_ns(from, NodeId(to as u16), write))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// The same of one node.
+    #[must_use]
+    pub fn least_to_ns(&self, from: &[u16], to: NodeId, write: bool) -> f64 {
+        from.iter()
+            .map(|&from| self.idle_ns(NodeId(from), to, write))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// How long a node is busy with one line.
+    #[must_use]
+    pub fn line_ns(&self, node: NodeId, write: bool) -> f64 {
+        let memory = self.nodes[node.index()].as_ref();
+        memory.map_or(0.0, |memory| {
+            let rate = match write {
+                true => memory.spec.write_bytes_per_s,
+                false => memory.spec.read_bytes_per_s,
+            };
+            super::LINE_BYTES as f64 / rate * 1e9
+        })
+    }
+
+    /// How a node's latency follows its load.
+    #[must_use]
+    pub fn law(&self, node: NodeId) -> Option<&Law> {
+        self.nodes[node.index()].as_ref().map(|memory| &memory.law)
+    }
+
     /// The factor of load in force on a node.
     #[must_use]
     pub fn factor(&self, node: NodeId) -> f64 {
@@ -234,9 +215,6 @@ impl Memory {
     /// Ends a quantum of `dt_ns`: latencies follow the traffic that it had.
     pub fn feedback(&mut self, dt_ns: u64) {
         let seconds = dt_ns as f64 * 1e-9;
-        // All memory as one: no split of the traffic over the nodes carries more than the sums do, as
-        // what a node carries of a mix is a concave function of its two bandwidths.
-        let (mut read_all, mut written_all, mut reads, mut writes) = (0, 0, 0.0, 0.0);
         for memory in self.nodes.iter_mut().flatten() {
             let read = memory.read_lines * super::LINE_BYTES;
             let written = memory.written_lines * super::LINE_BYTES;
@@ -246,15 +224,10 @@ impl Memory {
             let busy = read as f64 / memory.spec.read_bytes_per_s
                 + written as f64 / memory.spec.write_bytes_per_s;
             memory.share = busy / seconds;
-            read_all += read;
-            written_all += written;
-            reads += memory.spec.read_bytes_per_s;
-            writes += memory.spec.write_bytes_per_s;
-        }
-        let pooled = (read_all as f64 / reads + written_all as f64 / writes) / seconds;
-        for memory in self.nodes.iter_mut().flatten() {
-            let u = if self.pooled { pooled } else { memory.share };
-            let demand = u * memory.factor;
+            if self.still {
+                continue;
+            }
+            let demand = memory.share * memory.factor;
             let before = memory.demand.unwrap_or(demand);
             let demand = before + DEMAND_WEIGHT * (demand - before);
             memory.demand = Some(demand);

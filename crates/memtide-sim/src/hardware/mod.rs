@@ -10,6 +10,7 @@
 //! simulated page is `scale` real pages on the memory channels.
 
 pub mod cpu;
+pub mod law;
 pub mod llc;
 pub mod memory;
 pub mod sampler;

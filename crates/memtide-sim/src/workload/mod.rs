@@ -549,6 +549,12 @@ impl Workload {
         each_program!(&self.program, program => program.done())
     }
 
+    /// Whether it replays a recording.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        matches!(self.program, Program::Trace(_))
+    }
+
     /// A number that changes whenever the true rates do.
     #[must_use]
     pub fn phase(&self, now_ns: u64) -> u64 {

@@ -11,6 +11,8 @@
 //! 2 MiB of each other belong to one mapping. At scale 1/S, S neighbouring pages become one, and of each
 //! S accesses to these one stays, picked by lot: whichever thread made it. So threads that take turns
 //! stay, each with its share, and so does every page that was accessed S times.
+//!
+//! What the oracle knows of it are counts by page in windows of some [`WINDOW_NS`] of the recording.
 
 use super::checks::some_operations;
 use super::places::START_VPN;
@@ -55,6 +57,10 @@ pub struct TraceSpec {
 
 /// A thread that does nothing for longer than this sleeps.
 pub const SLEEP_NS: u64 = 10_000_000;
+
+/// How long a window is, at least, in recorded time; and how many there are at most.
+const WINDOW_NS: u64 = 100_000_000;
+const WINDOWS: u64 = 256;
 
 /// Pages this far apart are not of one mapping.
 const GAP_PAGES: u64 = 512;
@@ -132,19 +138,22 @@ impl TraceSpec {
             ends_at_ns: None,
         };
         let counts = runs.iter().map(|&(_, pages)| vec![0u32; pages as usize]);
-        let mut counts: Vec<Vec<u32>> = counts.collect();
-        for recorded in accesses.iter().flatten() {
-            counts[recorded.region as usize][recorded.page as usize] += 1;
-        }
-        let trace = Trace {
+        let ends = accesses.iter().filter_map(|list| list.last());
+        let span_ns = ends.map(|last| last.at_ns).max().unwrap_or(0);
+        let mut trace = Trace {
             slots: Vec::new(),
             next: vec![0; threads.len()],
             thought: vec![false; threads.len()],
             recorded_ns: self.recorded.0 as u64 * scale,
+            counts: counts.collect(),
+            windows: (span_ns / WINDOW_NS).clamp(1, WINDOWS) as usize,
+            window: 0,
+            all: accesses.iter().map(Vec::len).sum(),
+            made: 0,
             accesses: Arc::new(accesses),
-            counts: Arc::new(counts),
             node: self.node,
         };
+        trace.count();
         (plan, trace)
     }
 }
@@ -198,8 +207,39 @@ pub(super) struct Trace {
     /// What the recorded machine's memory took of the time between two kept accesses.
     recorded_ns: u64,
     accesses: Arc<Vec<Vec<Recorded>>>,
-    counts: Arc<Vec<Vec<u32>>>,
+    /// Accesses of the window, by mapping and page.
+    counts: Vec<Vec<u32>>,
+    windows: usize,
+    window: usize,
+    /// Accesses in all, and made.
+    all: usize,
+    made: usize,
     node: u16,
+}
+
+impl Trace {
+    /// Counts what each thread accesses in the window: an equal part of its rows.
+    fn count(&mut self) {
+        for counts in &mut self.counts {
+            counts.fill(0);
+        }
+        for rows in self.accesses.iter() {
+            let edge = |window: usize| rows.len() * window / self.windows;
+            for row in &rows[edge(self.window)..edge(self.window + 1)] {
+                self.counts[row.region as usize][row.page as usize] += 1;
+            }
+        }
+    }
+
+    /// Goes on to the window that the threads are in on the whole.
+    fn made(&mut self, count: usize) {
+        self.made += count;
+        let window = (self.made * self.windows / self.all.max(1)).min(self.windows - 1);
+        if window != self.window {
+            self.window = window;
+            self.count();
+        }
+    }
 }
 
 impl Acts for Trace {
@@ -231,6 +271,7 @@ impl Acts for Trace {
             count += 1;
         }
         self.next[thread] += count;
+        self.made(count);
         Filled::of(count)
     }
 
@@ -239,6 +280,10 @@ impl Acts for Trace {
         shares
             .map(|(rows, &next)| next as f64 / rows.len().max(1) as f64)
             .fold(1.0, f64::min)
+    }
+
+    fn phase(&self, _: u64) -> u64 {
+        self.window as u64
     }
 
     fn truth(&self, region: usize, page: u32, _: u64) -> Truth {

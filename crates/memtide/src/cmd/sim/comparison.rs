@@ -317,6 +317,7 @@ pub mod samples {
                 },
                 counters,
                 accesses: 1 << 20,
+                estimate: None,
                 fast_share: 0.5,
                 balancing: Default::default(),
                 tiering: None,

@@ -24,7 +24,7 @@ pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
     let oracle = outcomes
         .iter()
         .find(|outcome| outcome.run.configuration == "oracle")
-        .and_then(|oracle| room(measure, best.value, oracle.value));
+        .and_then(|oracle| room(measure, best.value, oracle));
     let value = amount(best.value, &measure.unit);
     let name = &best.run.configuration;
     let against = &first.run.configuration;
@@ -52,7 +52,8 @@ pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
 }
 
 /// How far the best is from the oracle.
-fn room(measure: &Measure, best: f64, oracle: f64) -> Option<String> {
+fn room(measure: &Measure, best: f64, oracle: &Outcome) -> Option<String> {
+    let (oracle, estimate) = (oracle.value, &oracle.run.estimate);
     if best <= 0.0 || oracle <= 0.0 {
         return None;
     }
@@ -60,7 +61,12 @@ fn room(measure: &Measure, best: f64, oracle: f64) -> Option<String> {
         MeasureKind::Time => best / oracle - 1.0,
         MeasureKind::Score | MeasureKind::Pages => 1.0 - best / oracle,
     };
-    let bound = "the oracle, an estimate of what placing pages could reach";
+    let bound = match estimate {
+        None => "the oracle, a bound on what placing pages can reach".to_owned(),
+        Some(why) => {
+            format!("the oracle, an estimate of what placing pages could reach ({why})")
+        }
+    };
     Some(match (left, measure.kind) {
         (left, MeasureKind::Time) if left < -0.005 => {
             format!("{} shorter than {bound}", percent(-left))
@@ -152,7 +158,7 @@ mod tests {
         assert_eq!(
             samples::comparison().cases[0].summary,
             "Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; \
-             12 % longer than the oracle, an estimate of what placing pages could reach."
+             12 % longer than the oracle, a bound on what placing pages can reach."
         );
     }
 

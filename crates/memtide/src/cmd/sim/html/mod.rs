@@ -151,12 +151,19 @@ fn table_guide(case: &Case) -> String {
     } else {
         ""
     };
+    let oracle = case
+        .configurations
+        .iter()
+        .find(|o| o.run.configuration == "oracle");
+    let oracle = match oracle.and_then(|oracle| oracle.run.estimate.as_deref()) {
+        None => ", a bound on what placing pages can reach.".to_owned(),
+        Some(why) => format!("; here that is an estimate and no bound: {}.", escape(why)),
+    };
     format!(
         "{value} A ratio is the value over that of the first row. Compare ratio with ratio: a \
          simulated second is no second of the machine that the published figures come from.{marked} \
          Rows in italics are no kernels: static moves nothing, which may be better or worse than \
-         moving; oracle knows every access beforehand and moves at no cost, an estimate of what \
-         placing pages could reach."
+         moving; oracle knows the rate of every page and moves at no cost{oracle}"
     )
 }
 

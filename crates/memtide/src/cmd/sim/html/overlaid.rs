@@ -88,7 +88,7 @@ pub fn over_time(case: &Case, page: &mut String) -> anyhow::Result<()> {
         page,
         "Accesses served by the fast tier",
         "Of the accesses that went to memory, the share that found their page on a fast node. The \
-         oracle's line is what placing pages can reach at all.",
+         oracle's line has the hottest pages on the nearest nodes.",
         &(legend + &chart),
     );
     Ok(())
