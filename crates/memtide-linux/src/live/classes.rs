@@ -207,7 +207,7 @@ impl Classes {
             for name in folders {
                 let directory = visit.directory.join(name);
                 let long = directory.as_os_str().len() > LONGEST_PATH;
-                if room == 0 || long || names.len() == DEEPEST {
+                if room == 0 || long || names.len() >= DEEPEST {
                     whole = false;
                     continue;
                 }
