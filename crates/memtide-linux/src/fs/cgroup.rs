@@ -61,7 +61,7 @@ impl Cgroup {
             mount.join(path.strip_prefix("/").unwrap_or(path))
         };
         let under = root.path(&directory);
-        if !under.join("cgroup.controllers").is_file() {
+        if !is_cgroup(root, &directory) {
             let why = if under.is_dir() {
                 "it has no file cgroup.controllers"
             } else {
@@ -70,6 +70,12 @@ impl Cgroup {
             return Err(not(under, why));
         }
         Ok(Cgroup { directory })
+    }
+
+    /// The cgroup of this directory, which is below where they are mounted; `None` if
+    /// it is none, or no more.
+    pub(crate) fn at(root: &Root, directory: PathBuf) -> Option<Cgroup> {
+        is_cgroup(root, &directory).then_some(Cgroup { directory })
     }
 
     /// The directory, as processes on the machine see it.
@@ -130,6 +136,12 @@ impl Cgroup {
     pub fn cpu_usage(&self, root: &Root) -> Result<Option<CpuUsage>> {
         root.parse(self.directory.join("cpu.stat"), parse_cpu_stat)
     }
+}
+
+/// Whether the kernel made this directory one.
+pub(crate) fn is_cgroup(root: &Root, directory: &Path) -> bool {
+    let file = directory.join("cgroup.controllers");
+    root.path(file).is_file()
 }
 
 /// The processes in the cgroup of this directory itself; `None` if it was removed

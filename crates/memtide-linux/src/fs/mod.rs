@@ -168,9 +168,13 @@ impl Root {
         Ok(Some(names))
     }
 
-    /// The names of the directories in a directory, links left out, or `None` if there
-    /// is no such directory. They are in no order, and may be any bytes.
-    pub fn folders(&self, relative: impl AsRef<Path>) -> Result<Option<Vec<OsString>>> {
+    /// The names of `most` directories in a directory or of all, links left out, or
+    /// `None` if there is no such directory. They are in no order, and may be any bytes.
+    pub fn folders(
+        &self,
+        relative: impl AsRef<Path>,
+        most: usize,
+    ) -> Result<Option<Vec<OsString>>> {
         let path = self.path(relative);
         let fail = |cause| FsError::Read {
             path: path.clone(),
@@ -183,6 +187,9 @@ impl Root {
         };
         let mut names = Vec::new();
         for entry in entries {
+            if names.len() == most {
+                break;
+            }
             let entry = entry.map_err(fail)?;
             // What went meanwhile is none.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -12,6 +12,11 @@
 //! asks for users or executables is not known.
 //!
 //! A cgroup that is not there has no processes and uses nothing; it may come.
+//!
+//! Users make cgroups below those that were given to them, as many and with such names
+//! as they like. So a walk has bounds, the shallow ones come first, and a cgroup that
+//! cannot be read is left out with all below it. Where a walk left something out,
+//! processes that it did not find are asked for their cgroup one by one.
 
 use crate::fs::cgroup::{self, Cgroup, own_processes};
 use crate::fs::proc::Process;
@@ -19,8 +24,8 @@ use crate::fs::{FsError, Root};
 use memtide_core::units::NodeId;
 use memtide_loop::options::{Fitting, Looks, Rules};
 use memtide_loop::world::{ClassId, ProcessId, ProcessSeen};
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -30,11 +35,20 @@ const LOOK_AGAIN: u32 = 8;
 /// What the kernel writes behind the path of an executable that was replaced.
 const REPLACED: &[u8] = b" (deleted)";
 
+/// The most cgroups that one walk goes to.
+const MOST_CGROUPS: usize = 20_000;
+/// The names of the deepest cgroup that a walk goes to.
+const DEEPEST: usize = 64;
+/// The longest path of a cgroup's directory that a walk goes to, in bytes. The kernel
+/// takes twice that, and the names of files come behind it.
+const LONGEST_PATH: usize = 2048;
+
 /// All classes, by [`ClassId`].
 #[derive(Debug)]
 pub struct Classes {
     root: Root,
     rules: Rules,
+    most_cgroups: usize,
     /// What was read of processes.
     known: BTreeMap<ProcessId, Known>,
     times: u32,
@@ -60,7 +74,6 @@ struct Charged {
 /// A cgroup on the way.
 struct Visit {
     directory: PathBuf,
-    names: Vec<OsString>,
     above: Rc<Fitting>,
     charged: Option<usize>,
 }
@@ -71,6 +84,7 @@ impl Classes {
         Classes {
             root,
             rules,
+            most_cgroups: MOST_CGROUPS,
             known: BTreeMap::new(),
             times: 0,
             charged: None,
@@ -84,7 +98,7 @@ impl Classes {
 
     /// Says of each process in which class it is.
     pub fn assign(&mut self, seen: &mut [ProcessSeen]) -> Result<(), FsError> {
-        let fitting = self.walk()?;
+        let (members, whole) = self.walk()?;
         self.look(seen)?;
         let none = Rc::new(Fitting::new());
         for seen in seen {
@@ -93,83 +107,120 @@ impl Classes {
                 user: known.and_then(|known| known.user),
                 executable: known.and_then(|known| known.executable.as_deref()),
             };
-            let fitting = fitting.get(&seen.process.pid).unwrap_or(&none);
-            seen.class = self.rules.class_of(fitting, looks);
+            let fitting = match members.get(&seen.process.pid) {
+                Some(fitting) => Rc::clone(fitting),
+                None if whole => Rc::clone(&none),
+                None => Rc::new(self.ask(seen.process)),
+            };
+            seen.class = self.rules.class_of(&fitting, looks);
         }
         Ok(())
     }
 
-    /// Walks the cgroups that classes ask for. What fits each process in them.
-    fn walk(&mut self) -> Result<BTreeMap<u32, Rc<Fitting>>, FsError> {
+    /// What fits the cgroup in which a process says that it is.
+    fn ask(&self, id: ProcessId) -> Fitting {
+        // Otherwise it is gone, or its path is longer than what the kernel says.
+        let Ok(Some(path)) = process(id).cgroup(&self.root) else {
+            return Fitting::new();
+        };
+        let names: Vec<&[u8]> = names(&path).take(DEEPEST).collect();
+        self.along(&names, names.len() + 1)
+    }
+
+    /// What fits the first cgroups, so many, from the root to that of these names.
+    fn along(&self, names: &[&[u8]], cgroups: usize) -> Fitting {
+        let fitting = |above, n| self.rules.fitting(&above, &names[..n]);
+        (0..cgroups).fold(Fitting::new(), fitting)
+    }
+
+    /// Walks the cgroups that classes ask for. What fits each process in them, and
+    /// whether nothing was left out.
+    fn walk(&mut self) -> Result<(BTreeMap<u32, Rc<Fitting>>, bool), FsError> {
         let mut members = BTreeMap::new();
         let mut charged: Vec<Charged> = Vec::new();
+        let mut whole = true;
         let mount = match self.rules.ask_for_cgroups() {
             true => cgroup::mount(&self.root)?,
             false => None,
         };
         let Some(mount) = mount else {
             self.charged = Some(charged);
-            return Ok(members);
+            return Ok((members, whole));
         };
+        let mut pending = VecDeque::new();
         for root in self.rules.roots() {
-            let names: Vec<OsString> = (root.iter())
-                .map(|name| std::ffi::OsStr::from_bytes(name).to_owned())
-                .collect();
-            let directory = names
-                .iter()
-                .fold(mount.clone(), |path, name| path.join(name));
-            if !self
-                .root
-                .path(&directory)
-                .join("cgroup.controllers")
-                .is_file()
-            {
-                continue;
+            let directory = root.iter().fold(mount.clone(), |path, name| {
+                path.join(OsStr::from_bytes(name))
+            });
+            if cgroup::is_cgroup(&self.root, &directory) {
+                pending.push_back(Visit {
+                    directory,
+                    above: Rc::new(self.along(&root, root.len())),
+                    charged: None,
+                });
             }
-            let first = Visit {
-                directory,
-                names,
-                above: Rc::default(),
-                charged: None,
-            };
-            let mut pending = vec![first];
-            while let Some(visit) = pending.pop() {
-                let names: Vec<&[u8]> = visit.names.iter().map(|name| name.as_bytes()).collect();
-                let fitting = Rc::new(self.rules.fitting(&visit.above, &names));
-                if fitting.iter().flatten().any(Option::is_some) {
-                    match own_processes(&self.root, &visit.directory)? {
-                        Some(own) => {
-                            members.extend(own.into_iter().map(|pid| (pid, Rc::clone(&fitting))));
-                        }
-                        None => continue,
+        }
+        let roots = pending.len();
+        let mut room = self.most_cgroups.saturating_sub(roots);
+        let mut visits = 0;
+        while let Some(visit) = pending.pop_front() {
+            visits += 1;
+            let path = visit.directory.strip_prefix(&mount);
+            let names: Vec<&[u8]> = names(path.unwrap_or(&visit.directory)).collect();
+            let fitting = Rc::new(self.rules.fitting(&visit.above, &names));
+            if fitting.iter().flatten().any(Option::is_some) {
+                match own_processes(&self.root, &visit.directory) {
+                    Ok(Some(own)) => {
+                        members.extend(own.into_iter().map(|pid| (pid, Rc::clone(&fitting))));
+                    }
+                    Ok(None) => continue,
+                    Err(error) if visits <= roots => return Err(error),
+                    Err(_) => {
+                        whole = false;
+                        continue;
                     }
                 }
-                let mut at = visit.charged;
-                let class = self.rules.class_of_cgroup(&fitting);
-                if let Some(class) = class
-                    && at.is_none_or(|at| charged[at].class != class)
-                {
-                    charged.push(Charged {
-                        class,
-                        directory: visit.directory.clone(),
-                        above: at,
-                    });
-                    at = Some(charged.len() - 1);
+            }
+            let mut at = visit.charged;
+            let class = self.rules.class_of_cgroup(&fitting);
+            if let Some(class) = class
+                && at.is_none_or(|at| charged[at].class != class)
+            {
+                charged.push(Charged {
+                    class,
+                    directory: visit.directory.clone(),
+                    above: at,
+                });
+                at = Some(charged.len() - 1);
+            }
+            if !self.rules.may_fit_below(&fitting, &names) {
+                continue;
+            }
+            let folders = match self.root.folders(&visit.directory, room + 1) {
+                Ok(folders) => folders.unwrap_or_default(),
+                Err(error) if visits <= roots => return Err(error),
+                Err(_) => {
+                    whole = false;
+                    continue;
                 }
-                for name in self.root.folders(&visit.directory)?.unwrap_or_default() {
-                    let mut names = visit.names.clone();
-                    names.push(name.clone());
-                    pending.push(Visit {
-                        directory: visit.directory.join(name),
-                        names,
-                        above: Rc::clone(&fitting),
-                        charged: at,
-                    });
+            };
+            for name in folders {
+                let directory = visit.directory.join(name);
+                let long = directory.as_os_str().len() > LONGEST_PATH;
+                if room == 0 || long || names.len() >= DEEPEST {
+                    whole = false;
+                    continue;
                 }
+                room -= 1;
+                pending.push_back(Visit {
+                    directory,
+                    above: Rc::clone(&fitting),
+                    charged: at,
+                });
             }
         }
         self.charged = Some(charged);
-        Ok(members)
+        Ok((members, whole))
     }
 
     /// Reads users and executables, if classes ask for them.
@@ -221,11 +272,10 @@ impl Classes {
     }
 
     fn with_below(&self, directory: &Path, top: &[NodeId]) -> Result<Option<u64>, FsError> {
-        let cgroup = match Cgroup::open(&self.root, directory) {
-            Ok(cgroup) => cgroup,
-            // It went.
-            Err(FsError::NotCgroup { .. }) => return Ok(Some(0)),
-            Err(error) => return Err(error),
+        // `None` if it went.
+        let open = || Cgroup::at(&self.root, directory.to_owned());
+        let Some(cgroup) = open() else {
+            return Ok(Some(0));
         };
         match cgroup.memory_by_node(&self.root)? {
             Some(nodes) => {
@@ -233,19 +283,26 @@ impl Classes {
                 Ok(Some(on_top.sum()))
             }
             // It went since it was opened, or the kernel does not say.
-            None => match Cgroup::open(&self.root, cgroup.directory()) {
-                Err(FsError::NotCgroup { .. }) => Ok(Some(0)),
-                _ => Ok(None),
-            },
+            None => Ok(open().is_none().then_some(0)),
         }
     }
 }
 
-fn look(root: &Root, id: ProcessId, user: bool, executable: bool) -> Result<Known, FsError> {
-    let process = Process {
+/// The names of a path.
+fn names(path: &Path) -> impl Iterator<Item = &[u8]> {
+    let names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    names.filter(|name| !name.is_empty())
+}
+
+fn process(id: ProcessId) -> Process {
+    Process {
         pid: id.pid,
         start_ticks: id.start_ticks,
-    };
+    }
+}
+
+fn look(root: &Root, id: ProcessId, user: bool, executable: bool) -> Result<Known, FsError> {
+    let process = process(id);
     let mut known = Known::default();
     if user {
         known.user = process.status(root)?.uid;
@@ -394,6 +451,73 @@ mod tests {
             assigned(&mut classes, [1, 10, 11, 12, 13, 14]),
             [None, Some(0), Some(0), None, None, Some(1)]
         );
+    }
+
+    /// As users may make them: with a path that the kernel takes from nobody.
+    #[test]
+    fn a_cgroup_that_cannot_be_read_ends_nothing() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+        let machine = Machine::new();
+        machine.group("/a.slice", "10\n", None);
+        machine.group("/a.slice/wrong", "x\n", None);
+        machine.group("/a.slice/wrong/below", "11\n", None);
+        machine.group("/a.slice/z", "12\n", Some(8));
+        let folder = OFlags::DIRECTORY | OFlags::RDONLY;
+        let top = machine.root.path("sys/fs/cgroup/a.slice");
+        let mut at = openat(CWD, &top, folder, Mode::empty()).unwrap();
+        for _ in 0..20 {
+            let name = "n".repeat(250);
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = openat(&at, &name, folder, Mode::empty()).unwrap();
+        }
+        for class in ["unit = 'a.slice'", "cgroup = '/**'"] {
+            let mut classes = machine.classes(&[class]);
+            assert_eq!(
+                assigned(&mut classes, [10, 11, 12]),
+                [Some(0), None, Some(0)],
+                "{class}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_walk_leaves_out_is_asked_for() {
+        let machine = Machine::new();
+        machine.group("/s.slice/a.service", "10\n", None);
+        for n in 0..20 {
+            machine.group(&format!("/s.slice/a.service/{n}"), "", None);
+        }
+        machine.group("/s.slice/b.service", "11\n", None);
+        machine.group("/s.slice/b.service/deep", "12\n", None);
+        machine.process(12, 7, "/x");
+        machine.write("proc/12/cgroup", "0::/s.slice/b.service/deep\n");
+        let mut classes = machine.classes(&["unit = 'b.service'", "unit = 'a.service'"]);
+        assert!(classes.walk().unwrap().1);
+        // The root, a slice, two services, and some of what is below.
+        classes.most_cgroups = 10;
+        let (members, whole) = classes.walk().unwrap();
+        assert!(!whole && members.contains_key(&10) && members.contains_key(&11));
+        classes.most_cgroups = 4;
+        assert!(!classes.walk().unwrap().0.contains_key(&12));
+        assert_eq!(
+            assigned(&mut classes, [10, 11, 12, 13]),
+            [Some(1), Some(0), Some(0), None]
+        );
+    }
+
+    #[test]
+    fn a_unit_may_be_above_the_cgroup() {
+        let machine = Machine::new();
+        machine.group("/system.slice/r.service", "10\n", None);
+        machine.group("/system.slice/r.service/workers", "11\n", Some(8));
+        machine.group("/system.slice/r.service/workers/x", "12\n", None);
+        let both = "unit = 'r.service'\ncgroup = '/system.slice/r.service/workers'";
+        let mut classes = machine.classes(&[both]);
+        assert_eq!(
+            assigned(&mut classes, [10, 11, 12]),
+            [None, Some(0), Some(0)]
+        );
+        assert_eq!(machine.used(&[both]), [Some(8)]);
     }
 
     #[test]

@@ -19,21 +19,32 @@ const LONGEST: usize = 4096;
 /// Where cgroups are usually mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// A path, or a pattern of paths.
+/// A path, or a pattern of paths. Empty names and `.` are left out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
+    /// What is between its slashes.
+    names: Vec<Box<[u8]>>,
 }
 
 impl Pattern {
     /// Whether the path of these names is one of those.
     pub fn matches(&self, names: &[&[u8]]) -> bool {
         matches(
-            &self.names(),
+            &self.names,
             names,
-            |name| *name == b"**",
+            |name| **name == *b"**",
             |a, b| one(a, b),
         )
+    }
+
+    /// Whether it may match a path that begins with these names and has more.
+    pub fn may_match_below(&self, names: &[&[u8]]) -> bool {
+        let own = &self.names;
+        let across = own.iter().position(|name| **name == *b"**");
+        let before = &own[..across.unwrap_or(own.len())];
+        (across.is_some() || names.len() < own.len())
+            && before.iter().zip(names).all(|(own, name)| one(own, name))
     }
 
     /// Whether it stands for one path.
@@ -43,8 +54,7 @@ impl Pattern {
 
     /// Its names, from the root on.
     pub fn names(&self) -> Vec<&[u8]> {
-        let names = self.text.split('/').filter(|name| !name.is_empty());
-        names.map(str::as_bytes).collect()
+        self.names.iter().map(|name| &**name).collect()
     }
 
     /// The names before the first that has a star.
@@ -62,8 +72,15 @@ impl Pattern {
             (rest.is_empty() || rest.starts_with('/')).then_some(rest)
         };
         let rest = strip(mount).or_else(|| strip(CGROUPS));
+        Pattern::of(rest.unwrap_or(&self.text))
+    }
+
+    fn of(text: &str) -> Pattern {
+        let names = text.split('/').filter(|name| !matches!(*name, "" | "."));
+        let names: Vec<&str> = names.collect();
         Pattern {
-            text: rest.unwrap_or(&self.text).to_owned(),
+            text: format!("/{}", names.join("/")),
+            names: names.iter().map(|name| name.as_bytes().into()).collect(),
         }
     }
 
@@ -162,9 +179,7 @@ impl FromStr for Pattern {
             }
         }
         match text.len() <= LONGEST && !text.contains('\0') {
-            true => Ok(Pattern {
-                text: text.to_owned(),
-            }),
+            true => Ok(Pattern::of(text)),
             false => Err(format!("not a path; it has {LONGEST} bytes at most")),
         }
     }
@@ -227,6 +242,11 @@ mod tests {
             ("/user-*.slice", "/user-.slice", true),
             ("/*a*b", "/xaybzb", true),
             ("/*a*b", "/xayb/b", false),
+            ("/a/./b", "/a/b", true),
+            ("//a", "/a", true),
+            ("/./*", "/a", true),
+            ("/.", "/", true),
+            ("/a/...", "/a/...", true),
             // Everything else means itself.
             (r"/a\x2db[0]?", r"/a\x2db[0]?", true),
             (r"/[ab]", "/a", false),
@@ -266,6 +286,22 @@ mod tests {
         assert_eq!(below("/a", "/sys/fs/cgroup"), "/a");
     }
 
+    #[test]
+    fn a_path_is_written_in_one_way() {
+        for (text, wanted) in [
+            ("//a/.//b/", "/a/b"),
+            ("/", "/"),
+            ("/./", "/"),
+            ("/.a", "/.a"),
+        ] {
+            let read: Pattern = text.parse().unwrap();
+            assert_eq!(read.to_string(), wanted);
+            assert_eq!(wanted.parse::<Pattern>().unwrap(), read);
+        }
+        let below = |text: &str| text.parse::<Pattern>().unwrap().below("/sys/fs/cgroup");
+        assert_eq!(below("/sys/./fs//cgroup/a").to_string(), "/a");
+    }
+
     /// What it says by trying everything.
     fn model(pattern: &[u8], path: &[u8]) -> bool {
         match pattern {
@@ -295,6 +331,19 @@ mod tests {
             if let Ok(read) = pattern.parse::<Pattern>() {
                 let expected = model(pattern.as_bytes(), path.as_bytes());
                 prop_assert_eq!(read.matches(&names(&path)), expected);
+            }
+        }
+
+        /// Of a path on the way to one that fits it is never said that nothing is below.
+        #[test]
+        fn what_fits_may_be_below_all_above_it(
+            pattern in "(/([ab*]|a\\*b|\\*\\*)){1,5}", path in "(/[ab]{1,2}){1,6}"
+        ) {
+            if let Ok(read) = pattern.parse::<Pattern>() && read.matches(&names(&path)) {
+                let path = names(&path);
+                for n in 0..path.len() {
+                    prop_assert!(read.may_match_below(&path[..n]), "{read} {n}");
+                }
             }
         }
 

@@ -155,6 +155,12 @@ impl FromStr for User {
     type Err = String;
 
     fn from_str(text: &str) -> Result<User, String> {
+        // One number is written in one way.
+        let digits = text.strip_prefix('+').unwrap_or(text);
+        let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if number && text != "0" && text.starts_with(['+', '0']) {
+            return Err("not the number of a user; write it without + and zeros before it".into());
+        }
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.$@+\\".contains(c);
         match text.chars().all(fits) && (1..=LONGEST_NAME).contains(&text.len()) {
             true => Ok(User(text.to_owned())),
@@ -277,6 +283,18 @@ impl Rules {
         self.0.iter().enumerate().map(fits).collect()
     }
 
+    /// Whether a class may have a cgroup below that of these names, if so much fits that.
+    pub fn may_fit_below(&self, fitting: &Fitting, names: &[&[u8]]) -> bool {
+        let slices = names.iter().all(|name| name.ends_with(b".slice"));
+        self.0.iter().enumerate().any(|(n, rule)| {
+            let [cgroup, unit] = fitting.get(n).copied().unwrap_or_default();
+            let asks = rule.cgroups.is_some() || rule.units.is_some();
+            let below = |all: &AnyOf<Pattern>| all.0.iter().any(|one| one.may_match_below(names));
+            asks && (cgroup.is_some() || rule.cgroups.as_ref().is_none_or(below))
+                && (unit.is_some() || rule.units.is_none() || slices)
+        })
+    }
+
     /// Which class has a process in a cgroup that so much fits, and that looks so.
     pub fn class_of(&self, fitting: &Fitting, looks: Looks<'_>) -> Option<ClassId> {
         self.best(fitting, |rule| {
@@ -334,7 +352,23 @@ impl ClassOptions {
     /// Whether both may fit a process, and no rule says which has it. It is sure
     /// only where neither has a star.
     pub fn may_tie(&self, other: &ClassOptions) -> bool {
+        self.may_tie_where(other, User::number)
+    }
+
+    /// The same where `number` knows the numbers of users. It may find that two names
+    /// are those of one user.
+    pub fn may_tie_where(
+        &self,
+        other: &ClassOptions,
+        number: impl Fn(&User) -> Option<u32>,
+    ) -> bool {
         let equal = (self.priority, self.kinds()) == (other.priority, other.kinds());
+        let users_meet = |a: &User, b: &User| match (number(a), number(b)) {
+            (Some(a), Some(b)) => a == b,
+            (None, None) => a == b,
+            // A name and a number may be one user.
+            _ => true,
+        };
         equal
             && !apart(&self.user, &other.user, users_meet)
             && !apart(&self.executable, &other.executable, Pattern::may_meet)
@@ -367,11 +401,6 @@ fn apart<T>(a: &Option<AnyOf<T>>, b: &Option<AnyOf<T>>, meet: impl Fn(&T, &T) ->
     }
 }
 
-/// A name and a number may be one user.
-fn users_meet(a: &User, b: &User) -> bool {
-    a.number().is_some() != b.number().is_some() || a == b
-}
-
 enum Named<'a> {
     Cgroup(Pattern),
     Unit(&'a Unit),
@@ -392,8 +421,11 @@ impl Named<'_> {
             (Named::Unit(a), Named::Unit(b)) => names_may_meet(a.0.as_bytes(), b.0.as_bytes()),
             (Named::Cgroup(path), Named::Unit(unit)) | (Named::Unit(unit), Named::Cgroup(path)) => {
                 let names = path.names();
-                let last = names.last();
-                last.is_some_and(|last| *last == b"**" || names_may_meet(last, unit.0.as_bytes()))
+                names.last().is_some_and(|last| {
+                    // As [`Unit::matches`] has it.
+                    let last = last.strip_prefix(b"_").unwrap_or(last);
+                    last == b"**" || names_may_meet(last, unit.0.as_bytes())
+                })
             }
         };
         meet && self.is_plain() == other.is_plain()
@@ -484,6 +516,45 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_looked_for_where_nothing_can_fit() {
+        let both = "[a]\nunit = 'r.service'\ncgroup = '/s.slice/*/x/**/y'";
+        for (classes, cgroup, wanted) in [
+            ("[a]\nunit = 'r.service'", "", true),
+            ("[a]\nunit = 'r.service'", "/s.slice/t.slice", true),
+            ("[a]\nunit = 'r.service'", "/s.slice/q.service", false),
+            (
+                "[a]\nunit = 'r.service'",
+                "/s.slice/q.service/b.slice",
+                false,
+            ),
+            // It has all that is below it.
+            ("[a]\nunit = 'r.service'", "/s.slice/r.service/x", true),
+            ("[a]\ncgroup = '/a/*/c'", "/a/b", true),
+            ("[a]\ncgroup = '/a/*/c'", "/a/b/d", false),
+            ("[a]\ncgroup = '/a/*/c'", "/b", false),
+            ("[a]\ncgroup = '/a*'", "/b", false),
+            ("[a]\ncgroup = '/a*'", "/ab/c", true),
+            ("[a]\ncgroup = '/**/a'", "/b/c/d", true),
+            (both, "/s.slice", true),
+            (both, "/t.slice", false),
+            (both, "/s.slice/q.service", false),
+            (both, "/s.slice/r.service", true),
+            (both, "/s.slice/r.service/z", false),
+            (both, "/s.slice/r.service/x/1/2", true),
+            ("[a]\nuser = '7'", "", false),
+        ] {
+            let rules = rules(classes);
+            let names: Vec<&[u8]> = (cgroup.split('/').filter(|name| !name.is_empty()))
+                .map(str::as_bytes)
+                .collect();
+            let along = |above, n| rules.fitting(&above, &names[..n]);
+            let fitting = (0..=names.len()).fold(Fitting::new(), along);
+            let may = rules.may_fit_below(&fitting, &names);
+            assert_eq!(may, wanted, "{classes} {cgroup}");
+        }
+    }
+
+    #[test]
     fn what_is_charged_is_of_classes_of_cgroups() {
         let rules = rules("[a]\ncgroup = '/a'\n[b]\ncgroup = '/a/b'\nuser = '7'\n");
         let fitting = rules.fitting(&Fitting::new(), &[b"a"]);
@@ -530,9 +601,24 @@ mod tests {
             ("unit = 'a.service'", "unit = 'b.service'", false),
             ("unit = 'a.service'", "cgroup = '/x/a.service'", true),
             ("unit = 'a@*.service'", "unit = '*@b.service'", true),
+            // The cgroup of the unit x.service may be _x.service.
+            ("unit = 'x.service'", "cgroup = '/_x.service'", true),
+            ("unit = 'x.service'", "cgroup = '/x.service'", true),
+            ("unit = '_x.service'", "cgroup = '/__x.service'", true),
+            ("unit = '_x.service'", "cgroup = '/_x.service'", false),
+            ("unit = 'x*.service'", "cgroup = '/_x1*'", true),
+            ("cgroup = '/a'", "cgroup = '//a/.'", true),
+            (
+                "executable = '/usr/bin/x'",
+                "executable = '/usr/./bin/x'",
+                true,
+            ),
         ] {
             assert_eq!(tie(a, b), wanted, "{a} {b}");
         }
+        let both = classes("[a]\nuser = 'a'\n[b]\nuser = 'b'\n");
+        let where_all_are = |number| both["a"].may_tie_where(&both["b"], |_| number);
+        assert!(where_all_are(Some(7)) && !where_all_are(None));
     }
 
     #[test]
@@ -546,6 +632,10 @@ mod tests {
             "user = []",
             "user = 7",
             "user = 'a b'",
+            "user = '007'",
+            "user = '00'",
+            "user = '+7'",
+            "user = '+0'",
             "unit = 'redis'",
             "unit = 'a/b.service'",
             "executable = 'redis'",

@@ -19,12 +19,15 @@ pub fn number(root: &Root, user: &User) -> anyhow::Result<u32> {
     }
     let path = root.path("etc/passwd");
     let file = input::regular(&path).with_context(|| outside::path(&path))?;
-    let text = input::text_of(file, USERS).with_context(|| outside::path(&path))?;
-    let number = |line: &str| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(user.text())).then(|| fields.nth(1)?.parse::<u32>().ok())?
+    // Names of people are in it, too, in whatever encoding.
+    let users = input::whole(file, Vec::new(), USERS).with_context(|| outside::path(&path))?;
+    let number = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let same = fields.next() == Some(user.text().as_bytes());
+        let number = same.then(|| fields.nth(1))?;
+        std::str::from_utf8(number?).ok()?.parse::<u32>().ok()
     };
-    match text.lines().find_map(number) {
+    match users.split(|byte| *byte == b'\n').find_map(number) {
         Some(number) => Ok(number),
         None => bail!(
             "user {user}: not in {}; make it, or give its number in quotes",
@@ -41,7 +44,8 @@ mod tests {
     fn a_user_is_a_number_or_in_the_file() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("etc")).unwrap();
-        let users = "root:x:0:0::/:/bin/sh\nredis:x:107:7::/:/bin/sh\nred:x:what:0::/:/bin/sh\n";
+        let users = b"root:x:0:0::/:/bin/sh\nm:x:9:9:M\xfcller:/:/bin/sh\n\
+            redis:x:107:7::/:/bin/sh\nred:x:what:0::/:/bin/sh\n";
         std::fs::write(folder.path().join("etc/passwd"), users).unwrap();
         let root = Root::new(folder.path());
         let of = |user: &str| number(&root, &user.parse().unwrap());

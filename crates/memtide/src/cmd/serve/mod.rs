@@ -35,8 +35,9 @@ use manager::Manager;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::priority::{self, Usual};
-use memtide_loop::options::{AnyOf, fast_bytes};
+use memtide_loop::options::{AnyOf, User, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -143,14 +144,28 @@ fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> a
             "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
         );
     }
+    let at = |name: &str| match configuration.class_place(name, "user") {
+        Some(place) => format!("{place}: user"),
+        None => format!("class {name}"),
+    };
+    let mut numbers = BTreeMap::new();
     for (name, class) in classes {
         for user in class.user.iter().flat_map(AnyOf::all) {
-            users::number(&context.root, user).with_context(|| {
-                match configuration.class_place(name, "user") {
-                    Some(place) => format!("{place}: user"),
-                    None => format!("class {name}"),
-                }
-            })?;
+            let number = users::number(&context.root, user).with_context(|| at(name))?;
+            numbers.insert(user.text(), number);
+        }
+    }
+    // Two names may be those of one user.
+    let number = |user: &User| numbers.get(user.text()).copied();
+    for (n, (name, class)) in classes.iter().enumerate() {
+        for (other, before) in classes.iter().take(n) {
+            if class.may_tie_where(before, number) {
+                let place = configuration.class_place(name, "user");
+                let place = place.map_or(String::new(), |place| format!("{place}: "));
+                bail!(
+                    "{place}class {name}: a process may fit this class and {other} equally well, for users of both have one number; give one of both a higher priority"
+                );
+            }
         }
     }
     configuration.fits(fast_bytes(nodes))
@@ -427,6 +442,8 @@ impl Service<'_> {
 mod tests {
     use super::*;
     use crate::shared::control::client::Client;
+    use memtide_core::topology::{AccessFigures, NodeInput, TopologyInput};
+    use memtide_core::units::NodeId;
     use memtide_linux::fs::Root;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
@@ -576,6 +593,30 @@ mod tests {
             assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
             Client::connect(&service.context.root).unwrap();
         });
+    }
+
+    #[test]
+    fn two_names_of_one_user_tie() {
+        let configuration = "[class.a]\nuser = 'x'\n[class.b]\nuser = 'y'\n";
+        let (folder, context) = machine(configuration);
+        let configuration = source(&context, false).read().unwrap();
+        let node = NodeInput {
+            id: NodeId(0),
+            online: true,
+            memory_bytes: 1 << 30,
+            cpus: vec![0],
+            distances: None,
+            figures: AccessFigures::default(),
+            tier: None,
+        };
+        let nodes = Topology::try_from(TopologyInput::new(vec![node])).unwrap();
+        let fits = || fits(&context, &configuration, &nodes);
+        write(folder.path(), "etc/passwd", "x:x:7:7::/:/\ny:x:8:8::/:/\n");
+        fits().unwrap();
+        write(folder.path(), "etc/passwd", "x:x:7:7::/:/\ny:x:7:8::/:/\n");
+        let said = fits().unwrap_err().to_string();
+        assert!(said.contains("memtide.toml:4:"), "{said}");
+        assert!(said.contains("this class and a equally well"), "{said}");
     }
 
     /// Beside a service that runs: a dry run wants neither its socket nor its lock.

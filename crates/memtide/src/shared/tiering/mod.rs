@@ -102,6 +102,9 @@ pub fn open(
 
 /// What classes ask for on this machine.
 fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
+    if classes.is_empty() {
+        return Ok(Rules::default());
+    }
     let mount = cgroup::mount(&context.root)?.unwrap_or_default();
     let user = |user: &User| users::number(&context.root, user).ok();
     Ok(Rules::new(classes, &mount.to_string_lossy(), user))
@@ -228,5 +231,22 @@ impl Tiering {
                     tierer.finish(world)
                 });
         (self.tierer.status(&mut self.world), put_back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtide_linux::fs::Root;
+
+    #[test]
+    fn without_classes_nothing_is_read_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let context = Context {
+            root: Root::new(folder.path()),
+            json: false,
+            styled: false,
+        };
+        assert!(rules(&context, &Classes::default()).unwrap().is_empty());
     }
 }
