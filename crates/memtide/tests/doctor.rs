@@ -338,6 +338,8 @@ fn memory_that_the_kernel_was_not_given_is_advice_and_no_failure() {
     machine.write(&format!("{blocks}/memory64/state"), "offline\n");
     machine.write(&format!("{blocks}/memory64/node2/cpulist"), "\n");
     machine.write("sys/bus/dax/devices/dax1.0/size", "17179869184\n");
+    machine.write("sys/bus/dax/devices/dax1.0/target_node", "3\n");
+    machine.write("proc/swaps", "Filename\tType\n/swap file\n");
     machine.write("sys/module/zswap/parameters/enabled", "Y\n");
     let (status, document) = document(machine.root(), &[]);
     assert_eq!(
@@ -347,16 +349,38 @@ fn memory_that_the_kernel_was_not_given_is_advice_and_no_failure() {
     let (state, blocks) = check(&document, "memory_blocks");
     assert_eq!(state, "advice");
     assert!(
-        blocks.starts_with("2.0 GiB of node 2 offline (1 block of 2.0 GiB); "),
+        blocks.starts_with("2.0 GiB of node 2 (1 block of 2.0 GiB) offline; "),
         "{blocks}"
     );
     let (state, devices) = check(&document, "memory_devices");
     assert_eq!(state, "advice");
     assert!(
-        devices.starts_with("dax1.0 holds 16.0 GiB as a device; "),
+        devices.starts_with("dax1.0 holds 16.0 GiB of node 3 as a device; "),
         "{devices}"
     );
     assert_eq!(check(&document, "zswap").0, "advice");
+}
+
+/// What is only looked at for advice makes no machine broken.
+#[test]
+fn files_for_advice_that_make_no_sense_are_no_failure() {
+    let machine = Machine::copy("two-sockets-cxl-hmat");
+    machine.write("sys/module/zswap/parameters/enabled", "perhaps\n");
+    machine.write("sys/devices/system/memory/block_size_bytes", "large\n");
+    let (status, document) = document(machine.root(), &[]);
+    assert_eq!(status, Some(0));
+    for name in ["zswap", "memory_blocks"] {
+        let (state, why) = check(&document, name);
+        assert_eq!(state, "unavailable", "{name}: {why}");
+    }
+}
+
+/// Memory without processors that is faster than DRAM is where it should be.
+#[test]
+fn hbm_is_not_taken_for_slow_memory() {
+    let machine = Machine::copy("hbm");
+    let (_, document) = document(machine.root(), &[]);
+    assert_ne!(check(&document, "tiers").0, "advice", "{document}");
 }
 
 /// Slow memory of which firmware tells nothing may count as fast.
@@ -379,7 +403,7 @@ fn memory_without_processors_in_the_tier_of_dram_is_told() {
     assert_eq!(
         tiers,
         "tier 4 is nodes 0-2; node 2 without processors counts as fast; \
-         if it is slower, say so with --tiers"
+         if that is wrong, say so with --tiers"
     );
 }
 

@@ -9,7 +9,7 @@
 //! `Documentation/ABI/testing/sysfs-bus-dax` and `sysfs-bus-cxl`.
 
 use super::numa::parse_bool;
-use super::parse::{Parsed, hex, text};
+use super::parse::{Parsed, hex, lines, text};
 use super::{Result, Root};
 use memtide_core::units::NodeId;
 use std::collections::BTreeMap;
@@ -102,8 +102,8 @@ pub fn auto_online(root: &Root) -> Result<Option<String>> {
     })
 }
 
-/// Whether the metadata of new memory lies in that memory; `None` where the kernel
-/// does not say.
+/// Whether the metadata of new memory may lie in that memory, which is so for devices
+/// that ask for it as well; `None` where the kernel has no such option.
 ///
 /// # Errors
 ///
@@ -123,6 +123,16 @@ pub fn memmap_on_memory(root: &Root) -> Result<Option<bool>> {
 /// As for [`blocks`].
 pub fn zswap(root: &Root) -> Result<Option<bool>> {
     root.parse("sys/module/zswap/parameters/enabled", parse_bool)
+}
+
+/// Whether there is a swap area; `None` where the kernel has no swap.
+///
+/// # Errors
+///
+/// As for [`blocks`].
+pub fn has_swap(root: &Root) -> Result<Option<bool>> {
+    // A header, and a line for each area.
+    root.parse("proc/swaps", |bytes| Ok(lines(bytes).count() > 1))
 }
 
 /// Memory that the kernel has as devices, in the order of their names.
@@ -212,8 +222,9 @@ mod tests {
             ("sys/bus/dax/devices/dax0.0/size", "17179869184\n"),
             ("sys/bus/dax/devices/dax0.0/target_node", "2\n"),
             ("sys/bus/dax/devices/dax1.0/size", "4096\n"),
-            ("sys/bus/dax/devices/dax1.0/target_node", "-1\n"),
+            ("sys/bus/dax/devices/dax1.0/target_node", "3\n"),
             ("sys/bus/dax/drivers/kmem/dax1.0/x", ""),
+            ("sys/bus/dax/devices/dax2.0/target_node", "-1\n"),
             ("sys/bus/cxl/devices/mem0/ram/size", "0x40000000\n"),
             ("sys/bus/cxl/devices/mem1/ram/size", "0x0\n"),
             ("sys/bus/cxl/devices/region0/size", "0x40000000\n"),
@@ -228,7 +239,11 @@ mod tests {
             dax(&root).unwrap(),
             [
                 of("dax0.0", 16 << 30, Some(NodeId(2)), false),
-                of("dax1.0", 4096, None, true)
+                of("dax1.0", 4096, Some(NodeId(3)), true),
+                Dax {
+                    bytes: None,
+                    ..of("dax2.0", 0, None, false)
+                }
             ]
         );
         let cxl = cxl(&root).unwrap();
@@ -243,8 +258,19 @@ mod tests {
         assert_eq!(auto_online(&root).unwrap(), None);
         assert_eq!(memmap_on_memory(&root).unwrap(), None);
         assert_eq!(zswap(&root).unwrap(), None);
+        assert_eq!(has_swap(&root).unwrap(), None);
         assert_eq!(dax(&root).unwrap(), []);
         assert_eq!(cxl(&root).unwrap(), Cxl::default());
+    }
+
+    #[test]
+    fn swap_is_a_line_below_the_header() {
+        let header = "Filename\tType\tSize\tUsed\tPriority\n";
+        let (_folder, root) = machine(&[("proc/swaps", header)]);
+        assert_eq!(has_swap(&root).unwrap(), Some(false));
+        let area = format!("{header}/dev/zram0 partition 1048572 0 100\n");
+        let (_folder, root) = machine(&[("proc/swaps", &area)]);
+        assert_eq!(has_swap(&root).unwrap(), Some(true));
     }
 
     #[test]

@@ -235,11 +235,14 @@ fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     input::whole(file, Vec::with_capacity(16 << 10), MOST_BYTES)
 }
 
+/// What is not there, or goes away while it is read: then sysfs says that there is no
+/// such device.
 fn is_absent(error: &io::Error) -> bool {
-    matches!(
+    let absent = matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+    );
+    absent || Errno::from_io_error(error) == Some(Errno::NODEV)
 }
 
 #[cfg(test)]

@@ -106,8 +106,9 @@ impl Flusher {
             }
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
+            let untried = used && !commuter.out;
             let next = first_commuter(ledger, records, commuter.owner, now);
-            let Some(next) = next.filter(|next| next.page != commuter.page) else {
+            let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
                 return false;
             };
             *commuter = Commuter { ticks, ..next };
@@ -194,8 +195,8 @@ impl Flusher {
     }
 }
 
-/// The first page of a process that can commute: cold, on a lower tier, and free
-/// to go both ways.
+/// The first page of a process that can commute: on a lower tier, and free to go both
+/// ways. One that is not known to be in use, if there is one.
 fn first_commuter(
     ledger: &Ledger,
     records: &Records,
@@ -206,7 +207,7 @@ fn first_commuter(
     if ledger.processes.is_paused(watched.class) {
         return None;
     }
-    let mut found = None;
+    let (mut found, mut in_use) = (None, None);
     for section in ledger.space.sections_of(owner) {
         let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
         let visit = |first: PageNumber, pages, place: Place| {
@@ -220,26 +221,34 @@ fn first_commuter(
             let Some(away) = ledger.topology.promotion_target(home) else {
                 return;
             };
-            let mut all = (first.0..first.0 + pages).map(PageNumber);
-            let page = all.find(|page| {
-                let may = |node| ledger.may_move(*page, node).is_ok();
-                records.store.peek(*page, now).is_none() && may(away) && may(home)
-            });
-            found = page.map(|page| Commuter {
-                owner,
-                page,
-                home,
-                away,
-                out: false,
-                ticks: None,
-            });
+            for page in (first.0..first.0 + pages).map(PageNumber) {
+                let used = records.store.peek(page, now).is_some();
+                let may = |node| ledger.may_move(page, node).is_ok();
+                if used && in_use.is_some() || !may(away) || !may(home) {
+                    continue;
+                }
+                let commuter = Commuter {
+                    owner,
+                    page,
+                    home,
+                    away,
+                    out: false,
+                    ticks: None,
+                };
+                if used {
+                    in_use = Some(commuter);
+                } else {
+                    found = Some(commuter);
+                    break;
+                }
+            }
         };
         ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         if found.is_some() {
             break;
         }
     }
-    found
+    found.or(in_use)
 }
 
 #[cfg(test)]

@@ -215,6 +215,26 @@ fn a_pause_costs_others_nothing() {
     assert!(flushed.count() > 0);
 }
 
+/// All of a process's slow pages are in use and its class's bound keeps them down: one of them
+/// commutes all the same, or their accesses would hide.
+#[test]
+fn a_process_of_which_all_is_in_use_is_flushed() {
+    let mut world = FakeWorld::two_tiers(100, 100);
+    let mut one = process(7, Some(0), 10, SLOW);
+    hot(&mut one, 10);
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(0))]);
+    let mut flushes = 0;
+    while world.now().0 < 20_000 {
+        world.process(7).ticks += 1;
+        let before = world.tried.len();
+        tierer.step(&mut world, &mut ()).unwrap();
+        let late = world.now().0 > 5_000;
+        flushes += if late { world.tried.len() - before } else { 0 };
+    }
+    assert!(flushes >= 10, "{flushes} flushes in 15 s");
+}
+
 /// Four pages: a hot one, one that is touched once, a bound one and one that is not there.
 #[test]
 fn a_page_is_explained_by_what_is_known() {

@@ -262,30 +262,38 @@ pub fn run(
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<RunResult, String>>>> =
         planned.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|threads| {
-        for _ in 0..options.jobs.clamp(1, planned.len().max(1)) {
-            threads.spawn(|| {
-                loop {
-                    let n = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((case, configuration)) = planned.get(n) else {
-                        break;
-                    };
-                    let configuration = &Configuration {
-                        check: options.check,
-                        ..configuration.clone()
-                    };
-                    let workload = scenario.workload(case, configuration, scale);
-                    let (machine, seed) = (&scenario.machine, options.seed);
-                    let progress = |done| progress.at(n, done);
-                    let result =
-                        world::row::run(machine, workload, configuration, (seed, scale), &progress);
-                    let result = result.map_err(|error| error.to_string());
-                    *results[n]
-                        .lock()
-                        .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
-                }
-            });
+    let work = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some((case, configuration)) = planned.get(n) else {
+                break;
+            };
+            let configuration = &Configuration {
+                check: options.check,
+                ..configuration.clone()
+            };
+            let workload = scenario.workload(case, configuration, scale);
+            let (machine, seed) = (&scenario.machine, options.seed);
+            let progress = |done| progress.at(n, done);
+            let result =
+                world::row::run(machine, workload, configuration, (seed, scale), &progress);
+            let result = result.map_err(|error| error.to_string());
+            *results[n]
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
         }
+    };
+    std::thread::scope(|threads| {
+        for _ in 1..options.jobs.min(planned.len()) {
+            // Where no thread can be had, the others do its work.
+            if std::thread::Builder::new()
+                .spawn_scoped(threads, work)
+                .is_err()
+            {
+                break;
+            }
+        }
+        work();
     });
     let mut rows: Vec<Row> = Vec::new();
     for ((case, configuration), result) in planned.iter().zip(results) {

@@ -14,7 +14,7 @@
 //!        - T sum over nodes max over u (a u - r u (f(u) - 1)) - what comes at once
 //! ```
 //!
-//! Every choice of prices gives a bound, and the best prices give the best one ([`search`](super::search)).
+//! Every choice of prices gives a bound, and the best prices give the best one ([`search`]).
 //! The last term is what a node carries too much while its latency does not yet follow its load: latency
 //! follows late, so a program that begins, or whose load falls on another node, gets more for some quanta.
 //! All of it is granted once in each piece and to each node at the highest demand there can be.

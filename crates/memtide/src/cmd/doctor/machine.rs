@@ -153,22 +153,29 @@ impl Machine {
                 Some(format!("node {} promotes to node {to}", node.id))
             })
             .collect();
-        let bare: NodeMask = topology
-            .nodes()
-            .iter()
-            .filter(|node| node.top_tier && node.has_memory() && node.cpus.is_empty())
+        // The kernel puts memory into the tier of DRAM if firmware says nothing of it.
+        // What is in a faster one (HBM) is meant to be there.
+        let nodes = topology.nodes();
+        let is_tier_of_cpus =
+            |tier| (nodes.iter()).any(|node| node.tier == tier && !node.cpus.is_empty());
+        let bare: NodeMask = (nodes.iter())
+            .filter(|node| node.has_memory() && node.cpus.is_empty())
+            .filter(|node| node.top_tier && is_tier_of_cpus(node.tier))
             .map(|node| node.id)
             .collect();
-        match self.has_two_tiers() {
-            true => Finding::new(State::Works, format!("{tiers}; {}", promotions.join(", "))),
-            // The kernel puts memory into the tier of DRAM if firmware says nothing of it.
-            false if !bare.is_empty() => Finding::new(
+        let counts = if bare.len() == 1 { "counts" } else { "count" };
+        if !bare.is_empty() {
+            return Finding::new(
                 State::Advice,
                 format!(
-                    "{tiers}; {} without processors counts as fast; if it is slower, say so with --tiers",
+                    "{tiers}; {} without processors {counts} as fast; if that is wrong, say so \
+                     with --tiers",
                     named_nodes(&bare)
                 ),
-            ),
+            );
+        }
+        match self.has_two_tiers() {
+            true => Finding::new(State::Works, format!("{tiers}; {}", promotions.join(", "))),
             false => absent(&format!("{tiers}; there is nothing to promote")),
         }
     }

@@ -96,7 +96,7 @@ pub(super) fn offline_block(context: &mut Context) -> Result<()> {
     let (advice, detail) = found?;
     context.note(detail.clone())?;
     ensure!(
-        advice == "advice" && detail.contains(&format!("of node {SLOW} offline (1 block of ")),
+        advice == "advice" && detail.contains(&format!(" of node {SLOW} (1 block of ")),
         "block {taken} of node {SLOW} is offline: {advice}: {detail}"
     );
     ensure!(find()?.0 == "set", "after: {:?}", find()?);

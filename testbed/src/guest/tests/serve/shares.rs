@@ -200,7 +200,7 @@ pub(super) fn low(context: &mut Context) -> Result<()> {
 fn watch(slice: &Slice, service: &mut Memtide) -> Result<u64> {
     let stretch = Stretch::begin();
     let mut most = 0;
-    while stretch.elapsed() < WATCH {
+    while !stretch.is_over(WATCH) {
         most = most.max(slice.used()?);
         ensure!(
             most <= MOST,
