@@ -12,7 +12,6 @@ use super::subjects;
 use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
 use crate::world::{Abilities, SourceId, Subject, World, WorldError};
-use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
 use memtide_core::tiering::sample::{self, Run};
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
@@ -56,6 +55,8 @@ pub(super) struct Observer {
     /// What the source was told; `None` if it must be told anew.
     pub told: Option<Observe>,
     pub told_at: Millis,
+    /// Whether the look that it was told of last has ended already.
+    look_ended: bool,
     /// Since when a look has been waiting for room.
     cramped_since: Option<Millis>,
     /// How long the last pass of a look took, and when it ended.
@@ -103,6 +104,7 @@ impl Observer {
             searching: None,
             told: None,
             told_at: now,
+            look_ended: false,
             cramped_since: None,
             pass_ms: FIRST_PASS_MS,
             pass_ended: now,
@@ -172,7 +174,8 @@ impl Observer {
             && self.is_looking()
             && wanting > 0
             && !self.stretches.is_empty();
-        (self.told != Some(observe) && !moving).then_some(observe)
+        let again = observe == Observe::Look && self.look_ended;
+        ((self.told != Some(observe) || again) && !moving).then_some(observe)
     }
 
     /// Tells the source to `observe`. If that is a look, what it takes in.
@@ -185,6 +188,7 @@ impl Observer {
     ) -> Result<Option<Looked>, WorldError> {
         let first_time = self.told.replace(observe).is_none();
         self.told_at = now;
+        self.look_ended = false;
         // A source that never completes a pass is not told to stop: it costs by
         // what happens, not by what there is.
         if observe == Observe::Glance && !self.abilities.passes {
@@ -203,6 +207,10 @@ impl Observer {
             return Ok(None);
         }
         let looked = self.look(world, shared, now)?;
+        if looked.wanted == 0 {
+            // No pass will end of a look at nothing.
+            self.cadence.pass_done(now, PassNews::default());
+        }
         if self.abilities.glances && looked.skipped().is_some() {
             // Until as many were looked at as there are, the next turn is soon.
             self.looked += looked.taken;
@@ -228,6 +236,7 @@ impl Observer {
         let looking = self.is_looking() && self.abilities.passes;
         if looking && self.cadence.observe(now) == Observe::Glance {
             world.look(self.source, &[], config.look_every_ms)?;
+            self.look_ended = true;
         }
         Ok(())
     }
@@ -240,7 +249,7 @@ impl Observer {
         now: Millis,
     ) -> Result<(), WorldError> {
         let looking = self.is_looking() && self.abilities.passes;
-        let goes_on = looking && self.cadence.observe(now) == Observe::Look;
+        let goes_on = looking && !self.look_ended && self.cadence.observe(now) == Observe::Look;
         if goes_on && self.cadence.stretch() != self.stretch {
             self.look(world, shared, now)?;
         }
@@ -311,7 +320,7 @@ impl Observer {
         let everything = !self.abilities.glances;
         let idle = |page: PageNumber| {
             let recent = &records.recent;
-            recent.moved_within(page, Moved::Down, KNOWN_IDLE_MS, now)
+            recent.left_idle_within(page, KNOWN_IDLE_MS, now)
         };
         let some_idle = records.recent.any_down_within(KNOWN_IDLE_MS, now);
         let mut pages = 0;
