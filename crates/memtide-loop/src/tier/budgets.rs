@@ -69,9 +69,11 @@ struct Budget {
     waiting: u64,
     /// Since when they wait, and no idle page leaves for them.
     starved: Option<Millis>,
-    /// How many waited when others made way the last time, and how many of these; how
-    /// many waited since, at most; and how long it is until others make way again.
+    /// How many waited when others made way the last time, and how many of these; when;
+    /// how many waited then, until others may make way again, at most; and how long
+    /// that is.
     made_way: (u64, u64),
+    made_way_at: Millis,
     worst: u64,
     make_way_ms: u64,
     promoted: u64,
@@ -103,6 +105,7 @@ impl Budgets {
             waiting: 0,
             starved: None,
             made_way: (0, 0),
+            made_way_at: Millis(0),
             worst: 0,
             make_way_ms: 0,
             promoted: 0,
@@ -187,10 +190,13 @@ impl Budgets {
     }
 
     /// Notes how many hot pages of each class its bound keeps down.
-    pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64) {
+    pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64, now: Millis) {
         for (n, budget) in self.all.iter_mut().enumerate() {
             budget.waiting = waiting(ClassId(n as u32));
-            budget.worst = budget.worst.max(budget.waiting);
+            // Who waits later may be other pages.
+            if now.since(budget.made_way_at) < budget.make_way_ms {
+                budget.worst = budget.worst.max(budget.waiting);
+            }
         }
     }
 
@@ -223,7 +229,7 @@ impl Budgets {
             true => MAKE_WAY_MS,
             false => (2 * budget.make_way_ms).clamp(MAKE_WAY_MS, MAKE_WAY_MOST_MS),
         };
-        budget.made_way = (budget.waiting, pages);
+        (budget.made_way, budget.made_way_at) = ((budget.waiting, pages), now);
         budget.worst = 0;
         budget.starved = Some(now);
     }
@@ -391,6 +397,7 @@ mod tests {
             waiting: 0,
             starved: None,
             made_way: (0, 0),
+            made_way_at: Millis(0),
             worst: 0,
             make_way_ms: 0,
             promoted: 0,
@@ -448,22 +455,23 @@ mod tests {
     #[test]
     fn pages_make_way_again_soon_if_that_helped() {
         let mut db = budgets(0, Some(1000), 990);
-        let wait = |db: &mut Budgets, waiting| db.set_waiting(|_| waiting);
-        wait(&mut db, 300);
+        let wait = |db: &mut Budgets, waiting, at| db.set_waiting(|_| waiting, Millis(at));
+        wait(&mut db, 300, 0);
         assert_eq!(db.make_way(DB, 100, Millis(0)), 0);
         assert_eq!(db.make_way(DB, 100, Millis(1499)), 0);
         assert_eq!(db.make_way(DB, 100, Millis(1500)), 100);
         db.made_way(DB, 100, Millis(1500));
-        wait(&mut db, 210);
+        wait(&mut db, 210, 3000);
         // It is known no more who waits; that is no success.
-        wait(&mut db, 0);
+        wait(&mut db, 0, 3000);
         assert_eq!(db.make_way(DB, 100, Millis(3499)), 0);
         assert_eq!(db.make_way(DB, 100, Millis(3500)), 100);
-        wait(&mut db, 210);
+        // Who comes only now was not in the way of those.
+        wait(&mut db, 500, 3500);
         db.made_way(DB, 100, Millis(3500));
         // In vain: then twice as long.
         for (at, next) in [(5500, 9500), (9500, 17_500)] {
-            wait(&mut db, 210);
+            wait(&mut db, 500, at - 1);
             assert_eq!(db.make_way(DB, 100, Millis(at - 1)), 0);
             assert_eq!(db.make_way(DB, 100, Millis(at)), 100);
             db.made_way(DB, 100, Millis(at));
