@@ -3,6 +3,7 @@
 
 use super::budgets::Budgets;
 use super::config::TierConfig;
+use super::making_way::{Due, MakingWay, Turn};
 use super::promoter::TURN_PAGES;
 use super::shared::Shared;
 use crate::ledger::Ledger;
@@ -18,7 +19,7 @@ use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Pages that the choice of victims looks at between two checks whether it has
 /// enough: one section.
@@ -31,6 +32,9 @@ const MOST_REFUSED: u64 = 1 << 18;
 const COLDEST_PAGES: u64 = 1 << 18;
 /// The part of its share that a class exchanges in one turn, at most: one in so many.
 const EXCHANGED: u64 = 16;
+/// Pages that are drawn together where some make way, and the most such pieces.
+const PIECE_PAGES: u64 = 64;
+const MOST_PIECES: u64 = 1 << 14;
 /// Makes the demoter's random numbers others than the observer's.
 const SEED: u64 = 0x6d65_6d74_6964_6531;
 
@@ -41,8 +45,10 @@ pub(super) struct Demoter {
     /// Where the coldest pages of a class are looked for next.
     next_section: BTreeMap<ClassId, u32>,
     random: Random,
-    /// Pages left of which it is not known that they are idle: only a look can tell.
-    pub sent_in_use: bool,
+    making_way: BTreeMap<ClassId, MakingWay>,
+    /// Pages left of which it is not known that they are idle, or will: only a look can
+    /// tell.
+    pub look_wanted: bool,
 }
 
 impl Demoter {
@@ -51,7 +57,8 @@ impl Demoter {
             cursor: Cursor::default(),
             next_section: BTreeMap::new(),
             random: Random::new(config.seed ^ SEED),
-            sent_in_use: false,
+            making_way: BTreeMap::new(),
+            look_wanted: false,
         }
     }
 
@@ -90,52 +97,135 @@ impl Demoter {
     }
 
     /// Brings classes that are above their bounds down to them, and lets idle
-    /// pages of a class go where hot ones of it wait.
+    /// pages of a class go where hot ones of it wait, or others make way.
     pub fn keep_bounds(
         &mut self,
         world: &mut dyn World,
         shared: &mut Shared,
+        turn: Turn,
         reporter: &mut dyn Reporter,
     ) {
-        let now = world.now();
         let mut left = TURN_PAGES;
         shared.budgets.exchanging = false;
         for class in shared.budgets.ids() {
-            if shared.ledger.processes.is_paused(Some(class)) {
-                continue;
-            }
+            let paused = shared.ledger.processes.is_paused(Some(class));
             let budgets = &shared.budgets;
-            let excess = budgets.excess(class, now).min(left);
-            if excess > 0 {
-                let moved = self.bring_down(world, shared, class, excess, now, reporter);
-                left -= moved.min(left);
-                continue;
-            }
-            let (Some(high), Some(free)) = (budgets.high(class), budgets.left(class)) else {
+            let excess = budgets.excess(class, turn.now).min(left);
+            let bound = budgets.high(class).zip(budgets.left(class));
+            let (Some((high, free)), 0, false) = (bound, excess, paused) else {
+                if let Some(way) = self.making_way.get_mut(&class) {
+                    way.due(0, 0, turn);
+                }
+                if excess > 0 && !paused {
+                    let now = turn.now;
+                    let moved = self.bring_down(world, shared, class, excess, now, reporter);
+                    left -= moved.min(left);
+                }
                 continue;
             };
             // Little at a time: what left comes back as other pages at once.
             let most = left.min(high.div_ceil(EXCHANGED));
             let short = budgets.waiting(class).saturating_sub(free).min(most);
+            let mut moved = 0;
             if short > 0 {
                 let settle_ms = shared.config.settle_ms;
                 let why = "its class is at its fast.high, and hot pages of it wait";
-                let mut moved =
-                    self.send_idle(world, shared, class, short, settle_ms, why, reporter);
-                let others = shared
-                    .budgets
-                    .make_way(class, short.saturating_sub(moved), now);
-                if others > 0 {
-                    let why = "makes way for hot pages of its class, which is at its fast.high";
-                    let how = (others, true, why);
-                    let made_way = self.send_coldest(world, shared, class, how, now, reporter);
-                    shared.budgets.made_way(class, made_way, now);
-                    moved += made_way;
-                }
-                left -= moved.min(left);
-                shared.budgets.exchanging |= moved > 0;
+                moved = self.send_idle(world, shared, class, short, settle_ms, why, reporter);
             }
+            let starving = short.saturating_sub(moved);
+            moved += self.make_way(world, shared, class, starving, turn, reporter);
+            left -= moved.min(left);
+            shared.budgets.exchanging |= moved > 0;
         }
+    }
+
+    /// Has up to `starving` pages of `class` make way that are not known to be idle, if
+    /// that is due. How many went.
+    fn make_way(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        class: ClassId,
+        starving: u64,
+        turn: Turn,
+        reporter: &mut dyn Reporter,
+    ) -> u64 {
+        let waiting = shared.budgets.waiting(class);
+        let way = self.making_way.entry(class).or_default();
+        let due = way.due(starving, waiting, turn);
+        // Of what only would go nothing comes back: a dry run cannot learn from it.
+        if due == Due::Nothing || shared.config.dry_run {
+            return 0;
+        }
+        if due == Due::Look {
+            self.look_wanted = true;
+            return 0;
+        }
+        // Where others may take the room, nothing of what is protected goes.
+        let wanted = match shared.ledger.top_room() >= starving {
+            true => starving,
+            false => starving.min(shared.budgets.may_lose(Some(class))),
+        };
+        let targets = self.targets(&shared.ledger);
+        let folios = self.draw(shared, class, wanted, &targets, turn.now);
+        let why = "makes way for hot pages of its class, which is at its fast.high";
+        let went = self.send_in_use(world, shared, &folios, &targets, why, reporter);
+        let way = self.making_way.entry(class).or_default();
+        way.tried(went, waiting, turn);
+        went
+    }
+
+    /// Folios of `class`, `wanted` pages at most, of which nothing says that they are in
+    /// use and that may leave for their targets: from pieces drawn at random, as the hot
+    /// ones may be all in one place.
+    fn draw(
+        &mut self,
+        shared: &Shared,
+        class: ClassId,
+        wanted: u64,
+        targets: &[(NodeId, NodeId)],
+        now: Millis,
+    ) -> Vec<Folio> {
+        let (ledger, evidence) = (&shared.ledger, evidence(&shared.records));
+        let settle_ms = shared.config.settle_ms;
+        let sections = sections_of(ledger, class);
+        let (mut drawn, mut folios, mut found) = (BTreeSet::new(), Vec::new(), 0);
+        let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / PIECE_PAGES);
+        for _ in 0..pieces.min(MOST_PIECES) {
+            if found >= wanted {
+                break;
+            }
+            let piece = self.random.below(pieces);
+            if !drawn.insert(piece) {
+                continue;
+            }
+            let in_section = SECTION_PAGES as u64 / PIECE_PAGES;
+            let section = u64::from(sections[(piece / in_section) as usize]);
+            let first = section * SECTION_PAGES as u64 + piece % in_section * PIECE_PAGES;
+            let visit = |first: PageNumber, pages: u64, place: Place| {
+                let target = targets.iter().find(|(node, _)| *node == place.node());
+                let Some((_, target)) = target.filter(|_| !place.stuck()) else {
+                    return;
+                };
+                let mut page = first;
+                while page.0 < first.0 + pages {
+                    let folio = ledger.folio(page);
+                    page = PageNumber(folio.first.0 + u64::from(folio.pages));
+                    // The piece of a huge page that is its first.
+                    let fits = found + u64::from(folio.pages) <= wanted;
+                    if fits
+                        && folio.first >= first
+                        && ledger.may_move(folio.first, *target).is_ok()
+                        && evidence.may_be_idle(folio, settle_ms, now)
+                    {
+                        found += u64::from(folio.pages);
+                        folios.push(folio);
+                    }
+                }
+            };
+            ledger.placement.runs(PageNumber(first), PIECE_PAGES, visit);
+        }
+        folios
     }
 
     /// Has `excess` pages of `class` leave: those that are known to be idle; if
@@ -155,43 +245,45 @@ impl Demoter {
             return moved;
         }
         let why = "among the coldest of its class, which is above its fast.high";
-        let how = (excess - moved, false, why);
-        moved += self.send_coldest(world, shared, class, how, now, reporter);
+        let targets = self.targets(&shared.ledger);
+        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
+        moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
         if moved == 0 {
             shared.budgets.rest(class, now);
         }
         moved
     }
 
-    /// Sends `wanted` pages of `class` down that are not known to be idle, the coldest;
-    /// or only those that may be. How many moved.
-    fn send_coldest(
+    /// The nodes of the top tier, and where cold pages of each go.
+    fn targets(&mut self, ledger: &Ledger) -> Vec<(NodeId, NodeId)> {
+        let top = ledger.top_nodes().into_iter();
+        top.filter_map(|node| Some((node, self.target(ledger, node)?)))
+            .collect()
+    }
+
+    /// Sends folios down that are not known to be idle. How many pages moved.
+    fn send_in_use(
         &mut self,
         world: &mut dyn World,
         shared: &mut Shared,
-        class: ClassId,
-        (wanted, only_maybe_idle, why): (u64, bool, &str),
-        now: Millis,
+        folios: &[Folio],
+        targets: &[(NodeId, NodeId)],
+        why: &str,
         reporter: &mut dyn Reporter,
     ) -> u64 {
         let mut moved = 0;
-        let targets: Vec<(NodeId, NodeId)> = (shared.ledger.top_nodes().into_iter())
-            .filter_map(|node| Some((node, self.target(&shared.ledger, node)?)))
-            .collect();
-        let of = (class, wanted, only_maybe_idle);
-        let coldest = self.coldest(shared, of, &targets, now);
         for (node, target) in targets {
             let ledger = &shared.ledger;
-            let on_it = coldest.iter();
-            let on_it = on_it.filter(|folio| ledger.node_of(folio.first) == Some(node));
-            let folios: Vec<Folio> = on_it.copied().collect();
-            let pages: Vec<PageNumber> = folios.iter().map(|folio| folio.first).collect();
-            let went = move_down(world, shared, folios, target, why, reporter).1;
-            let recent = &mut shared.records.recent;
-            pages.into_iter().for_each(|page| recent.is_in_use(page));
-            self.sent_in_use |= went > 0;
-            moved += went;
+            let on_it = folios.iter().copied();
+            let on_it = on_it.filter(|folio| ledger.node_of(folio.first) == Some(*node));
+            let on_it: Vec<Folio> = on_it.collect();
+            moved += move_down(world, shared, on_it, *target, why, reporter).1;
         }
+        let recent = &mut shared.records.recent;
+        folios
+            .iter()
+            .for_each(|folio| recent.is_in_use(folio.first));
+        self.look_wanted |= moved > 0;
         moved
     }
 
@@ -294,7 +386,8 @@ impl Demoter {
     fn coldest(
         &mut self,
         shared: &Shared,
-        (class, wanted, only_maybe_idle): (ClassId, u64, bool),
+        class: ClassId,
+        wanted: u64,
         targets: &[(NodeId, NodeId)],
         now: Millis,
     ) -> Vec<Folio> {
@@ -304,11 +397,7 @@ impl Demoter {
             records,
             ..
         } = shared;
-        let members = ledger.processes.iter();
-        let members = members.filter(|watched| watched.class == Some(class));
-        let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
-        let mut sections: Vec<u32> = sections.collect();
-        sections.sort_unstable();
+        let mut sections = sections_of(ledger, class);
         let from = *self.next_section.entry(class).or_default();
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
@@ -333,9 +422,7 @@ impl Demoter {
                     page = PageNumber(folio.first.0 + u64::from(folio.pages));
                     if ledger.may_move(folio.first, *target).is_ok() {
                         let coldness = evidence.coldness(folio, config.settle_ms, now);
-                        if coldness.may_be_idle() || !only_maybe_idle {
-                            coldest.offer(folio, coldness);
-                        }
+                        coldest.offer(folio, coldness);
                     }
                 }
             };
@@ -343,6 +430,16 @@ impl Demoter {
         }
         coldest.into_folios().map(|(folio, _)| folio).collect()
     }
+}
+
+/// The sections of all processes of `class`, in order.
+fn sections_of(ledger: &Ledger, class: ClassId) -> Vec<u32> {
+    let members = ledger.processes.iter();
+    let members = members.filter(|watched| watched.class == Some(class));
+    let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
+    let mut sections: Vec<u32> = sections.collect();
+    sections.sort_unstable();
+    sections
 }
 
 /// A node, and where its cold pages go.

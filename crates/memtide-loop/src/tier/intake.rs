@@ -165,6 +165,11 @@ impl Digest<'_> {
     fn look_done(&mut self) {
         let (observer, now) = (&mut *self.observer, self.now);
         observer.passes += 1;
+        observer.look_passes += 1;
+        if observer.look_passes == 2 {
+            observer.last_seen = observer.looks;
+            observer.seen_at = now;
+        }
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));
         observer.pass_ended = now;
         let least_ms = self.shared.config.hotness.window_ms();

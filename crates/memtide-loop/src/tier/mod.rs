@@ -25,6 +25,7 @@ mod demoter;
 mod explain;
 mod flusher;
 mod intake;
+mod making_way;
 mod observer;
 mod page;
 mod promoter;
@@ -46,6 +47,7 @@ use crate::world::{Came, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
 use intake::Digest;
+use making_way::Turn;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::units::Millis;
 use memtide_core::vmstat::Counter;
@@ -59,6 +61,10 @@ use std::time::Duration;
 const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
+/// How long it takes to find what should not have made way, in ms: by a look at all that
+/// is slow, and by a search.
+const MAKE_WAY_MS: u64 = 2000;
+const MAKE_WAY_SEARCHED_MS: u64 = 30_000;
 /// How often pages that commute are chosen anew, in ms.
 const CHOOSE_MS: u64 = 10_000;
 
@@ -283,10 +289,18 @@ impl Tierer {
         let wanting = self.promoter.wanting;
         self.demoter.demote(world, shared, wanting, reporter);
         if !shared.budgets.is_empty() {
-            self.demoter.keep_bounds(world, shared, reporter);
-            if std::mem::take(&mut self.demoter.sent_in_use) {
-                self.observer.cadence.look_due();
-            }
+            let turn = Turn {
+                now,
+                looks: self.observer.looks,
+                seen: self.observer.last_seen,
+                seen_at: self.observer.seen_at,
+                least_ms: match self.observer.searching {
+                    Some(_) => MAKE_WAY_SEARCHED_MS,
+                    None => MAKE_WAY_MS,
+                },
+            };
+            self.demoter.keep_bounds(world, shared, turn, reporter);
+            self.observer.look_wanted |= std::mem::take(&mut self.demoter.look_wanted);
         }
         Ok(())
     }
@@ -363,7 +377,7 @@ impl Tierer {
         self.flusher.choose(world, ledger, records, now);
         if !paused {
             // What is hot by now is not known as long as nobody looks.
-            self.observer.cadence.look_due();
+            self.observer.look_wanted = true;
         }
         Some(true)
     }

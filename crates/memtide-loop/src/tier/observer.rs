@@ -57,6 +57,15 @@ pub(super) struct Observer {
     pub told_at: Millis,
     /// Whether the look that it was told of last has ended already.
     look_ended: bool,
+    /// Whether a look is to begin as soon as none is being carried out: one that goes on
+    /// does not take in what came meanwhile.
+    pub look_wanted: bool,
+    /// Looks that began; which of them was the last of which two passes have ended, and
+    /// when the second did; and how many of the present one have.
+    pub looks: u64,
+    pub last_seen: u64,
+    pub seen_at: Millis,
+    pub look_passes: u32,
     /// Since when a look has been waiting for room.
     cramped_since: Option<Millis>,
     /// How long the last pass of a look took, and when it ended.
@@ -105,6 +114,11 @@ impl Observer {
             told: None,
             told_at: now,
             look_ended: false,
+            look_wanted: false,
+            looks: 0,
+            last_seen: 0,
+            seen_at: Millis(0),
+            look_passes: 0,
             cramped_since: None,
             pass_ms: FIRST_PASS_MS,
             pass_ended: now,
@@ -163,6 +177,10 @@ impl Observer {
     /// What the source should be told, if that is not what it was told last.
     /// `wanting` pages are hot and find no room.
     pub fn change(&mut self, ledger: &Ledger, wanting: u64, now: Millis) -> Option<Observe> {
+        if self.look_wanted && (!self.is_looking() || self.look_ended) {
+            self.look_wanted = false;
+            self.cadence.look_due();
+        }
         self.look_again(wanting, now);
         let observe = match self.cadence.observe(now) {
             Observe::Look if self.look_must_wait(ledger, now) => Observe::Glance,
@@ -188,6 +206,8 @@ impl Observer {
     ) -> Result<Option<Looked>, WorldError> {
         let first_time = self.told.replace(observe).is_none();
         self.told_at = now;
+        self.looks += u64::from(observe == Observe::Look);
+        self.look_passes = 0;
         self.look_ended = false;
         // A source that never completes a pass is not told to stop: it costs by
         // what happens, not by what there is.
@@ -207,7 +227,7 @@ impl Observer {
             return Ok(None);
         }
         let looked = self.look(world, shared, now)?;
-        if looked.wanted == 0 {
+        if looked.taken == 0 {
             // No pass will end of a look at nothing.
             self.cadence.pass_done(now, PassNews::default());
         }
@@ -233,7 +253,7 @@ impl Observer {
         config: &TierConfig,
         now: Millis,
     ) -> Result<(), WorldError> {
-        let looking = self.is_looking() && self.abilities.passes;
+        let looking = self.is_looking() && self.abilities.passes && !self.look_ended;
         if looking && self.cadence.observe(now) == Observe::Glance {
             world.look(self.source, &[], config.look_every_ms)?;
             self.look_ended = true;
@@ -275,7 +295,8 @@ impl Observer {
     pub fn look_must_wait(&mut self, ledger: &Ledger, now: Millis) -> bool {
         let targets = ledger.preferred_targets();
         let cramped = targets.iter().any(|(_, top)| ledger.rooms.takes(*top) == 0);
-        if !cramped || !self.abilities.glances || self.is_looking() {
+        let looking = self.is_looking() && !self.look_ended;
+        if !cramped || !self.abilities.glances || looking {
             self.cramped_since = None;
             return false;
         }

@@ -210,8 +210,9 @@ impl Promoter {
                 *waiting.entry(class).or_default() += pages;
             }
         }
-        let waiting = |class| waiting.get(&class).copied().unwrap_or(0);
-        shared.budgets.set_waiting(waiting, now);
+        shared
+            .budgets
+            .set_waiting(|class| waiting.get(&class).copied().unwrap_or(0));
     }
 
     fn pass(

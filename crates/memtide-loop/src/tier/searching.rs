@@ -169,6 +169,8 @@ impl Searching {
                 let subjects = by_process(&shared.ledger, &watch);
                 observer.told = Some(Observe::Look);
                 observer.told_at = now;
+                observer.looks += 1;
+                observer.look_passes = 0;
                 observer.pass_ms = self.search.look_pass_ms();
                 let taken = world.look(observer.source, &subjects, watch.interval_ms)?;
                 let asked: u64 = subjects.iter().map(Subject::pages).sum();

@@ -11,6 +11,15 @@ type Events = Vec<(Millis, Event)>;
 
 /// A loop with classes whose `fast.low` and `fast.high` are these, in pages.
 fn tierer(world: &mut FakeWorld, options: &TierOptions, classes: &[(u64, Option<u64>)]) -> Tierer {
+    tierer_with(world, options, classes, |_| {})
+}
+
+fn tierer_with(
+    world: &mut FakeWorld,
+    options: &TierOptions,
+    classes: &[(u64, Option<u64>)],
+    change: impl FnOnce(&mut TierConfig),
+) -> Tierer {
     let (topology, page) = (world.topology().clone(), world.page());
     let pages = |pages: u64| format!("{}KiB", pages * 4).parse().unwrap();
     let class = |(n, (low, high)): (usize, &(u64, Option<u64>))| {
@@ -20,7 +29,8 @@ fn tierer(world: &mut FakeWorld, options: &TierOptions, classes: &[(u64, Option<
         (format!("class{n}"), class)
     };
     let classes: BTreeMap<String, ClassOptions> = classes.iter().enumerate().map(class).collect();
-    let config = TierConfig::new(options, &topology, page, 1).unwrap();
+    let mut config = TierConfig::new(options, &topology, page, 1).unwrap();
+    change(&mut config);
     Tierer::new(world, config.with_classes(&classes, &topology, page))
 }
 
@@ -486,6 +496,12 @@ fn hot_pages_of_a_class_at_its_bound_are_home_although_no_stretch_is_idle() {
     );
 }
 
+/// A sixteenth of a share goes and others come, at most every 128 s; and what commutes, ten
+/// times a minute at most.
+fn most_moves(high: u64, ms: u64) -> u64 {
+    2 * high.div_ceil(16) * (ms / 128_000 + 1) + ms / 6000 * COMMUTER
+}
+
 /// More is hot than the class may have: whatever makes way comes back.
 #[test]
 fn pages_make_way_ever_more_rarely_if_that_does_not_help() {
@@ -499,7 +515,50 @@ fn pages_make_way_ever_more_rarely_if_that_does_not_help() {
     let before = world.tried.len();
     run(&mut tierer, &mut world, 16 * minute);
     let moved = world.tried.len() - before;
-    // A sixteenth of its share goes and others come, at most every 128 s; and what commutes.
-    let most = 2 * (2048 / 16) * (16 * minute / 128_000 + 1) + 16 * 10 * COMMUTER;
-    assert!(moved as u64 <= most, "{moved} pages moved, {most} may");
+    assert!(moved as u64 <= most_moves(2048, 16 * minute), "{moved}");
+}
+
+/// What makes way is of all the class's memory, and not of where all is in use.
+#[test]
+fn pages_make_way_wherever_they_are() {
+    let mut world = FakeWorld::two_tiers(65_536, 200_000);
+    let mut one = process(7, Some(0), 40_960, FAST);
+    scattered(&mut one, 0);
+    let dense = one.pages.keys().skip(20_700).take(6000).copied();
+    one.hot.extend(dense);
+    let all = one.hot.len() as u64;
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(20_480))]);
+    run(&mut tierer, &mut world, 20_000);
+    let home = world.process(7).hot_on(FAST);
+    assert!(home * 100 >= all * 99, "{home} of {all}");
+}
+
+/// The same where looks are slow, and where memory is searched: what is in vain is not
+/// taken for a success because nobody looked yet.
+#[test]
+fn what_nobody_has_looked_at_is_no_success() {
+    for search in [false, true] {
+        let mut world = FakeWorld::two_tiers(65_536, 100_000);
+        let mut one = process(7, Some(0), 8192, FAST);
+        hot(&mut one, 8192);
+        world.processes.push(one);
+        if search {
+            world.processes.push(process(8, None, 60_000, SLOW));
+        } else {
+            world.slowness = 100;
+        }
+        let look_pages = if search { 10_000 } else { u64::MAX };
+        let classes = [(0, Some(4096))];
+        let mut tierer = tierer_with(&mut world, &options(), &classes, |config| {
+            config.look_pages = look_pages;
+        });
+        let minute = 60_000;
+        run(&mut tierer, &mut world, 8 * minute);
+        assert_eq!(tierer.observer.searching.is_some(), search);
+        let before = world.tried.len();
+        run(&mut tierer, &mut world, 16 * minute);
+        let moved = world.tried.len() - before;
+        assert!(moved as u64 <= most_moves(4096, 16 * minute), "{moved}");
+    }
 }

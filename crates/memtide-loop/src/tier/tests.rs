@@ -78,6 +78,8 @@ fn what_the_kernel_sends_down_later_comes_home() {
     world.capacity.insert(FAST, 6000);
     let mut tierer = tierer(&mut world, &options());
     run(&mut tierer, &mut world, 5000);
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert_eq!((status.observing, status.passes), ("glance", 0));
     world
         .process(7)
         .pages

@@ -21,8 +21,8 @@ const LIMIT: f64 = 0.02;
 /// What a run begins with, as the time that saves it up.
 const SAVED: Duration = Duration::from_secs(20);
 /// How long it runs, in quiet time; over the last part of it the share is judged.
-const RUN: Duration = Duration::from_secs(18);
-const JUDGED: Duration = Duration::from_secs(11);
+const RUN: Duration = Duration::from_secs(25);
+const JUDGED: Duration = Duration::from_secs(18);
 /// How long it runs with much out of place, in quiet time.
 const MUCH: Duration = Duration::from_secs(7);
 /// In base pages.
@@ -60,11 +60,13 @@ fn much_at_once(context: &mut Context) -> Result<()> {
     context.row(TABLE, cells("--cpu-limit 2, 128 MiB", &row))?;
     ensure!(moved > 0, "nothing was moved");
     let turn_ns = HUGE_PAGE * move_ns / moved;
-    ensure!(
-        move_ns <= may_ns + turn_ns,
-        "moving {moved} pages took {move_ns} ns; {may_ns} ns and {HUGE_PAGE} pages are allowed"
-    );
-    Ok(())
+    // What moves will cost is known from those before; a machine that becomes slower
+    // meanwhile makes them dearer.
+    in_time(move_ns <= may_ns + turn_ns, || {
+        format!(
+            "moving {moved} pages took {move_ns} ns; {may_ns} ns and {HUGE_PAGE} pages are allowed"
+        )
+    })
 }
 
 /// Few pages, put away again and again: what it uses in the long run.
