@@ -107,7 +107,8 @@ pub struct RunResult {
     /// What `memtide balance` met, in a row where it ran; what it cost is in `balancing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memtide_balance: Option<MemtideBalance>,
-    /// Why the oracle's figures are an estimate and no bound; `None` if they are one, and in other rows.
+    /// Why the oracle's figures are an estimate; `None` in other rows, and if they are a bound: no placement is better
+    /// that knows the rates of pages, but not the next access.
     pub estimate: Option<String>,
     /// Accesses that were simulated (not times S); in the oracle's row, that fit into the time.
     pub accesses: u64,

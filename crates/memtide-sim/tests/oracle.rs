@@ -19,14 +19,19 @@ use machine::{Node, machine};
 use memtide_core::units::NodeId;
 use memtide_sim::config::{Bound, Configuration, Interleave};
 use memtide_sim::engine::{self, Run};
+use memtide_sim::hardware::law::{Law, rise};
 use memtide_sim::result::RunResult;
 use memtide_sim::rng::Rng;
+use memtide_sim::scenario::{self, Options, Quiet, shipped};
 use memtide_sim::spec::{LoadedLatency, MachineSpec};
 use memtide_sim::workload::Pattern;
 use sets::{Program, Set, Sets};
 
 /// How much better than the oracle anything may be.
 const SLACK: f64 = 0.001;
+
+/// How the reason begins that an oracle says little.
+const OFTEN: &str = "rates change so often";
 
 fn off() -> Configuration {
     Configuration {
@@ -134,6 +139,88 @@ fn the_fast_node_holds_what_it_holds_in_each_phase() {
     }
 }
 
+/// What a run takes whose sets are each on one node, from the start and at no cost.
+fn placed(spec: &MachineSpec, program: &Program, nodes: &[u16]) -> f64 {
+    let mut run = Run::new(spec, Sets::new(program), &off(), 1, 1).unwrap();
+    for (set, &node) in nodes.iter().enumerate() {
+        for slot in run.kernel.regions.get(set).slots() {
+            run.kernel.ptes[slot as usize].set_frame(slot, NodeId(node));
+        }
+    }
+    run.hw.memory_moved(&run.kernel.ptes);
+    while run.quantum().unwrap() {}
+    run.result().seconds
+}
+
+#[test]
+fn what_the_fast_node_cannot_hold_loads_the_slow_one() {
+    // The fast node holds half of the pages. 8 threads wait 100 ns for each access there, and 250 f(u) for
+    // one on the slow node, where 64 ns carry a line. Of N accesses a thread, half go to either: in N t
+    // the slow node carries 4 N lines. So u = 256 / t, and t = 50 + 125 f(u).
+    let mut spec = machine(&[Node(8, 64, 100.0, 300.0), Node(0, 64, 250.0, 1.0)]);
+    spec.nodes[0].capacity_bytes = 900 * 4096;
+    let accesses = 800_000;
+    let program = Program {
+        threads: 8,
+        places: vec![(1, 1)],
+        ..alone(accesses, vec![set(900, 0, &[1]), set(900, 0, &[1])])
+    };
+    let law = Law::new(spec.nodes[1].memory.loaded.clone());
+    let (mut low, mut high) = (100.0, 1000.0);
+    for _ in 0..60 {
+        let t = (low + high) / 2.0;
+        match t < 50.0 + 125.0 * law.factor(256.0 / t) {
+            true => low = t,
+            false => high = t,
+        }
+    }
+    let truth = accesses as f64 * low * 1e-9;
+    let best = oracle(&spec, &program);
+    assert_eq!(best.estimate, None);
+    let bound = best.seconds;
+    // Below the truth, but only by what the slow node may carry too much until its latency has followed. That
+    // is granted for 40 quanta, as if all threads wanted that node alone: a demand of 8 * 64 / 250.
+    let carries = 256.0 / low;
+    let early = rise(&law, 8.0 * 64.0 / 250.0).take(40);
+    let early: f64 = early.map(|share| (share - carries).max(0.0)).sum();
+    let granted = early * 1e-3 / carries;
+    assert!(granted < 0.035 * truth, "{granted} of {truth}");
+    assert!(bound <= truth * (1.0 + SLACK), "{bound}, not {truth}");
+    assert!(bound >= truth - granted, "{bound}, not {truth}");
+    // A run so placed agrees, and is not faster.
+    let ran = placed(&spec, &program, &[0, 1]);
+    assert!(bound <= ran * (1.0 + SLACK), "{bound}, not {ran}");
+    assert!(bound >= ran - granted, "{bound}, not {ran}");
+}
+
+#[test]
+fn rates_that_change_all_the_time_are_told() {
+    // 40 phases of a millisecond: no census is ever made of a piece.
+    let spec = machine(&[Node(1, 8, 100.0, 300.0), Node(0, 64, 250.0, 300.0)]);
+    let weights: Vec<u32> = (0..40).map(|phase| 1 + phase % 2).collect();
+    let sets = vec![set(1500, 0, &weights), set(1500, 0, &[1; 40])];
+    let best = oracle(&spec, &alone(10_000, sets));
+    let why = best.estimate.expect("a reason");
+    assert!(why.starts_with(OFTEN), "{why}");
+}
+
+#[test]
+fn rates_that_change_with_time_are_told() {
+    // The hot pages drift by the clock, and the run ends when its work is done.
+    let scenario = shipped("zipf-drift").unwrap().read().unwrap();
+    let options = Options {
+        only: vec!["oracle".into()],
+        scale: Some(scenario.scale * 16),
+        ..Options::default()
+    };
+    let comparison = scenario::run(&scenario, &options, &Quiet).unwrap();
+    let why = comparison.rows[0].result.estimate.as_deref();
+    assert!(
+        why.is_some_and(|why| why.starts_with("rates change with time")),
+        "{why:?}"
+    );
+}
+
 /// A random machine and program.
 fn draw(seed: u64) -> (MachineSpec, Program) {
     let rng = &mut Rng::new(seed, 0);
@@ -227,7 +314,9 @@ fn moved(spec: &MachineSpec, program: &Program, seed: u64, every: u64) -> f64 {
 fn best(seed: u64) -> (f64, String) {
     let (spec, program) = draw(seed);
     let bound = oracle(&spec, &program);
-    assert_eq!(bound.estimate, None);
+    // Where rates change often, it says little, and still nothing may beat it.
+    let why = bound.estimate.as_deref();
+    assert!(why.is_none_or(|why| why.starts_with(OFTEN)), "{why:?}");
     let rng = &mut Rng::new(seed, 1);
     let mut places: Vec<(u16, u8)> = (0..spec.nodes.len() as u16)
         .map(|node| (node, 1 + rng.below(6) as u8))
@@ -298,6 +387,7 @@ fn nothing_beats_the_oracle_on_random_machines() {
     };
     let first = setting("MEMTIDE_ORACLE_SEED", 0);
     let cases = setting("MEMTIDE_ORACLE_CASES", 20);
+    assert!(cases > 0, "MEMTIDE_ORACLE_CASES=0: give at least 1");
     let mut all: Vec<(f64, String)> = (first..first + cases).map(best).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     let middle = -all[all.len() / 2].0 * 100.0;

@@ -14,8 +14,9 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
                 .to_owned();
         }
         Some(Bound::Oracle) => {
-            return "No kernel: whoever places the pages knows how often each is accessed and moves \
-                    pages at no cost. No placement beats it, or the result says why that is not proved."
+            return "No kernel: pages are placed by how often each is accessed, which is known, and \
+                    moving them costs nothing; which is accessed next is not known. No placement that \
+                    knows no more beats it, or the result says why that is not proved."
                 .to_owned();
         }
         None => {}

@@ -469,7 +469,7 @@ impl Path<'_> {
             };
             if let Some(census) = &mut self.census {
                 let more = lines.tally.of_memory(node, write, true) - counted;
-                census.count(access, more);
+                census.count(access, more, data);
             }
             lines.tally.heat[group.heat()] += 1;
             if SHARED {

@@ -2,7 +2,9 @@
 //!
 //! A node that carries the share u at latency factor f(u) makes those who wait for it lose u (f(u) - 1) of
 //! its time more than an idle node would ([`Excess`]). The oracle needs the least that a share of u on
-//! average costs, however it is spread over time: the lower convex hull of that function.
+//! average costs, however it is spread over time: the lower convex hull of that function. Between two
+//! steps of the share a chord would lie above it. So each step counts at what the step before it
+//! costs: that lies below, as the function never falls, and by one step at most.
 //!
 //! What stays true: f never falls, f(0) = 1.
 
@@ -83,8 +85,8 @@ impl Law {
 }
 
 /// Steps of the share in [`Excess`], and the last of them: there latency is beyond any that a node reaches.
-const STEP: f64 = 0.0005;
-const STEPS: u32 = 2100;
+const STEP: f64 = 0.0001;
+const STEPS: u32 = 10_500;
 
 /// What load costs in the long run.
 #[derive(Clone, Debug)]
@@ -98,9 +100,11 @@ impl Excess {
     #[must_use]
     pub fn new(law: &Law) -> Excess {
         let mut corners: Vec<(f64, f64)> = Vec::new();
+        let mut before = 0.0;
         for step in 0..=STEPS {
             let u = f64::from(step) * STEP;
-            let next = (u, u * (law.factor(u) - 1.0));
+            let next = (u, before);
+            before = u * (law.factor(u) - 1.0);
             let slope = |a: (f64, f64), b: (f64, f64)| (b.1 - a.1) / (b.0 - a.0);
             while let [.., a, b] = corners[..] {
                 if slope(a, b) < slope(b, next) {
@@ -168,9 +172,28 @@ mod tests {
         // u (f - 1) = 1.25 u (u - 0.4): its slope is 1.25 (2 u - 0.4), at 0.6 just 1; there it is 0.15.
         let (value, share) = excess.best(1.0);
         assert!((share - 0.6).abs() < 0.001, "{share}");
-        assert!((value - 0.45).abs() < 1e-6, "{value}");
+        // The value is a step's worth higher, and never lower.
+        assert!((0.45..0.45 + 1.01 * STEP).contains(&value), "{value}");
         // No price makes a node carry much more than it can.
         assert!(excess.best(1e9).1 <= 1.0501);
+    }
+
+    #[test]
+    fn no_share_is_worth_more_than_the_best() {
+        // Shares between steps, where a chord of the hull would lie above the function: a third of a step on.
+        let law = three_regions();
+        let excess = Excess::new(&law);
+        for price in [0.3, 1.0, 3.0, 30.0, 300.0, 3000.0] {
+            let best = excess.best(price).0;
+            for step in 0..31_000 {
+                let u = f64::from(step) * STEP / 3.0;
+                let value = price * u - u * (law.factor(u) - 1.0);
+                assert!(
+                    value <= best * (1.0 + 1e-12),
+                    "{price} at {u}: {value}, {best}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,15 @@ pub struct Place {
     tag: u16,
 }
 
+impl Place {
+    /// One of `blocks` blocks of sets, for statistics.
+    #[inline(always)]
+    #[must_use]
+    pub fn block(self, blocks: usize) -> usize {
+        self.set as usize % blocks
+    }
+}
+
 /// Four tags of 16 bits, the most recent lowest; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Set(u64);
@@ -75,6 +84,12 @@ impl Llc {
     #[must_use]
     pub fn exists(&self) -> bool {
         !self.sets.is_empty()
+    }
+
+    /// How many sets it has.
+    #[must_use]
+    pub fn sets(&self) -> usize {
+        self.sets.len()
     }
 
     /// Where line `line` of `frame` goes.

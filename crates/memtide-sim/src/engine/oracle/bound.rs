@@ -2,7 +2,7 @@
 //!
 //! The work is known as groups of pages that are accessed alike: how many pages, and for each node how long
 //! threads wait for the group's lines there if it is idle (P) and how long the node is busy with them (L).
-//! The time of K processors is spent on what needs no memory (C), on the idle latencies, and on what
+//! The time of K threads is spent on what needs no memory (C), on the idle latencies, and on what
 //! load adds. A placement gives each group's accesses to nodes in shares, within the nodes' capacities.
 //!
 //! The bound is the dual of that problem. Let each node have a price for the time it is busy (a) and a
@@ -51,8 +51,8 @@ pub struct Group {
 
 /// A piece of a run.
 pub struct Work {
-    /// Processors that may take part.
-    pub cpus: f64,
+    /// Threads, each on a processor of its own.
+    pub threads: f64,
     /// Nanoseconds of all threads that need no memory.
     pub own_ns: f64,
     /// What they access.
@@ -72,24 +72,24 @@ impl Work {
     #[must_use]
     pub fn least_ns(&self, places: &[Place]) -> f64 {
         self.best(places, &|sums| {
-            let below = self.cpus + sums.rent;
+            let below = self.threads + sums.rent;
             let time = (sums.work - sums.at_once) / below;
             (time, [1.0 / below, -1.0 / below, -time / below])
         })
     }
 
-    /// The largest share of it that fits into `time_ns`; at most 1.
+    /// How often it fits into `time_ns` at most.
     #[must_use]
     pub fn most_within(&self, places: &[Place], time_ns: f64) -> f64 {
         let times = self.best(places, &|sums| {
-            let below = time_ns * (self.cpus + sums.rent) + sums.at_once;
+            let below = time_ns * (self.threads + sums.rent) + sums.at_once;
             let times = sums.work / below;
             (
                 times,
                 [1.0 / below, -times / below, -times * time_ns / below],
             )
         });
-        1.0 / times.max(1.0)
+        1.0 / times
     }
 
     /// The largest of `figure` over all prices. It says a value, and how that changes with each sum.
@@ -113,31 +113,31 @@ impl Work {
             .iter()
             .zip(&rates)
             .map(|(place, rate)| match rate.is_finite() && *rate > 0.0 {
-                true => rise(&place.law, self.cpus / rate).take(RISE).collect(),
+                true => rise(&place.law, self.threads / rate).take(RISE).collect(),
                 false => Vec::new(),
             })
             .collect();
-        // The prices that are looked for, with the highest that can matter.
-        let mut asked: Vec<(usize, bool)> = Vec::new();
-        let mut size: Vec<f64> = Vec::new();
-        for (at, (place, rise)) in places.iter().zip(&rises).enumerate() {
-            // A node that is idle even if all threads want it alone has no price.
+        // The prices that are looked for, with the highest that can matter. A node that is idle even if all
+        // threads want it alone has no price. Else it is the slope of u (f - 1) where f is that
+        // factor: at most, as f rises with the 200th power.
+        let dear = |(rise, rate): (&Vec<f64>, &f64)| {
             let factor = rise.first().zip(rise.last()).map_or(1.0, |(d, u)| d / u);
-            if factor > 1.0 + 1e-9 {
-                // The slope of u (f - 1) where f is that factor: at most, f rises with the 200th power.
-                asked.push((at, false));
-                size.push(rates[at] * factor * 250.0);
-            }
-            if held(place) {
-                asked.push((at, true));
-                let cost = |group: &Group| -> f64 {
-                    let waits = group.wait_ns.iter().copied().fold(0.0, f64::max);
-                    waits * (1.0 + 250.0 * (factor - 1.0)) / group.pages
-                };
-                let groups = self.groups.iter().filter(|group| group.pages > 0.0);
-                size.push(groups.map(cost).fold(0.0, f64::max));
-            }
-        }
+            (factor > 1.0 + 1e-9).then_some(rate * factor * 250.0)
+        };
+        let dear: Vec<Option<f64>> = rises.iter().zip(&rates).map(dear).collect();
+        // A page is worth no more than what its group costs on the node where that is the most.
+        let costs = |group: &Group| {
+            let dear = dear.iter().map(|dear| dear.unwrap_or(0.0));
+            let costs = group.wait_ns.iter().zip(&group.busy_ns).zip(dear);
+            let costs = costs.map(|((wait, busy), dear)| wait + dear * busy);
+            costs.fold(0.0, f64::max) / group.pages
+        };
+        let groups = self.groups.iter().filter(|group| group.pages > 0.0);
+        let worth = groups.map(costs).fold(0.0, f64::max);
+        let busy = (0..places.len()).filter_map(|at| Some(((at, false), dear[at]?)));
+        let page = (0..places.len()).filter(|&at| held(&places[at]));
+        let page = page.map(|at| ((at, true), worth));
+        let (asked, size): (Vec<(usize, bool)>, Vec<f64>) = busy.chain(page).unzip();
         let tries = 60 + 40 * size.len() * size.len().max(2);
         let (mut busy, mut page) = (vec![0.0; places.len()], vec![0.0; places.len()]);
         search::largest(&size, tries, &mut |prices, slope| {
@@ -230,7 +230,7 @@ mod tests {
         // 100 pages fit; 50 hot ones take 4 us there and 10 us elsewhere, 100 cold ones 1 and 2.5. Best: all
         // hot ones and half of the cold ones near: 4 + 0.5 + 1.25 = 5.75, and 3 us of their own.
         let work = Work {
-            cpus: 1.0,
+            threads: 1.0,
             own_ns: 3e3,
             groups: vec![
                 group(50.0, [4e3, 10e3], [1.0, 1.0]),
@@ -252,7 +252,7 @@ mod tests {
         // 20 / 10 = 2, so f(u) u = 2: 1.5 * 2^((u - 0.8) / 0.195) u = 2 at u = 0.9081. That is 1.1012 s,
         // less what the first quanta carry too much: below 6 ms of it.
         let work = Work {
-            cpus: 20.0,
+            threads: 20.0,
             own_ns: 0.0,
             groups: vec![group(1.0, [10e9, 1e12], [1e9, 1e9])],
         };
@@ -268,11 +268,36 @@ mod tests {
         // Two equal nodes: each carries half, at demand 1: u (1 + 1.25 (u - 0.4)) = 1 at
         // u = 0.7165, and 0.5 / 0.7165 = 0.6978.
         let work = Work {
-            cpus: 20.0,
+            threads: 20.0,
             own_ns: 0.0,
             groups: vec![group(1.0, [10e9, 10e9], [1e9, 1e9])],
         };
         let least = work.least_ns(&[place(10.0), place(10.0)]) / 1e9;
         assert!((0.692..0.6979).contains(&least), "{least}");
+    }
+
+    #[test]
+    fn what_the_fast_node_cannot_hold_loads_the_slow_one() {
+        // 20 threads; half of the pages fit the fast node, which has bandwidth to spare. The other half
+        // keeps the slow node busy for 5 s of its bandwidth. Threads wait 5 s for the fast half and
+        // 10 f(u) s for the slow one, where u = 5 / T: so 20 T = 5 + 10 f(5 / T).
+        let places = [place(100.0), place(1000.0)];
+        let work = Work {
+            threads: 20.0,
+            own_ns: 0.0,
+            groups: vec![group(200.0, [10e9, 20e9], [0.1e9, 10e9])],
+        };
+        let (mut low, mut high) = (1.0, 100.0);
+        for _ in 0..60 {
+            let time = (low + high) / 2.0;
+            match 20.0 * time < 5.0 + 10.0 * places[1].law.factor(5.0 / time) {
+                true => low = time,
+                false => high = time,
+            }
+        }
+        assert!((low - 4.99).abs() < 0.01, "{low}");
+        // A demand of 10 carries some 20 ms too much before latency has followed, 0.5 % of it.
+        let least = work.least_ns(&places) / 1e9;
+        assert!(least <= low && least >= low * 0.993, "{least}, not {low}");
     }
 }

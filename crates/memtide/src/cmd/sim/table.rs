@@ -266,7 +266,7 @@ oracle                   0          0           0          0
 * Published, and doubtful: NUMAB2.
 Simulated at 1/16: each page and each access stands for 16; counts are of the full size.
 61.2 million simulated accesses/s
-Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the oracle, a bound on what placing pages can reach.
+Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the oracle, a bound on what placing pages by their rates can reach.
 ";
         assert_eq!(text, expected);
     }

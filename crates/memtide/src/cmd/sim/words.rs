@@ -62,9 +62,11 @@ fn room(measure: &Measure, best: f64, oracle: &Outcome) -> Option<String> {
         MeasureKind::Score | MeasureKind::Pages => 1.0 - best / oracle,
     };
     let bound = match estimate {
-        None => "the oracle, a bound on what placing pages can reach".to_owned(),
+        None => "the oracle, a bound on what placing pages by their rates can reach".to_owned(),
         Some(why) => {
-            format!("the oracle, an estimate of what placing pages could reach ({why})")
+            format!(
+                "the oracle, an estimate of what placing pages by their rates could reach ({why})"
+            )
         }
     };
     Some(match (left, measure.kind) {
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(
             samples::comparison().cases[0].summary,
             "Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; \
-             12 % longer than the oracle, a bound on what placing pages can reach."
+             12 % longer than the oracle, a bound on what placing pages by their rates can reach."
         );
     }
 

@@ -155,15 +155,22 @@ fn table_guide(case: &Case) -> String {
         .configurations
         .iter()
         .find(|o| o.run.configuration == "oracle");
-    let oracle = match oracle.and_then(|oracle| oracle.run.estimate.as_deref()) {
-        None => ", a bound on what placing pages can reach.".to_owned(),
-        Some(why) => format!("; here that is an estimate and no bound: {}.", escape(why)),
+    let bounds = match oracle.map(|oracle| oracle.run.estimate.as_deref()) {
+        None => String::new(),
+        Some(None) => ", a bound on what placing pages by their rates can reach".to_owned(),
+        Some(Some(why)) => format!("; here that is an estimate and no bound: {}", escape(why)),
+    };
+    let oracle = match oracle {
+        None => "",
+        Some(_) => {
+            "; oracle knows the rate of every page, but not which is accessed next, and moves at no cost"
+        }
     };
     format!(
         "{value} A ratio is the value over that of the first row. Compare ratio with ratio: a \
          simulated second is no second of the machine that the published figures come from.{marked} \
          Rows in italics are no kernels: static moves nothing, which may be better or worse than \
-         moving; oracle knows the rate of every page and moves at no cost{oracle}"
+         moving{oracle}{bounds}."
     )
 }
 
@@ -372,6 +379,20 @@ mod tests {
         assert!(!page.contains("\"#01"));
         assert!(!page.contains("NaN"));
         assert!(page.len() < 1 << 20, "{} bytes", page.len());
+    }
+
+    #[test]
+    fn a_bound_is_spoken_of_only_beside_an_oracle() {
+        let mut comparison = samples::comparison();
+        let text = "a bound on what placing pages by their rates can reach";
+        assert!(table_guide(&comparison.cases[0]).contains(text));
+        let rows = &mut comparison.cases[0].configurations;
+        rows.retain(|outcome| outcome.run.configuration != "oracle");
+        let without = table_guide(&comparison.cases[0]);
+        assert!(
+            !without.contains("bound") && !without.contains("oracle"),
+            "{without}"
+        );
     }
 
     #[test]
