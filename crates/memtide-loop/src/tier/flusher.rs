@@ -10,7 +10,12 @@
 //! of it. So while a process is observed, one cold page of it commutes between
 //! its place and the fast tier, and is brought home at the end. A process that
 //! has not run since last time has touched nothing and is left in peace.
+//!
+//! Where idle pages leave fast memory although there is room, processes without any
+//! slow page are observed, too. Of these a page of the fast tier commutes.
 
+use super::config::TierConfig;
+use super::demoter::target_of;
 use super::observer::Observer;
 use super::shared::HOW;
 use crate::ledger::Ledger;
@@ -28,6 +33,9 @@ const GLANCE_FLUSH_MS: u64 = 250;
 const GLANCE_FLUSH_SHARE: u64 = 1000;
 /// In the second pass of a look it may take one part in so many of the pass.
 const LOOK_FLUSH_SHARE: u64 = 20;
+
+/// Pages of the fast tier among which one is looked for that was seen untouched: 1 GiB.
+const ENOUGH_PAGES: u64 = 1 << 18;
 
 /// A page that serves to flush its process's translations.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +58,19 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
+    /// Whether pages of the fast tier commute where there are no others.
+    from_fast: bool,
 }
 
 impl Flusher {
+    /// One for `config`'s loop.
+    pub fn new(config: &TierConfig) -> Flusher {
+        Flusher {
+            from_fast: config.idle.is_some(),
+            ..Flusher::default()
+        }
+    }
+
     /// Chooses a cold page of each process whose slow pages are observed.
     pub fn choose(
         &mut self,
@@ -63,7 +81,7 @@ impl Flusher {
     ) {
         self.recall(world, ledger);
         for watched in ledger.processes.iter() {
-            let chosen = first_commuter(ledger, records, watched.owner, now);
+            let chosen = self.first_commuter(ledger, records, watched.owner, now);
             self.commuters.extend(chosen);
         }
     }
@@ -107,7 +125,7 @@ impl Flusher {
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
-            let next = first_commuter(ledger, records, commuter.owner, now);
+            let next = self.first_commuter(ledger, records, commuter.owner, now);
             let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
                 return false;
             };
@@ -145,6 +163,18 @@ impl Flusher {
                 self.commute(world, ledger, &mut commuter);
             }
         }
+    }
+
+    /// The page of a process that is the first to commute, if any may.
+    fn first_commuter(
+        &self,
+        ledger: &Ledger,
+        records: &Records,
+        owner: OwnerId,
+        now: Millis,
+    ) -> Option<Commuter> {
+        let slow = first_commuter(ledger, records, owner, now);
+        slow.or_else(|| fast_commuter(ledger, records, owner).filter(|_| self.from_fast))
     }
 
     /// Moves the page the other way; whether it went, and so may serve again.
@@ -245,6 +275,57 @@ fn first_commuter(
         };
         ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         if found.is_some() {
+            break;
+        }
+    }
+    found.or(in_use)
+}
+
+/// The first page of a process on the fast tier that can commute: one that was seen
+/// untouched, if there is one.
+fn fast_commuter(ledger: &Ledger, records: &Records, owner: OwnerId) -> Option<Commuter> {
+    let watched = ledger.processes.get(owner)?;
+    if ledger.processes.is_paused(watched.class) {
+        return None;
+    }
+    let way = |home| Some((home, target_of(ledger, home, 0)?));
+    let ways: Vec<(NodeId, NodeId)> = ledger.top_nodes().into_iter().filter_map(way).collect();
+    let (mut found, mut in_use, mut seen) = (None, None, 0);
+    for section in ledger.space.sections_of(owner) {
+        let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+        let visit = |first: PageNumber, pages, place: Place| {
+            if found.is_some() {
+                return;
+            }
+            seen += pages;
+            let way = ways.iter().find(|(home, _)| *home == place.node());
+            let Some(&(home, away)) = way.filter(|_| !place.huge() && !place.stuck()) else {
+                return;
+            };
+            for page in (first.0..first.0 + pages).map(PageNumber) {
+                let known = if records.idle.age(page) > 0 {
+                    &mut found
+                } else {
+                    &mut in_use
+                };
+                let may = |node| ledger.may_move(page, node).is_ok();
+                if known.is_none() && may(away) && may(home) {
+                    *known = Some(Commuter {
+                        owner,
+                        page,
+                        home,
+                        away,
+                        out: false,
+                        ticks: None,
+                    });
+                }
+                if found.is_some() {
+                    break;
+                }
+            }
+        };
+        ledger.placement.runs(first, SECTION_PAGES as u64, visit);
+        if found.is_some() || (in_use.is_some() && seen >= ENOUGH_PAGES) {
             break;
         }
     }
