@@ -34,8 +34,10 @@ const GLANCE_FLUSH_SHARE: u64 = 1000;
 /// In the second pass of a look it may take one part in so many of the pass.
 const LOOK_FLUSH_SHARE: u64 = 20;
 
-/// Pages of the fast tier among which one is looked for that was seen untouched: 1 GiB.
+/// Pages of the fast tier among which one to commute is looked for: 1 GiB.
 const ENOUGH_PAGES: u64 = 1 << 18;
+/// How long the same section of a process comes first there, in ms.
+const CHOICE_MS: u64 = 2_000;
 
 /// A page that serves to flush its process's translations.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +176,10 @@ impl Flusher {
         now: Millis,
     ) -> Option<Commuter> {
         let slow = first_commuter(ledger, records, owner, now);
-        slow.or_else(|| fast_commuter(ledger, records, owner).filter(|_| self.from_fast))
+        slow.or_else(|| match self.from_fast {
+            true => fast_commuter(ledger, records, owner, now),
+            false => None,
+        })
     }
 
     /// Moves the page the other way; whether it went, and so may serve again.
@@ -281,55 +286,52 @@ fn first_commuter(
     found.or(in_use)
 }
 
-/// The first page of a process on the fast tier that can commute: one that was seen
-/// untouched, if there is one.
-fn fast_commuter(ledger: &Ledger, records: &Records, owner: OwnerId) -> Option<Commuter> {
+/// A page of a process on the fast tier that can commute: one that was seen untouched,
+/// of the [`ENOUGH_PAGES`] from a section on that time chooses.
+fn fast_commuter(
+    ledger: &Ledger,
+    records: &Records,
+    owner: OwnerId,
+    now: Millis,
+) -> Option<Commuter> {
     let watched = ledger.processes.get(owner)?;
     if ledger.processes.is_paused(watched.class) {
         return None;
     }
     let way = |home| Some((home, target_of(ledger, home, 0)?));
     let ways: Vec<(NodeId, NodeId)> = ledger.top_nodes().into_iter().filter_map(way).collect();
-    let (mut found, mut in_use, mut seen) = (None, None, 0);
-    for section in ledger.space.sections_of(owner) {
+    let mut sections: Vec<u32> = ledger.space.sections_of(owner).collect();
+    let turn = (now.0 / CHOICE_MS).checked_rem(sections.len() as u64)?;
+    sections.rotate_left(turn as usize);
+    let (mut found, mut seen) = (None, 0);
+    for section in sections {
         let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
         let visit = |first: PageNumber, pages, place: Place| {
-            if found.is_some() {
-                return;
-            }
-            seen += pages;
             let way = ways.iter().find(|(home, _)| *home == place.node());
-            let Some(&(home, away)) = way.filter(|_| !place.huge() && !place.stuck()) else {
+            let movable = found.is_none() && !place.huge() && !place.stuck();
+            let Some(&(home, away)) = way.filter(|_| movable) else {
                 return;
             };
-            for page in (first.0..first.0 + pages).map(PageNumber) {
-                let known = if records.idle.age(page) > 0 {
-                    &mut found
-                } else {
-                    &mut in_use
-                };
-                let may = |node| ledger.may_move(page, node).is_ok();
-                if known.is_none() && may(away) && may(home) {
-                    *known = Some(Commuter {
-                        owner,
-                        page,
-                        home,
-                        away,
-                        out: false,
-                        ticks: None,
-                    });
-                }
-                if found.is_some() {
-                    break;
-                }
-            }
+            seen += pages;
+            let may = |page, node| ledger.may_move(page, node).is_ok();
+            let mut pages = (first.0..first.0 + pages).map(PageNumber);
+            let page = pages
+                .find(|page| records.idle.age(*page) > 0 && may(*page, away) && may(*page, home));
+            found = page.map(|page| Commuter {
+                owner,
+                page,
+                home,
+                away,
+                out: false,
+                ticks: None,
+            });
         };
         ledger.placement.runs(first, SECTION_PAGES as u64, visit);
-        if found.is_some() || (in_use.is_some() && seen >= ENOUGH_PAGES) {
+        if found.is_some() || seen >= ENOUGH_PAGES {
             break;
         }
     }
-    found.or(in_use)
+    found
 }
 
 #[cfg(test)]
