@@ -23,6 +23,8 @@ struct Entry {
     page: u64,
     at: Millis,
     way: Moved,
+    /// Whether it was in use, for all that is known.
+    in_use: bool,
 }
 
 /// The last move of pages that moved lately. Of two pages that share a slot
@@ -56,7 +58,23 @@ impl RecentMoves {
             page: page.0,
             at: now,
             way,
+            in_use: way == Moved::Up,
         });
+    }
+
+    /// The page that was noted just now is not known to be idle although it moved down:
+    /// no idle one was to be had.
+    pub fn is_in_use(&mut self, page: PageNumber) {
+        let slot = self.slot(page);
+        if let Some(entry) = self.slots[slot].as_mut().filter(|it| it.page == page.0) {
+            entry.in_use = true;
+        }
+    }
+
+    /// Whether the page moved down as an idle one within the last `within_ms`.
+    pub fn left_idle_within(&self, page: PageNumber, within_ms: u64, now: Millis) -> bool {
+        let entry = self.slots[self.slot(page)].filter(|entry| entry.page == page.0);
+        entry.is_some_and(|entry| !entry.in_use && now.since(entry.at) <= within_ms)
     }
 
     /// The page's last move and how many ms ago it was.
@@ -86,6 +104,21 @@ impl RecentMoves {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_in_use_that_moved_down_did_not_leave_idle() {
+        let mut moves = RecentMoves::new(64);
+        for page in [1, 2] {
+            moves.note(PageNumber(page), Moved::Down, Millis(100));
+        }
+        moves.note(PageNumber(3), Moved::Up, Millis(100));
+        moves.is_in_use(PageNumber(2));
+        moves.is_in_use(PageNumber(4));
+        let left = |page| moves.left_idle_within(PageNumber(page), 50, Millis(150));
+        assert_eq!([1, 2, 3, 4].map(left), [true, false, false, false]);
+        assert!(!moves.left_idle_within(PageNumber(1), 49, Millis(150)));
+        assert!(moves.moved_within(PageNumber(2), Moved::Down, 50, Millis(150)));
+    }
 
     #[test]
     fn a_move_is_remembered_until_another_page_needs_its_place() {

@@ -11,6 +11,12 @@
 //! class it is observed which ones are idle, however much room there is: these
 //! leave first.
 //!
+//! Where hot pages of a class at its mark wait, idle ones leave for them. Where none
+//! is known to be idle, as where hot pages are scattered and each stretch of memory
+//! has one, others *make way*: of those most are cold, and the hot ones among them
+//! are soon found. If as many wait afterwards, all are in use: then it is tried ever
+//! more rarely.
+//!
 //! # Properties
 //!
 //! - What a class uses is read from the world, since others place pages, too: the
@@ -32,6 +38,10 @@ const READ_MS: u64 = 500;
 const PATIENCE_MS: u64 = 1500;
 /// How long is waited after nothing would leave, in ms.
 const REST_MS: u64 = 2000;
+/// How long is waited after pages made way that may have been in use, in ms: so long
+/// does it take to find those that were. And the longest such wait.
+const MAKE_WAY_MS: u64 = 2000;
+const MAKE_WAY_MOST_MS: u64 = 128_000;
 
 /// A class of processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +67,15 @@ struct Budget {
     tight: bool,
     /// Hot pages that its bound keeps down.
     waiting: u64,
+    /// Since when they wait, and no idle page leaves for them.
+    starved: Option<Millis>,
+    /// How many waited when others made way the last time, and how many of these; when;
+    /// how many waited then, until others may make way again, at most; and how long
+    /// that is.
+    made_way: (u64, u64),
+    made_way_at: Millis,
+    worst: u64,
+    make_way_ms: u64,
     promoted: u64,
     demoted: u64,
     rests_until: Millis,
@@ -84,6 +103,11 @@ impl Budgets {
             above: None,
             tight: false,
             waiting: 0,
+            starved: None,
+            made_way: (0, 0),
+            made_way_at: Millis(0),
+            worst: 0,
+            make_way_ms: 0,
             promoted: 0,
             demoted: 0,
             rests_until: Millis(0),
@@ -166,10 +190,48 @@ impl Budgets {
     }
 
     /// Notes how many hot pages of each class its bound keeps down.
-    pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64) {
+    pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64, now: Millis) {
         for (n, budget) in self.all.iter_mut().enumerate() {
             budget.waiting = waiting(ClassId(n as u32));
+            // Who waits later may be other pages.
+            if now.since(budget.made_way_at) < budget.make_way_ms {
+                budget.worst = budget.worst.max(budget.waiting);
+            }
         }
+    }
+
+    /// How many of the pages of `class` that wait, and for which no idle ones left, others
+    /// make way for now, although they may be in use: all `starving` ones or none.
+    pub fn make_way(&mut self, class: ClassId, starving: u64, now: Millis) -> u64 {
+        let Some(budget) = self.all.get_mut(class.0 as usize) else {
+            return 0;
+        };
+        if starving == 0 {
+            budget.starved = None;
+            return 0;
+        }
+        let since = now.since(*budget.starved.get_or_insert(now));
+        match since < budget.make_way_ms.max(PATIENCE_MS) {
+            true => 0,
+            false => starving,
+        }
+    }
+
+    /// So many pages of `class` made way.
+    pub fn made_way(&mut self, class: ClassId, pages: u64, now: Millis) {
+        let Some(budget) = self.all.get_mut(class.0 as usize) else {
+            return;
+        };
+        // Did it help the last time? Of what made way at least half was cold, then.
+        let (waited, made) = budget.made_way;
+        let helped = budget.worst + made / 2 <= waited;
+        budget.make_way_ms = match helped {
+            true => MAKE_WAY_MS,
+            false => (2 * budget.make_way_ms).clamp(MAKE_WAY_MS, MAKE_WAY_MOST_MS),
+        };
+        (budget.made_way, budget.made_way_at) = ((budget.waiting, pages), now);
+        budget.worst = 0;
+        budget.starved = Some(now);
     }
 
     /// `class` has no more pages that will leave.
@@ -333,6 +395,11 @@ mod tests {
             above: None,
             tight: false,
             waiting: 0,
+            starved: None,
+            made_way: (0, 0),
+            made_way_at: Millis(0),
+            worst: 0,
+            make_way_ms: 0,
             promoted: 0,
             demoted: 0,
             rests_until: Millis(0),
@@ -382,6 +449,37 @@ mod tests {
         db.all[0].judge(Millis(0));
         assert_eq!((db.left(DB), db.may_lose(Some(DB))), (None, u64::MAX));
         assert_eq!((db.below_low(Some(DB)), db.excess(DB, Millis(0))), (0, 0));
+    }
+
+    /// Ten of a hundred that make way are hot in the one case, all in the other.
+    #[test]
+    fn pages_make_way_again_soon_if_that_helped() {
+        let mut db = budgets(0, Some(1000), 990);
+        let wait = |db: &mut Budgets, waiting, at| db.set_waiting(|_| waiting, Millis(at));
+        wait(&mut db, 300, 0);
+        assert_eq!(db.make_way(DB, 100, Millis(0)), 0);
+        assert_eq!(db.make_way(DB, 100, Millis(1499)), 0);
+        assert_eq!(db.make_way(DB, 100, Millis(1500)), 100);
+        db.made_way(DB, 100, Millis(1500));
+        wait(&mut db, 210, 3000);
+        // It is known no more who waits; that is no success.
+        wait(&mut db, 0, 3000);
+        assert_eq!(db.make_way(DB, 100, Millis(3499)), 0);
+        assert_eq!(db.make_way(DB, 100, Millis(3500)), 100);
+        // Who comes only now was not in the way of those.
+        wait(&mut db, 500, 3500);
+        db.made_way(DB, 100, Millis(3500));
+        // In vain: then twice as long.
+        for (at, next) in [(5500, 9500), (9500, 17_500)] {
+            wait(&mut db, 500, at - 1);
+            assert_eq!(db.make_way(DB, 100, Millis(at - 1)), 0);
+            assert_eq!(db.make_way(DB, 100, Millis(at)), 100);
+            db.made_way(DB, 100, Millis(at));
+            assert_eq!(db.make_way(DB, 100, Millis(next - 1)), 0);
+        }
+        // Idle ones left: all begins again.
+        assert_eq!(db.make_way(DB, 0, Millis(17_500)), 0);
+        assert_eq!(db.make_way(DB, 100, Millis(17_500)), 0);
     }
 
     #[test]

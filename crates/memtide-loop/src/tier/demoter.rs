@@ -41,6 +41,8 @@ pub(super) struct Demoter {
     /// Where the coldest pages of a class are looked for next.
     next_section: BTreeMap<ClassId, u32>,
     random: Random,
+    /// Pages left of which it is not known that they are idle: only a look can tell.
+    pub sent_in_use: bool,
 }
 
 impl Demoter {
@@ -49,6 +51,7 @@ impl Demoter {
             cursor: Cursor::default(),
             next_section: BTreeMap::new(),
             random: Random::new(config.seed ^ SEED),
+            sent_in_use: false,
         }
     }
 
@@ -117,7 +120,18 @@ impl Demoter {
             if short > 0 {
                 let settle_ms = shared.config.settle_ms;
                 let why = "its class is at its fast.high, and hot pages of it wait";
-                let moved = self.send_idle(world, shared, class, short, settle_ms, why, reporter);
+                let mut moved =
+                    self.send_idle(world, shared, class, short, settle_ms, why, reporter);
+                let others = shared
+                    .budgets
+                    .make_way(class, short.saturating_sub(moved), now);
+                if others > 0 {
+                    let why = "makes way for hot pages of its class, which is at its fast.high";
+                    let how = (others, true, why);
+                    let made_way = self.send_coldest(world, shared, class, how, now, reporter);
+                    shared.budgets.made_way(class, made_way, now);
+                    moved += made_way;
+                }
                 left -= moved.min(left);
                 shared.budgets.exchanging |= moved > 0;
             }
@@ -141,19 +155,42 @@ impl Demoter {
             return moved;
         }
         let why = "among the coldest of its class, which is above its fast.high";
+        let how = (excess - moved, false, why);
+        moved += self.send_coldest(world, shared, class, how, now, reporter);
+        if moved == 0 {
+            shared.budgets.rest(class, now);
+        }
+        moved
+    }
+
+    /// Sends `wanted` pages of `class` down that are not known to be idle, the coldest;
+    /// or only those that may be. How many moved.
+    fn send_coldest(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        class: ClassId,
+        (wanted, only_maybe_idle, why): (u64, bool, &str),
+        now: Millis,
+        reporter: &mut dyn Reporter,
+    ) -> u64 {
+        let mut moved = 0;
         let targets: Vec<(NodeId, NodeId)> = (shared.ledger.top_nodes().into_iter())
             .filter_map(|node| Some((node, self.target(&shared.ledger, node)?)))
             .collect();
-        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
+        let of = (class, wanted, only_maybe_idle);
+        let coldest = self.coldest(shared, of, &targets, now);
         for (node, target) in targets {
             let ledger = &shared.ledger;
             let on_it = coldest.iter();
             let on_it = on_it.filter(|folio| ledger.node_of(folio.first) == Some(node));
-            let folios = on_it.copied().collect();
-            moved += move_down(world, shared, folios, target, why, reporter).1;
-        }
-        if moved == 0 {
-            shared.budgets.rest(class, now);
+            let folios: Vec<Folio> = on_it.copied().collect();
+            let pages: Vec<PageNumber> = folios.iter().map(|folio| folio.first).collect();
+            let went = move_down(world, shared, folios, target, why, reporter).1;
+            let recent = &mut shared.records.recent;
+            pages.into_iter().for_each(|page| recent.is_in_use(page));
+            self.sent_in_use |= went > 0;
+            moved += went;
         }
         moved
     }
@@ -253,8 +290,7 @@ impl Demoter {
     fn coldest(
         &mut self,
         shared: &Shared,
-        class: ClassId,
-        wanted: u64,
+        (class, wanted, only_maybe_idle): (ClassId, u64, bool),
         targets: &[(NodeId, NodeId)],
         now: Millis,
     ) -> Vec<Folio> {
@@ -293,7 +329,9 @@ impl Demoter {
                     page = PageNumber(folio.first.0 + u64::from(folio.pages));
                     if ledger.may_move(folio.first, *target).is_ok() {
                         let coldness = evidence.coldness(folio, config.settle_ms, now);
-                        coldest.offer(folio, coldness);
+                        if coldness.may_be_idle() || !only_maybe_idle {
+                            coldest.offer(folio, coldness);
+                        }
                     }
                 }
             };

@@ -276,6 +276,23 @@ fn looks_at_every_page_judge_single_pages() {
     );
 }
 
+/// 313 stretches of 64 pages are more than are seen at a time: they have their turns, and
+/// none is longer for it.
+#[test]
+fn stretches_have_their_turns_within_a_round() {
+    let mut world = world(20_000);
+    let pages = world.process(7).pages.keys().copied();
+    let scattered: Vec<_> = pages.step_by(2000).collect();
+    world.process(7).hot = scattered.into_iter().collect();
+    let mut tierer = tierer(&mut world, &options("64MiB"), 0);
+    let events = run(&mut tierer, &mut world, 600);
+    assert_eq!(demoted(&events), []);
+    run(&mut tierer, &mut world, 100);
+    let on = world.process(7).on(FAST);
+    assert!((10..=10 * 64 + COMMUTER).contains(&on), "{on}");
+    assert_eq!(world.process(7).hot_on(FAST), 10);
+}
+
 /// More slow memory than one look takes in: the search drives the source.
 #[test]
 fn a_search_lets_idle_pages_go_too() {

@@ -292,6 +292,9 @@ impl Tierer {
         self.demoter.demote(world, shared, wanting, reporter);
         if !shared.budgets.is_empty() {
             self.demoter.keep_bounds(world, shared, reporter);
+            if std::mem::take(&mut self.demoter.sent_in_use) {
+                self.observer.cadence.look_due();
+            }
         }
         Ok(())
     }

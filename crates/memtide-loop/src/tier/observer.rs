@@ -12,7 +12,6 @@ use super::subjects;
 use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
 use crate::world::{Abilities, SourceId, Subject, World, WorldError};
-use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
 use memtide_core::tiering::sample::{self, Run};
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
@@ -60,6 +59,8 @@ pub(super) struct Observer {
     /// What the source was told; `None` if it must be told anew.
     pub told: Option<Observe>,
     pub told_at: Millis,
+    /// Whether the look that it was told of last has ended already.
+    look_ended: bool,
     /// Since when a look has been waiting for room.
     cramped_since: Option<Millis>,
     /// How long the last pass of a look took, and when it ended.
@@ -76,10 +77,6 @@ pub(super) struct Observer {
     /// Whether pages of them left for idleness since they were chosen: what is seen of
     /// these is news of slow pages.
     outdated: bool,
-    /// Whether the present look was told of no page: it has no end.
-    empty_look: bool,
-    /// Whether pages leave for idleness at all.
-    long: bool,
     /// Pages that looks in turns have taken in since the first page's turn.
     looked: u64,
     /// Complete passes of looks.
@@ -117,6 +114,7 @@ impl Observer {
             searching: None,
             told: None,
             told_at: now,
+            look_ended: false,
             cramped_since: None,
             pass_ms: FIRST_PASS_MS,
             pass_ended: now,
@@ -127,8 +125,6 @@ impl Observer {
             takes_turns: false,
             turn: 0,
             outdated: false,
-            empty_look: false,
-            long: config.idle.is_some(),
             looked: 0,
             passes: 0,
             kernel_cpu_ns: 0,
@@ -191,20 +187,15 @@ impl Observer {
             && self.is_looking()
             && wanting > 0
             && !self.stretches.is_empty();
-        if self.is_outdated(observe, ledger, now) {
-            self.told = None;
-        }
-        (self.told != Some(observe) && !moving).then_some(observe)
-    }
-
-    /// Whether what the source was told is out of date, where pages leave for idleness:
-    /// other stretches have their turn, or there are slow pages now and were none.
-    fn is_outdated(&self, observe: Observe, ledger: &Ledger, now: Millis) -> bool {
-        let outdated = match observe {
-            Observe::Glance => self.takes_turns || self.outdated,
-            Observe::Look => self.long && self.empty_look && ledger.lower_pages() > 0,
+        let again = match observe {
+            Observe::Look => self.look_ended,
+            // Other stretches have their turn, or pages of these have left.
+            Observe::Glance => {
+                let others = self.takes_turns || self.outdated;
+                others && now.since(self.told_at) >= STRETCHES_MS
+            }
         };
-        outdated && now.since(self.told_at) >= STRETCHES_MS
+        ((self.told != Some(observe) || again) && !moving).then_some(observe)
     }
 
     /// Tells the source to `observe`. If that is a look, what it takes in.
@@ -217,6 +208,7 @@ impl Observer {
     ) -> Result<Option<Looked>, WorldError> {
         let first_time = self.told.replace(observe).is_none();
         self.told_at = now;
+        self.look_ended = false;
         // A source that never completes a pass is not told to stop: it costs by
         // what happens, not by what there is.
         if observe == Observe::Glance && !self.abilities.passes {
@@ -235,7 +227,10 @@ impl Observer {
             return Ok(None);
         }
         let looked = self.look(world, shared, now)?;
-        self.empty_look = looked.wanted == 0;
+        if looked.wanted == 0 {
+            // No pass will end of a look at nothing.
+            self.cadence.pass_done(now, PassNews::default());
+        }
         if self.abilities.glances && looked.skipped().is_some() {
             // Until as many were looked at as there are, the next turn is soon.
             self.looked += looked.taken;
@@ -261,6 +256,7 @@ impl Observer {
         let looking = self.is_looking() && self.abilities.passes;
         if looking && self.cadence.observe(now) == Observe::Glance {
             world.look(self.source, &[], config.look_every_ms)?;
+            self.look_ended = true;
         }
         Ok(())
     }
@@ -273,7 +269,7 @@ impl Observer {
         now: Millis,
     ) -> Result<(), WorldError> {
         let looking = self.is_looking() && self.abilities.passes;
-        let goes_on = looking && self.cadence.observe(now) == Observe::Look;
+        let goes_on = looking && !self.look_ended && self.cadence.observe(now) == Observe::Look;
         if goes_on && self.cadence.stretch() != self.stretch {
             self.look(world, shared, now)?;
         }
@@ -282,7 +278,7 @@ impl Observer {
 
     /// Pages left the top tier for idleness, and are slow ones to look at from now on.
     pub fn pages_left(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
-        self.outdated = true;
+        self.outdated = self.abilities.glances;
         self.take_up_search(world, shared, now);
     }
 
@@ -350,7 +346,7 @@ impl Observer {
         let everything = !self.abilities.glances;
         let idle = |page: PageNumber| {
             let recent = &records.recent;
-            recent.moved_within(page, Moved::Down, KNOWN_IDLE_MS, now)
+            recent.left_idle_within(page, KNOWN_IDLE_MS, now)
         };
         let some_idle = records.recent.any_down_within(KNOWN_IDLE_MS, now);
         let mut pages = 0;

@@ -210,9 +210,8 @@ impl Promoter {
                 *waiting.entry(class).or_default() += pages;
             }
         }
-        shared
-            .budgets
-            .set_waiting(|class| waiting.get(&class).copied().unwrap_or(0));
+        let waiting = |class| waiting.get(&class).copied().unwrap_or(0);
+        shared.budgets.set_waiting(waiting, now);
     }
 
     fn pass(

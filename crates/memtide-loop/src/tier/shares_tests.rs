@@ -452,3 +452,54 @@ fn a_process_that_joins_a_class_counts_there() {
     let used = on(&world, 7, FAST) + on(&world, 8, FAST);
     assert!((490..=500 + 2 * COMMUTER).contains(&used), "{used}");
 }
+
+/// Every tenth page, from the `n`th on.
+fn scattered(process: &mut FakeProcess, n: usize) {
+    process.hot = process.pages.keys().skip(n).step_by(10).copied().collect();
+}
+
+/// Hot pages scattered over a class that is at its bound, so that each stretch of its
+/// memory is in use, become others while it is paused.
+#[test]
+fn hot_pages_of_a_class_at_its_bound_are_home_although_no_stretch_is_idle() {
+    let mut world = FakeWorld::two_tiers(65_536, 200_000);
+    let mut one = process(7, Some(0), 40_960, FAST);
+    scattered(&mut one, 0);
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(20_480))]);
+    run(&mut tierer, &mut world, 15_000);
+    assert_eq!(world.process(7).hot_on(FAST), 4096);
+    tierer.pause(&mut world, "class0", true);
+    scattered(world.process(7), 5);
+    run(&mut tierer, &mut world, 15_000);
+    assert!(world.process(7).hot_on(FAST) < 2500);
+    tierer.pause(&mut world, "class0", false);
+    run(&mut tierer, &mut world, 15_000);
+    assert_eq!(world.process(7).hot_on(FAST), 4096);
+    assert!(on(&world, 7, FAST) <= 20_480 + COMMUTER);
+    let moved = world.tried.len();
+    run(&mut tierer, &mut world, 60_000);
+    let moved = world.tried.len() - moved;
+    assert!(
+        moved < 100,
+        "{moved} pages moved where all is as it should be"
+    );
+}
+
+/// More is hot than the class may have: whatever makes way comes back.
+#[test]
+fn pages_make_way_ever_more_rarely_if_that_does_not_help() {
+    let mut world = FakeWorld::two_tiers(65_536, 200_000);
+    let mut one = process(7, Some(0), 4096, FAST);
+    hot(&mut one, 4096);
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(2048))]);
+    let minute = 60_000;
+    run(&mut tierer, &mut world, 4 * minute);
+    let before = world.tried.len();
+    run(&mut tierer, &mut world, 16 * minute);
+    let moved = world.tried.len() - before;
+    // A sixteenth of its share goes and others come, at most every 128 s; and what commutes.
+    let most = 2 * (2048 / 16) * (16 * minute / 128_000 + 1) + 16 * 10 * COMMUTER;
+    assert!(moved as u64 <= most, "{moved} pages moved, {most} may");
+}

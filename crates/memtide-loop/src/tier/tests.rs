@@ -66,6 +66,28 @@ fn hot_pages_come_home_and_nothing_else_does() {
     assert!(world.closed);
 }
 
+/// At the beginning there is nothing to look at.
+#[test]
+fn what_the_kernel_sends_down_later_comes_home() {
+    let mut world = world();
+    world
+        .process(7)
+        .pages
+        .values_mut()
+        .for_each(|at| *at = FAST);
+    world.capacity.insert(FAST, 6000);
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 5000);
+    world
+        .process(7)
+        .pages
+        .values_mut()
+        .for_each(|at| *at = SLOW);
+    // A survey every two minutes, and a look every half.
+    run(&mut tierer, &mut world, 150_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
 #[test]
 fn nothing_goes_where_its_owner_does_not_let_it() {
     let mut world = world();

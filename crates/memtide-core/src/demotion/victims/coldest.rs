@@ -19,6 +19,14 @@ pub struct Coldness {
     settled: bool,
 }
 
+impl Coldness {
+    /// Whether nothing speaks for its being in use: no access was recorded within the
+    /// window, and it was not promoted lately.
+    pub fn may_be_idle(&self) -> bool {
+        self.cold && self.settled
+    }
+}
+
 impl Evidence<'_> {
     /// How little `folio` is in use at `now`; it counts as settled if it was not
     /// promoted within `settle_ms`.
