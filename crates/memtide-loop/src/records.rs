@@ -1,7 +1,7 @@
 //! What is remembered of pages: how hot they are, how long they were idle, and
 //! which way they moved of late.
 
-use memtide_core::demotion::IdleStore;
+use memtide_core::demotion::{IdleRounds, IdleStore};
 use memtide_core::hotness::{self, Store};
 use memtide_core::promotion::RecentMoves;
 use memtide_core::units::Millis;
@@ -22,6 +22,8 @@ pub struct Records {
     pub store: Store,
     /// How many observations in a row found a page untouched.
     pub idle: IdleStore,
+    /// For how many long rounds pages were seen untouched, if that is asked for.
+    pub rounds: Option<IdleRounds>,
     /// Moves of late.
     pub recent: RecentMoves,
 }
@@ -32,6 +34,7 @@ impl Records {
         Records {
             store: Store::new(config, pages),
             idle: IdleStore::new(pages),
+            rounds: None,
             recent: RecentMoves::new(RECENT_MOVES),
         }
     }
@@ -54,6 +57,9 @@ impl Records {
     pub fn remove_section(&mut self, section: u32) {
         self.store.remove_section(section as usize);
         self.idle.remove_section(section as usize);
+        if let Some(rounds) = &mut self.rounds {
+            rounds.remove_section(section as usize);
+        }
     }
 
     /// Empties records that are so old that their time would begin anew.

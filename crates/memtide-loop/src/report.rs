@@ -361,6 +361,10 @@ pub struct TierStatus {
     pub pgpromote_candidate_nrl: u64,
     /// Pages that moved down.
     pub pgdemote_proactive: u64,
+    /// Of those, pages that left because nobody had touched them for long; none where
+    /// that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demoted_idle_pages: Option<u64>,
     /// Accesses that were recorded.
     pub pghot_recorded_accesses: u64,
     /// Complete looks at every page.

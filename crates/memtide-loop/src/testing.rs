@@ -110,7 +110,7 @@ pub struct FakeWorld {
     pub threads: Vec<ThreadSeen>,
     /// Samples that the next wait brings.
     pub samples: Vec<Sample>,
-    sources: Vec<SourceInfo>,
+    pub(crate) sources: Vec<SourceInfo>,
     views: BTreeMap<(SourceId, bool), Watching>,
     /// Processor time of ours that each wait takes.
     pub wait_cpu_ns: u64,
@@ -120,6 +120,8 @@ pub struct FakeWorld {
     pub move_cpu_ns: u64,
     /// Whether sources cut spans into pieces, and how large these were at the last glance.
     pub cuts: bool,
+    /// Whether looks name the pages that they find untouched, too.
+    pub(crate) names_untouched: bool,
     /// See [`FakeWorld::cuts`].
     pub piece: Option<u64>,
     /// What a page costs the kernel in a pass of a look, in ns.
@@ -211,6 +213,7 @@ impl FakeWorld {
             provoke_cpu_ns: 0,
             move_cpu_ns: 0,
             cuts: false,
+            names_untouched: false,
             piece: None,
             page_ns: 1000,
             slowness: 1,
@@ -246,6 +249,7 @@ impl FakeWorld {
     fn pass(&mut self, (source, glance): (SourceId, bool), came: &mut Came) {
         let watching = &self.views[&(source, glance)];
         let view = if glance { View::Glance } else { View::Look };
+        let names = self.names_untouched;
         for subject in &watching.subjects {
             let Some(process) = self.find(subject.process) else {
                 continue;
@@ -269,6 +273,14 @@ impl FakeWorld {
                     }
                 } else {
                     touched.for_each(|page| report(*page, 1));
+                    let all = (span.first.0..end.0).map(VirtualPage);
+                    let idle = all.filter(|page| names && !process.hot.contains(page));
+                    came.reports.extend(idle.map(|first| Report::Untouched {
+                        source,
+                        owner,
+                        first,
+                        pages: 1,
+                    }));
                 }
             }
         }

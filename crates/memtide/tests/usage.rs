@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn nonsense_in_an_option_is_named_with_what_would_be_right() {
-    let cases: [(&str, &[&str], &str); 12] = [
+    let cases: [(&str, &[&str], &str); 15] = [
         (
             "--pid",
             &["x", "0", "-1", "1.5", NO_PID, " 1"],
@@ -108,6 +108,21 @@ fn nonsense_in_an_option_is_named_with_what_would_be_right() {
             "--observe-cpu",
             &["0", "101", "5%", "-5"],
             "not a number from 1 to 100",
+        ),
+        (
+            "--demote-idle",
+            &["600", "soon", "-10m"],
+            "not a time with its unit; write it as 90s or 10m",
+        ),
+        (
+            "--demote-idle",
+            &["9s", "31days"],
+            "not a time from 10s to 30days",
+        ),
+        (
+            "--demote-idle-rate",
+            &["fast", "-1"],
+            "not a size; write it as 64MiB or 1G",
         ),
         (
             "--duration",

@@ -16,14 +16,14 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Eight ages a word: an observation of a gibibyte is told of in words.
-type Section = Box<[AtomicU64]>;
+pub(super) type Section = Box<[AtomicU64]>;
 
 /// Ages in a word.
-const AGES: usize = 8;
+pub(super) const AGES: usize = 8;
 /// The lowest bit of each age.
-const ONES: u64 = 0x0101_0101_0101_0101;
+pub(super) const ONES: u64 = 0x0101_0101_0101_0101;
 /// All bits of each age but the highest.
-const LOW: u64 = 0x7f * ONES;
+pub(super) const LOW: u64 = 0x7f * ONES;
 
 /// The idle age of each page of a dense space.
 #[derive(Debug)]
@@ -36,13 +36,13 @@ pub struct IdleStore {
 /// The largest age, in passes.
 pub const MAX_AGE: u8 = u8::MAX;
 
-fn section() -> Section {
+pub(super) fn section() -> Section {
     let words = SECTION_PAGES.div_ceil(AGES);
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// The words that hold `slots`, and the bits in each that are theirs.
-fn words(slots: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn words(slots: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     (slots.start / AGES..slots.end.div_ceil(AGES)).map(move |word| {
         let base = word * AGES;
         let from = slots.start.saturating_sub(base).min(AGES);
@@ -53,7 +53,7 @@ fn words(slots: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
 }
 
 /// The age in `slot`.
-fn age_in(section: &Section, slot: usize) -> u8 {
+pub(super) fn age_in(section: &Section, slot: usize) -> u8 {
     let word = section[slot / AGES].load(Ordering::Relaxed);
     (word >> (8 * (slot % AGES))) as u8
 }

@@ -16,9 +16,9 @@ mod tier;
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
 pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
 pub use pattern::Pattern;
-pub use quantities::{CpuLimit, Percent, Rate, Size, Threshold, Window};
+pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window};
 pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
-pub use tier::{TierGate, TierOptions, TierSource};
+pub use tier::{IdleOnly, TierGate, TierOptions, TierSource};
 
 #[cfg(test)]
 mod tests {

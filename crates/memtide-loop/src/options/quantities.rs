@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Bytes: `64MiB`, `1G`, in powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +19,10 @@ pub struct Size(pub u64);
 /// How far apart two accesses may be to count together: `5s`, `1500ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(u32);
+
+/// How long nobody touches a page that leaves: `10m`, `1h 30m`; 10 s to 30 days.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleTime(u32);
 
 /// How many accesses make a page hot: 1 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +56,13 @@ impl Window {
 
     pub(crate) const fn new(ms: u32) -> Window {
         Window(ms)
+    }
+}
+
+impl IdleTime {
+    /// In milliseconds.
+    pub fn ms(self) -> u64 {
+        u64::from(self.0)
     }
 }
 
@@ -116,6 +128,20 @@ impl FromStr for Window {
         let time = humantime::parse_duration(text)
             .map_err(|_| "not a time with its unit; write it as 500ms or 10s".to_owned())?;
         Window::from_ms(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+    }
+}
+
+impl FromStr for IdleTime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IdleTime, String> {
+        let time = humantime::parse_duration(text)
+            .map_err(|_| "not a time with its unit; write it as 90s or 10m".to_owned())?;
+        let ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        match ms {
+            10_000..=2_592_000_000 => Ok(IdleTime(ms)),
+            _ => Err("not a time from 10s to 30days".to_owned()),
+        }
     }
 }
 
@@ -190,6 +216,13 @@ impl fmt::Display for Window {
     }
 }
 
+impl fmt::Display for IdleTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = Duration::from_millis(self.ms());
+        humantime::format_duration(time).fmt(f)
+    }
+}
+
 impl fmt::Display for CpuLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 % 10 {
@@ -227,7 +260,9 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Size, Window, Threshold, Percent, CpuLimit, Rate, Amount);
+as_text!(
+    Size, Window, IdleTime, Threshold, Percent, CpuLimit, Rate, Amount
+);
 
 /// Reads a quantity from its text, or from the number of its own unit.
 struct Text<T>(PhantomData<T>);
@@ -290,6 +325,20 @@ mod tests {
         for text in ["0s", "999ms", "17s", "100years"] {
             let error = window(text).unwrap_err();
             assert!(error.contains("1000 to 16383 ms"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_idle_time_is_one_that_observations_can_tell() {
+        let ms = |text: &str| text.parse::<IdleTime>().map(IdleTime::ms);
+        assert_eq!(ms("10m"), Ok(600_000));
+        assert_eq!(ms("1h 30m"), Ok(5_400_000));
+        for text in ["9999ms", "0s", "31days", "100years"] {
+            assert_eq!(ms(text), Err("not a time from 10s to 30days".into()));
+        }
+        assert!(ms("600").unwrap_err().ends_with("write it as 90s or 10m"));
+        for text in ["10s", "10m", "1h 30m", "1day"] {
+            assert_eq!(text.parse::<IdleTime>().unwrap().to_string(), text);
         }
     }
 

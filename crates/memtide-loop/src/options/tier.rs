@@ -1,6 +1,6 @@
 //! The options of `memtide tier`.
 
-use super::{Percent, Size, Threshold, Window};
+use super::{IdleTime, Percent, Size, Threshold, Window};
 use memtide_core::topology::HandTiers;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,27 @@ pub struct TierOptions {
     #[cfg_attr(feature = "clap", arg(long, value_name = "PERCENT", default_value_t = TierOptions::DEFAULT.observe_cpu, allow_negative_numbers = true))]
     pub observe_cpu: Percent,
 
+    /// Demote what nobody touched for so long, as in 10m, even where there is room
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", allow_negative_numbers = true)
+    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote_idle: Option<IdleTime>,
+
+    /// With --demote-idle: demote at most this much of it a second
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", default_value_t = TierOptions::DEFAULT.demote_idle_rate, allow_negative_numbers = true))]
+    pub demote_idle_rate: Size,
+
+    /// With --demote-idle: only pages of this kind
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "KIND"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote_idle_only: Option<IdleOnly>,
+
+    /// With --demote-idle: only pages of mappings of at least this size
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", default_value_t = TierOptions::DEFAULT.demote_idle_min, allow_negative_numbers = true))]
+    pub demote_idle_min: Size,
+
     /// Tiers of nodes from fast to slow, as in 0,1/2/3, instead of the machine's own
     #[cfg_attr(feature = "clap", arg(long, value_name = "NODES/NODES..."))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,6 +82,10 @@ impl TierOptions {
         threshold: Threshold::new(2),
         window: Window::new(5000),
         observe_cpu: Percent::new(5),
+        demote_idle: None,
+        demote_idle_rate: Size(64 << 20),
+        demote_idle_only: None,
+        demote_idle_min: Size(0),
         tiers: None,
         dry_run: false,
         explain: false,
@@ -71,6 +96,17 @@ impl Default for TierOptions {
     fn default() -> TierOptions {
         TierOptions::DEFAULT
     }
+}
+
+/// Which pages leave because nobody touched them for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum IdleOnly {
+    /// Programs' own memory, and shared memory without a file
+    Anon,
+    /// Pages of files
+    File,
 }
 
 /// What tells of accesses.

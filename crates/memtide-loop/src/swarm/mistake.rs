@@ -45,11 +45,13 @@ pub enum Mistake {
     IgnoreLow,
     /// What classes use is not read.
     ClassUseUncounted,
+    /// Pages of the top tier that are in use are taken for idle ones, where these leave.
+    ForgetUse,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 19] = [
+    pub const ALL: [Mistake; 20] = [
         Mistake::IgnorePolicy,
         Mistake::IgnoreCpuset,
         Mistake::IgnoreWatermark,
@@ -69,5 +71,6 @@ impl Mistake {
         Mistake::IgnoreHigh,
         Mistake::IgnoreLow,
         Mistake::ClassUseUncounted,
+        Mistake::ForgetUse,
     ];
 }

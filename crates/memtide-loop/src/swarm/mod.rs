@@ -6,7 +6,8 @@
 //! A run has two parts. In the first everything may go wrong, at times that the
 //! seed drew. In the second nothing does. All the time the world watches what the
 //! loop does: no page goes where its mempolicy or cpuset forbids it, none to a
-//! node without room, none of a process that is gone; rate and processor time stay
+//! node without room, none of a process that is gone, none that was in use leaves for
+//! idleness; rate and processor time stay
 //! within their limits over every stretch of time. At the end what was lent is
 //! back, and hot pages that fit have come home and stay.
 //!
@@ -221,10 +222,12 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     let mut until = |world: &mut SwarmWorld, looping: &mut Loop, end_ms: u64| {
         while world.now_ns < end_ms * 1_000_000 && turns < TURNS && !ended {
             turns += 1;
+            let before = events.len();
             if let Err(error) = looping.step(world, &mut events) {
                 world.violations.add(|| format!("it ended: {error}"));
                 ended = true;
             }
+            world.judge_idle(&events[before..]);
         }
         if turns >= TURNS {
             world.violations.add(|| "time does not pass".into());

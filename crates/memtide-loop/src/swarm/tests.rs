@@ -58,6 +58,16 @@ fn deliberate_mistakes_are_found_within_a_thousand_seeds() {
     assert!(found.iter().all(|(_, seed)| seed.is_some()), "{found:?}");
 }
 
+/// It is the promise of idle pages that finds this one, and not that hot pages stay.
+#[test]
+fn what_left_while_in_use_is_found() {
+    let mistake = Some(Mistake::ForgetUse);
+    let found = (0..100).find_map(|seed| run(seed, None, mistake).err());
+    let violations = found.expect("found within a hundred").violations;
+    let left = |text: &String| text.contains("left for idleness at");
+    assert!(violations.iter().any(left), "{violations:?}");
+}
+
 #[test]
 fn a_failing_seed_is_made_smaller() {
     let mistake = Some(Mistake::IgnorePolicy);

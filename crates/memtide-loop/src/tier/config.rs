@@ -1,7 +1,7 @@
 //! From what users chose to what the parts of tiering want to know.
 
 use super::budgets::Class;
-use crate::options::{Amount, ClassOptions, TierGate, TierOptions, fast_bytes};
+use crate::options::{Amount, ClassOptions, IdleOnly, IdleTime, TierGate, TierOptions, fast_bytes};
 use memtide_core::hotness::{self, Layout};
 use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
 use memtide_core::tiering::cadence::CadenceConfig;
@@ -40,6 +40,8 @@ pub struct TierConfig {
     pub idle_ms: u64,
     /// A page stays on the fast tier at least this long after its promotion.
     pub settle_ms: u64,
+    /// Which pages leave the fast tier although there is room, if any do.
+    pub idle: Option<IdleRule>,
     /// Classes of processes with shares of fast memory, by their numbers.
     pub classes: Vec<Class>,
     /// Decide and report, but move nothing.
@@ -48,6 +50,30 @@ pub struct TierConfig {
     pub explain: bool,
     /// Where random choices start.
     pub seed: u64,
+}
+
+/// Pages leave the fast tier because nobody touched them for so long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdleRule {
+    /// How long.
+    pub after: IdleTime,
+    /// So many base pages a second, at most.
+    pub rate_pages: u64,
+    /// Only pages of this kind.
+    pub only: Option<IdleOnly>,
+    /// Only pages of mappings of at least so many base pages.
+    pub least_pages: u64,
+}
+
+impl IdleRule {
+    fn new(options: &TierOptions, page: PageSize) -> Option<IdleRule> {
+        Some(IdleRule {
+            after: options.demote_idle?,
+            rate_pages: page.pages(options.demote_idle_rate.0),
+            only: options.demote_idle_only,
+            least_pages: page.pages(options.demote_idle_min.0),
+        })
+    }
 }
 
 impl TierConfig {
@@ -94,6 +120,7 @@ impl TierConfig {
             idle_passes: 4,
             idle_ms: 1000,
             settle_ms: 60_000,
+            idle: IdleRule::new(options, page),
             classes: Vec::new(),
             dry_run: options.dry_run,
             explain: options.explain,

@@ -316,12 +316,8 @@ impl Demoter {
         all
     }
 
-    /// Where cold pages of `node` go.
     fn target(&mut self, ledger: &Ledger, node: NodeId) -> Option<NodeId> {
-        let random = self.random.draw();
-        let (all, space) = (&NodeMask::ALL, |node| ledger.rooms.get(node));
-        let chosen = choose_target(&ledger.topology, node, 1, all, space, random);
-        chosen.map(|chosen| chosen.node)
+        target_of(ledger, node, self.random.draw())
     }
 
     /// At least `short` pages that were idle for long enough and may go that `way`,
@@ -369,7 +365,7 @@ impl Demoter {
             scanned += SCAN_PAGES;
             for Victim { folio, .. } in some.folios {
                 let pages = u64::from(folio.pages);
-                if only.is_none() && !leaving.spares(folio, &mut lost) {
+                if only.is_none() && !spares(ledger, budgets, folio, &mut lost) {
                     leaving.refused.update(|refused| refused + 1);
                     continue;
                 }
@@ -460,23 +456,33 @@ struct Leaving<'a> {
     only: Option<ClassId>,
 }
 
-impl Leaving<'_> {
-    /// Whether the class of `folio` has it to spare, beside what it has `lost`.
-    fn spares(&self, folio: Folio, lost: &mut BTreeMap<ClassId, u64>) -> bool {
-        if self.budgets.is_empty() {
-            return true;
-        }
-        let Some(class) = self.ledger.class(folio.first) else {
-            return true;
-        };
-        let lost = lost.entry(class).or_default();
-        let more = *lost + u64::from(folio.pages);
-        let spares = more <= self.budgets.may_lose(Some(class));
-        if spares {
-            *lost = more;
-        }
-        spares
+/// Whether the class of `folio` has it to spare, beside what it has `lost`.
+pub(super) fn spares(
+    ledger: &Ledger,
+    budgets: &Budgets,
+    folio: Folio,
+    lost: &mut BTreeMap<ClassId, u64>,
+) -> bool {
+    if budgets.is_empty() {
+        return true;
     }
+    let Some(class) = ledger.class(folio.first) else {
+        return true;
+    };
+    let lost = lost.entry(class).or_default();
+    let more = *lost + u64::from(folio.pages);
+    let spares = more <= budgets.may_lose(Some(class));
+    if spares {
+        *lost = more;
+    }
+    spares
+}
+
+/// Where cold pages of `node` go; `random` picks among equals.
+pub(super) fn target_of(ledger: &Ledger, node: NodeId, random: u64) -> Option<NodeId> {
+    let (all, space) = (&NodeMask::ALL, |node| ledger.rooms.get(node));
+    let chosen = choose_target(&ledger.topology, node, 1, all, space, random);
+    chosen.map(|chosen| chosen.node)
 }
 
 impl Pages for Leaving<'_> {
@@ -540,7 +546,7 @@ pub(super) fn idle_pages(config: &TierConfig, records: &Records, now: Millis) ->
 
 /// Moves those of `folios` to `target` that may go there and fit. How many base
 /// pages were tried, and how many moved.
-fn move_down(
+pub(super) fn move_down(
     world: &mut dyn World,
     shared: &mut Shared,
     folios: Vec<Folio>,

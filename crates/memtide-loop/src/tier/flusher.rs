@@ -10,7 +10,12 @@
 //! of it. So while a process is observed, one cold page of it commutes between
 //! its place and the fast tier, and is brought home at the end. A process that
 //! has not run since last time has touched nothing and is left in peace.
+//!
+//! Where idle pages leave fast memory although there is room, processes without any
+//! slow page are observed, too. Of these a page of the fast tier commutes.
 
+use super::config::TierConfig;
+use super::demoter::target_of;
 use super::observer::Observer;
 use super::shared::HOW;
 use crate::ledger::Ledger;
@@ -28,6 +33,11 @@ const GLANCE_FLUSH_MS: u64 = 250;
 const GLANCE_FLUSH_SHARE: u64 = 1000;
 /// In the second pass of a look it may take one part in so many of the pass.
 const LOOK_FLUSH_SHARE: u64 = 20;
+
+/// Pages of the fast tier among which one to commute is looked for: 1 GiB.
+const ENOUGH_PAGES: u64 = 1 << 18;
+/// How long the same section of a process comes first there, in ms.
+const CHOICE_MS: u64 = 2_000;
 
 /// A page that serves to flush its process's translations.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +60,19 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
+    /// Whether pages of the fast tier commute where there are no others.
+    from_fast: bool,
 }
 
 impl Flusher {
+    /// One for `config`'s loop.
+    pub fn new(config: &TierConfig) -> Flusher {
+        Flusher {
+            from_fast: config.idle.is_some(),
+            ..Flusher::default()
+        }
+    }
+
     /// Chooses a cold page of each process whose slow pages are observed.
     pub fn choose(
         &mut self,
@@ -63,7 +83,7 @@ impl Flusher {
     ) {
         self.recall(world, ledger);
         for watched in ledger.processes.iter() {
-            let chosen = first_commuter(ledger, records, watched.owner, now);
+            let chosen = self.first_commuter(ledger, records, watched.owner, now);
             self.commuters.extend(chosen);
         }
     }
@@ -107,7 +127,7 @@ impl Flusher {
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
-            let next = first_commuter(ledger, records, commuter.owner, now);
+            let next = self.first_commuter(ledger, records, commuter.owner, now);
             let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
                 return false;
             };
@@ -145,6 +165,21 @@ impl Flusher {
                 self.commute(world, ledger, &mut commuter);
             }
         }
+    }
+
+    /// The page of a process that is the first to commute, if any may.
+    fn first_commuter(
+        &self,
+        ledger: &Ledger,
+        records: &Records,
+        owner: OwnerId,
+        now: Millis,
+    ) -> Option<Commuter> {
+        let slow = first_commuter(ledger, records, owner, now);
+        slow.or_else(|| match self.from_fast {
+            true => fast_commuter(ledger, records, owner, now),
+            false => None,
+        })
     }
 
     /// Moves the page the other way; whether it went, and so may serve again.
@@ -249,6 +284,54 @@ fn first_commuter(
         }
     }
     found.or(in_use)
+}
+
+/// A page of a process on the fast tier that can commute: one that was seen untouched,
+/// of the [`ENOUGH_PAGES`] from a section on that time chooses.
+fn fast_commuter(
+    ledger: &Ledger,
+    records: &Records,
+    owner: OwnerId,
+    now: Millis,
+) -> Option<Commuter> {
+    let watched = ledger.processes.get(owner)?;
+    if ledger.processes.is_paused(watched.class) {
+        return None;
+    }
+    let way = |home| Some((home, target_of(ledger, home, 0)?));
+    let ways: Vec<(NodeId, NodeId)> = ledger.top_nodes().into_iter().filter_map(way).collect();
+    let mut sections: Vec<u32> = ledger.space.sections_of(owner).collect();
+    let turn = (now.0 / CHOICE_MS).checked_rem(sections.len() as u64)?;
+    sections.rotate_left(turn as usize);
+    let (mut found, mut seen) = (None, 0);
+    for section in sections {
+        let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+        let visit = |first: PageNumber, pages, place: Place| {
+            let way = ways.iter().find(|(home, _)| *home == place.node());
+            let movable = found.is_none() && !place.huge() && !place.stuck();
+            let Some(&(home, away)) = way.filter(|_| movable) else {
+                return;
+            };
+            seen += pages;
+            let may = |page, node| ledger.may_move(page, node).is_ok();
+            let mut pages = (first.0..first.0 + pages).map(PageNumber);
+            let page = pages
+                .find(|page| records.idle.age(*page) > 0 && may(*page, away) && may(*page, home));
+            found = page.map(|page| Commuter {
+                owner,
+                page,
+                home,
+                away,
+                out: false,
+                ticks: None,
+            });
+        };
+        ledger.placement.runs(first, SECTION_PAGES as u64, visit);
+        if found.is_some() || seen >= ENOUGH_PAGES {
+            break;
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -33,9 +33,29 @@ impl Digest<'_> {
     pub fn take(&mut self, reports: &[Report]) -> bool {
         let mut news = false;
         for report in reports {
+            self.note_use(report);
             news |= self.report(report);
         }
         news
+    }
+
+    /// Notes what is in use for the rounds of pages that nobody touches: each page that
+    /// a report names, whichever source says so.
+    fn note_use(&mut self, report: &Report) {
+        let Some(rounds) = &self.shared.records.rounds else {
+            return;
+        };
+        let Report::Touched {
+            owner,
+            first,
+            pages,
+            ..
+        } = *report
+        else {
+            return;
+        };
+        let note = |_, dense, pages| rounds.touched(dense, pages);
+        self.shared.ledger.space.for_runs(owner, first, pages, note);
     }
 
     fn report(&mut self, report: &Report) -> bool {
@@ -213,12 +233,15 @@ impl Digest<'_> {
 
     /// Notes that pages of the top tier were seen untouched, or touched.
     fn idle_run(&mut self, owner: OwnerId, first: VirtualPage, pages: u64, idle: bool) {
-        let store = &self.shared.records.idle;
+        let (store, rounds) = (&self.shared.records.idle, &self.shared.records.rounds);
         let note = |_, dense, pages| {
             match idle {
                 true => store.untouched(dense, pages),
                 false => store.touched(dense, pages),
             };
+            if let Some(rounds) = rounds.as_ref().filter(|_| idle) {
+                rounds.untouched(dense, pages);
+            }
         };
         self.shared.ledger.space.for_runs(owner, first, pages, note);
     }

@@ -11,6 +11,7 @@
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
+//! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
 //! - [`page`] says of one page why it is where it is;
 //! - [`shared`] is what all of them know, and carries out what they decide.
@@ -24,6 +25,7 @@ mod config;
 mod demoter;
 mod explain;
 mod flusher;
+mod idle;
 mod intake;
 mod making_way;
 mod observer;
@@ -35,17 +37,20 @@ mod shared;
 mod subjects;
 
 #[cfg(test)]
+mod idle_tests;
+#[cfg(test)]
 mod shares_tests;
 #[cfg(test)]
 mod tests;
 
 pub use budgets::Class;
-pub use config::TierConfig;
+pub use config::{IdleRule, TierConfig};
 
 use crate::report::{Event, PageReport, Reporter, Status, TierStatus};
 use crate::world::{Came, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
+use idle::Leaver;
 use intake::Digest;
 use making_way::Turn;
 use memtide_core::tiering::cadence::Observe;
@@ -77,6 +82,7 @@ pub struct Tierer {
     flusher: Flusher,
     promoter: Promoter,
     demoter: Demoter,
+    leaver: Leaver,
     came: Came,
     /// Whether a page became ready since the last decision.
     news: bool,
@@ -94,9 +100,10 @@ impl Tierer {
         Tierer {
             refresh: Refresh::default(),
             observer: Observer::new(world, SourceId(0), config, now),
-            flusher: Flusher::default(),
+            flusher: Flusher::new(config),
             promoter: Promoter::new(config, &shared.ledger),
             demoter: Demoter::new(config),
+            leaver: Leaver::new(config, now),
             came: Came::default(),
             news: false,
             decided: now,
@@ -273,6 +280,7 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        self.let_idle_go(world, reporter)?;
         let now = world.now();
         if !self.decision_due(now) {
             return Ok(());
@@ -301,6 +309,27 @@ impl Tierer {
             };
             self.demoter.keep_bounds(world, shared, turn, reporter);
             self.observer.look_wanted |= std::mem::take(&mut self.demoter.look_wanted);
+        }
+        Ok(())
+    }
+
+    /// Has pages leave that nobody touched for as long as the user said.
+    fn let_idle_go(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let Some(rule) = self.shared.config.idle.clone() else {
+            return Ok(());
+        };
+        let (now, shared) = (world.now(), &mut self.shared);
+        let source = self.observer.source;
+        self.leaver.judge_source(world, source, now, reporter);
+        if self.leaver.has_work(&rule, now) {
+            shared.ledger.read_rooms(world)?;
+            if self.leaver.leave(world, shared, &rule, reporter) {
+                self.observer.pages_left(world, &self.shared, now);
+            }
         }
         Ok(())
     }
@@ -342,6 +371,7 @@ impl Tierer {
                 None => "start",
             },
             kernel_cpu: Duration::from_nanos(self.observer.kernel_cpu_ns),
+            demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
             classes: self.shared.budgets.status(),
         };
         Status {
@@ -392,7 +422,7 @@ impl Tierer {
         pid: u32,
         address: u64,
     ) -> Result<PageReport, String> {
-        page::report(&self.shared, pid, address, world.now())
+        page::report(&self.shared, &self.leaver, pid, address, world.now())
     }
 
     /// Ends observation and puts back what was changed to observe.

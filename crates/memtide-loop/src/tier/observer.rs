@@ -36,6 +36,10 @@ const KNOWN_IDLE_MS: u64 = 10_000;
 const STRETCH_PAGES: u64 = 64;
 /// How often the cost of glances is charged, in ms: they are cheap, asking is not.
 const ACCOUNT_MS: u64 = 2000;
+/// How often stretches are chosen anew, in ms.
+pub(super) const STRETCHES_MS: u64 = 2_000;
+/// The most turns in which they are chosen.
+const MOST_TURNS: u64 = 64;
 /// How long a pass of a look is taken to be before the first has ended, in ms.
 const FIRST_PASS_MS: u64 = 300;
 
@@ -76,6 +80,12 @@ pub(super) struct Observer {
     pub look_news: PassNews,
     pub glance_news: PassNews,
     pub stretches: Stretches,
+    /// Whether there are more, which have their turns; and the next one's first.
+    takes_turns: bool,
+    turn: usize,
+    /// Whether pages of them left for idleness since they were chosen: what is seen of
+    /// these is news of slow pages.
+    outdated: bool,
     /// Pages that looks in turns have taken in since the first page's turn.
     looked: u64,
     /// Complete passes of looks.
@@ -126,6 +136,9 @@ impl Observer {
             look_news: PassNews::default(),
             glance_news: PassNews::default(),
             stretches: Stretches::default(),
+            takes_turns: false,
+            turn: 0,
+            outdated: false,
             looked: 0,
             passes: 0,
             kernel_cpu_ns: 0,
@@ -192,7 +205,14 @@ impl Observer {
             && self.is_looking()
             && wanting > 0
             && !self.stretches.is_empty();
-        let again = observe == Observe::Look && self.look_ended;
+        let again = match observe {
+            Observe::Look => self.look_ended,
+            // Other stretches have their turn, or pages of these have left.
+            Observe::Glance => {
+                let others = self.takes_turns || self.outdated;
+                others && now.since(self.told_at) >= STRETCHES_MS
+            }
+        };
         ((self.told != Some(observe) || again) && !moving).then_some(observe)
     }
 
@@ -274,6 +294,12 @@ impl Observer {
             self.look(world, shared, now)?;
         }
         Ok(())
+    }
+
+    /// Pages left the top tier for idleness, and are slow ones to look at from now on.
+    pub fn pages_left(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
+        self.outdated = self.abilities.glances;
+        self.take_up_search(world, shared, now);
     }
 
     /// Charges what observing has cost since the last call.
@@ -377,6 +403,7 @@ impl Observer {
     pub fn glance_subjects(&mut self, shared: &Shared, observe: Observe) -> Vec<Subject> {
         let (ledger, config) = (&shared.ledger, &shared.config);
         self.stretches.clear();
+        self.outdated = false;
         self.draws.begin(ledger);
         let runs = |top: bool, wanted: &dyn Fn(&Watched) -> bool| -> Vec<Vec<Run>> {
             let of = |watched| match wanted(watched) {
@@ -387,29 +414,72 @@ impl Observer {
         };
         let lower = runs(false, &|_| observe == Observe::Glance);
         let scarce = room_is_scarce(ledger);
+        let turns = turns_of_stretches(shared, scarce);
         let top = runs(true, &|watched| {
-            scarce || shared.budgets.is_tight(watched.class)
+            let long = config.idle.is_some() && !ledger.processes.is_paused(watched.class);
+            scarce || shared.budgets.is_tight(watched.class) || long
         });
         let samples = subjects::shares(&totals(&lower), config.samples);
-        let pieces = subjects::shares(&totals(&top), config.stretches);
+        let most = config.stretches * turns.unwrap_or(1);
+        let pieces = subjects::shares(&totals(&top), most);
+        let cut = |(runs, pieces): (&Vec<Run>, &u64)| {
+            let mut stretches: Vec<Run> = sample::stretches(runs, *pieces, STRETCH_PAGES);
+            if turns.is_none() {
+                // Short runs are many and say little: only as many as asked for.
+                stretches.sort_by_key(|run| std::cmp::Reverse(run.pages));
+                stretches.truncate(*pieces as usize + 1);
+            }
+            stretches
+        };
+        let mut cut: Vec<Vec<Run>> = top.iter().zip(&pieces).map(cut).collect();
+        self.takes_turns = turns.is_some() && self.next_turn(&mut cut, config.stretches);
         let mut subjects = Vec::new();
         for (n, watched) in ledger.processes.iter().enumerate() {
             let pages = (self.draws).draw(watched.owner, &lower[n], samples[n], &mut self.random);
-            // Short runs are many and say little: only as many as asked for.
-            let mut stretches: Vec<Run> = sample::stretches(&top[n], pieces[n], STRETCH_PAGES);
-            stretches.sort_by_key(|run| std::cmp::Reverse(run.pages));
-            stretches.truncate(pieces[n] as usize + 1);
+            let stretches = &cut[n];
             if pages.is_empty() && stretches.is_empty() {
                 continue;
             }
-            for run in &stretches {
+            for run in stretches {
                 self.stretches
                     .insert((watched.owner, run.first), (run.pages, false));
             }
-            subjects.push(subjects::sampled(watched, &pages, &stretches));
+            subjects.push(subjects::sampled(watched, &pages, stretches));
         }
         subjects
     }
+
+    /// Leaves those of `all` whose turn it is: about `most` that follow those of the last
+    /// turn. Whether there are others.
+    fn next_turn(&mut self, all: &mut [Vec<Run>], most: u64) -> bool {
+        let total: usize = all.iter().map(Vec::len).sum();
+        let most = most as usize;
+        if total <= most {
+            return false;
+        }
+        let from = if self.turn < total { self.turn } else { 0 };
+        let to = from + most;
+        self.turn = to;
+        let mut before = 0;
+        for stretches in all {
+            let here = before..before + stretches.len();
+            before = here.end;
+            stretches.truncate(to.clamp(here.start, here.end) - here.start);
+            stretches.drain(..from.clamp(here.start, here.end) - here.start);
+        }
+        true
+    }
+}
+
+/// In how many turns stretches of the top tier are glanced at, where that takes its time:
+/// only pages that nobody touches for long are looked for. They are the shorter for it:
+/// one page in use does not speak for so many. All have had their turn in half a round.
+fn turns_of_stretches(shared: &Shared, scarce: bool) -> Option<u64> {
+    let rule = shared.config.idle.as_ref()?;
+    if scarce || shared.budgets.any_tight() {
+        return None;
+    }
+    Some((rule.round_ms() / 2 / STRETCHES_MS).clamp(1, MOST_TURNS))
 }
 
 fn abilities(world: &dyn World, source: SourceId) -> Abilities {

@@ -5,12 +5,13 @@
 //! was decided before, only the last moves of pages are known.
 
 use super::demoter::least_idle_age;
+use super::idle::{self, Leaver};
 use super::shared::Shared;
 use crate::ledger::Watched;
 use crate::report::{Direction, LastMove, PageReport};
 use crate::world::{Allowed, Area};
 use memtide_core::hotness::Hotness;
-use memtide_core::pages::Pages as _;
+use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::VirtualPage;
@@ -22,6 +23,7 @@ use memtide_core::units::{Millis, NodeId, PageNumber};
 /// Why nothing is known, in a sentence.
 pub(super) fn report(
     shared: &Shared,
+    leaver: &Leaver,
     pid: u32,
     address: u64,
     now: Millis,
@@ -70,8 +72,7 @@ pub(super) fn report(
     // Of a huge page, its first one has the records, and the warmest part decides.
     let folio = ledger.folio(page);
     let page = folio.first;
-    let parts = (0..u64::from(folio.pages)).map(|part| PageNumber(page.0 + part));
-    let untouched_looks = parts.map(|part| records.idle.age(part)).min().unwrap_or(0);
+    let untouched_looks = least(folio, |page| records.idle.age(page));
     let hotness = records.store.peek(page, now);
     report.node = Some(place.node());
     report.fast = Some(ledger.topology.is_top_tier(place.node()));
@@ -90,7 +91,7 @@ pub(super) fn report(
     let paused = ledger.processes.is_paused(watched.class);
     let why = match (paused, report.fast) {
         (true, _) => "its class is paused, and waits to be resumed".to_owned(),
-        (_, Some(true)) => why_up(shared, watched, page, untouched_looks, hotness, now),
+        (_, Some(true)) => why_up(shared, leaver, watched, folio, hotness, now),
         _ => why_down(shared, watched, page, place, hotness, now),
     };
     report.why = match config.dry_run {
@@ -111,9 +112,9 @@ fn policy(area: &Area) -> &'static str {
 /// Why a page is on a fast node still, or what it waits for.
 fn why_up(
     shared: &Shared,
+    leaver: &Leaver,
     watched: &Watched,
-    page: PageNumber,
-    looks: u8,
+    folio: Folio,
     hotness: Option<Hotness>,
     now: Millis,
 ) -> String {
@@ -124,6 +125,8 @@ fn why_up(
         budgets,
         ..
     } = shared;
+    let page = folio.first;
+    let looks = least(folio, |page| records.idle.age(page));
     let lower = ledger.topology.nodes().iter();
     let mut lower = lower.filter(|node| !node.top_tier && node.has_memory());
     let refusal = lower.try_fold(None, |_, node| match ledger.may_move(page, node.id) {
@@ -141,6 +144,9 @@ fn why_up(
         return "its class uses no more than its fast.low, so that none of its pages leaves for others"
             .to_owned();
     }
+    if let Some(why) = long_idle(shared, leaver, folio, now) {
+        return why;
+    }
     if looks >= least_idle_age(config, records, now) {
         return "it is idle, and leaves when a fast node lacks room for hot pages".to_owned();
     }
@@ -153,6 +159,34 @@ fn why_up(
             "it is not known to be idle: fast memory is looked at where room is scarce".to_owned()
         }
     }
+}
+
+/// The least that `of` says of a page of `folio`.
+fn least(folio: Folio, of: impl Fn(PageNumber) -> u8) -> u8 {
+    let pages = (0..u64::from(folio.pages)).map(|part| PageNumber(folio.first.0 + part));
+    pages.map(of).min().unwrap_or(0)
+}
+
+/// When a page leaves that nobody touches, if such pages do.
+fn long_idle(shared: &Shared, leaver: &Leaver, folio: Folio, now: Millis) -> Option<String> {
+    let rule = shared.config.idle.as_ref()?;
+    let rounds = shared.records.rounds.as_ref()?;
+    let rounds = least(folio, |page| rounds.rounds(page));
+    if rounds == 0 || !idle::is_wanted(&shared.ledger, folio.first, rule) {
+        return None;
+    }
+    let since = now.since(leaver.round_began);
+    Some(match rule.leaves_in_ms(rounds, since) {
+        0 => format!(
+            "it was not touched for {}, and leaves at the rate for such pages",
+            rule.after
+        ),
+        ms => format!(
+            "it was not touched of late, and leaves in about {} s if that goes on: idle pages leave after {}",
+            ms.div_ceil(1000),
+            rule.after
+        ),
+    })
 }
 
 /// Why a page is on a slow node still, or what it waits for.

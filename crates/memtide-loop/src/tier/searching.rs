@@ -7,7 +7,7 @@
 //! Whether pages of the fast tier are idle is seen by glances, too. Their
 //! *stretches* go along with whatever the search has the source glance at.
 
-use super::observer::{Observer, room_is_scarce};
+use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::subjects;
 use crate::ledger::{Ledger, Watched};
@@ -19,8 +19,6 @@ use memtide_core::tiering::sample::Run;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::Millis;
 
-/// How often stretches are chosen anew, in ms.
-const STRETCHES_MS: u64 = 2_000;
 /// How long a source that cost nothing of late is not asked what it cost, in ms.
 const ACCOUNT_MS: u64 = 1_000;
 /// Spans that a source is told at once, at most.
@@ -222,7 +220,8 @@ impl Searching {
     /// Chooses stretches if they are needed and it is time; whether they are
     /// others than before.
     fn choose_stretches(&mut self, observer: &mut Observer, shared: &Shared, now: Millis) -> bool {
-        let scarce = room_is_scarce(&shared.ledger) || shared.budgets.any_tight();
+        let wanted = shared.budgets.any_tight() || shared.config.idle.is_some();
+        let scarce = room_is_scarce(&shared.ledger) || wanted;
         let due = |at: Millis| now.since(at) >= STRETCHES_MS;
         if scarce && self.stretched.is_none_or(due) {
             self.stretched = Some(now);

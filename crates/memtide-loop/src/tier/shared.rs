@@ -7,6 +7,7 @@ use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::records::Records;
 use crate::report::{Direction, Reporter, Stay, WhyStayed};
 use crate::world::{ClassId, MoveHow, Outcome, SharedPages, World};
+use memtide_core::demotion::IdleRounds;
 use memtide_core::hotness::{Hotness, SECTION_PAGES};
 use memtide_core::pages::{Folio, Immovable};
 use memtide_core::promotion::Moved;
@@ -63,9 +64,11 @@ impl Shared {
         let classes = (0..).map(ClassId).zip(&config.classes);
         let left_alone = classes.filter(|(_, class)| class.leave_alone);
         (ledger.processes).leave_alone(left_alone.map(|(class, _)| class));
+        let mut records = Records::new(config.hotness, pages);
+        records.rounds = config.idle.as_ref().map(|_| IdleRounds::new(pages));
         Shared {
             ledger,
-            records: Records::new(config.hotness, pages),
+            records,
             counters: Counters::default(),
             budgets: Budgets::new(&config),
             failed_pages: 0,
@@ -125,6 +128,9 @@ impl Shared {
             let on = |page: PageNumber, pages, outcome| match outcome {
                 Outcome::Moved { .. } => {
                     records.recent.note(page, way, now);
+                    if let Some(rounds) = &records.rounds {
+                        rounds.touched(page, pages);
+                    }
                     moves.push((page, pages, way));
                 }
                 // Later may be better: the page stays asked for while it is hot.

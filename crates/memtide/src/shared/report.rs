@@ -359,6 +359,7 @@ mod tests {
     fn the_schemas_are_documented() {
         let status = Status {
             tiering: Some(TierStatus {
+                demoted_idle_pages: Some(0),
                 classes: vec![ClassStatus::default()],
                 ..TierStatus::default()
             }),

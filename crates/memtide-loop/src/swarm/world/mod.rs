@@ -2,6 +2,7 @@
 //! times, and watches what the loop does.
 
 mod faults;
+mod idle;
 mod passes;
 mod shares;
 
@@ -95,6 +96,8 @@ pub(super) struct SwarmWorld {
     taken: BTreeMap<ClassId, u64>,
     /// The fewest pages that each class had since.
     fewest: BTreeMap<ClassId, u64>,
+    /// Of pages that leave for idleness.
+    told_idle: idle::Told,
 }
 
 impl SwarmWorld {
@@ -154,6 +157,7 @@ impl SwarmWorld {
             told: BTreeMap::new(),
             taken: BTreeMap::new(),
             fewest: BTreeMap::new(),
+            told_idle: idle::Told::default(),
             plan: plan.clone(),
         };
         if plan.many_mappings {
@@ -243,6 +247,7 @@ impl SwarmWorld {
         let outcome = self.machine.move_one(of, page, target);
         if let Outcome::Moved { .. } = outcome {
             self.coverage.moved += 1;
+            self.note_down(of, page, target);
             self.judge_share(of, target, before);
             self.judge_protected(of, target);
             let node = self.machine.node(target);
@@ -622,6 +627,7 @@ impl World for SwarmWorld {
                 matches!(report, Report::Touched { .. }) && n % 3 != skip
             });
         }
+        self.note_told(came);
         Ok(())
     }
 

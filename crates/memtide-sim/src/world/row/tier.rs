@@ -10,7 +10,7 @@ use memtide_core::vmstat::Counter;
 use memtide_loop::World;
 use memtide_loop::options::{TierOptions, TierSource};
 use memtide_loop::report::TierStatus;
-use memtide_loop::tier::{TierConfig, Tierer};
+use memtide_loop::tier::{IdleRule, TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 
 /// Where the loop's random choices start, apart from the workload's.
@@ -73,6 +73,11 @@ fn config(
     Ok(TierConfig {
         gate: whole.gate.scaled(scale),
         headroom: whole.headroom / scale,
+        idle: whole.idle.map(|rule| IdleRule {
+            rate_pages: rule.rate_pages / scale,
+            least_pages: rule.least_pages / scale,
+            ..rule
+        }),
         look_pages: (whole.look_pages / scale).max(1),
         ..whole
     })

@@ -295,6 +295,8 @@ mod tests {
             "executable",
             "priority",
             "leave_alone",
+            "demote_idle",
+            "demote_idle_only",
             "tiers",
             "listen",
             "file",

@@ -144,6 +144,7 @@ pub mod tests {
                 top_pages: 10,
                 lower_pages: 20,
                 pgpromote_success: 5,
+                demoted_idle_pages: Some(0),
                 passes: 7,
                 free_pages: vec![(NodeId(0), 1), (NodeId(2), 1 << 40)],
                 observing: "look",

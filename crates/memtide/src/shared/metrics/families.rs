@@ -143,6 +143,7 @@ impl Families {
             pgpromote_candidate,
             pgpromote_candidate_nrl,
             pgdemote_proactive,
+            demoted_idle_pages,
             pghot_recorded_accesses,
             passes,
             free_pages,
@@ -172,6 +173,13 @@ impl Families {
             "Memory that moved to a slower tier, or would have in a dry run (pgdemote_proactive)",
             *pgdemote_proactive,
         );
+        if let Some(pages) = demoted_idle_pages {
+            self.bytes_moved(
+                "memtide_demoted_idle",
+                "Of that, memory that nobody had touched for the time of demote_idle",
+                *pages,
+            );
+        }
         self.bytes_moved(
             "memtide_promotion_candidates",
             "Hot memory that the rate limit counted (pgpromote_candidate)",

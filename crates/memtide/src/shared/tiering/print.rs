@@ -108,16 +108,19 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         lower_pages,
         pgpromote_success,
         pgdemote_proactive,
+        demoted_idle_pages,
         passes,
         kernel_cpu,
         ..
     } = status.tiering.clone().unwrap_or_default();
+    let idle = |pages| format!("; {} of it idle for long", printer.size(pages));
+    let idle = demoted_idle_pages.map(idle).unwrap_or_default();
     let seconds = |time: Duration| time.as_secs_f64();
     let elapsed = status.at_ms as f64 / 1000.0;
     let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
     format!(
         "{} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
-         (pgdemote_proactive {}), not movable {}\n\
+         (pgdemote_proactive {}{}), not movable {}\n\
          managed processes hold {} on fast nodes and {} on slow ones\n\
          CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
          {} looks, {} reports lost",
@@ -126,6 +129,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         pgpromote_success,
         printer.size(pgdemote_proactive),
         pgdemote_proactive,
+        idle,
         printer.size(status.failed_pages),
         printer.size(top_pages),
         printer.size(lower_pages),
