@@ -8,6 +8,7 @@
 
 mod all;
 mod bounds;
+mod demote_idle;
 mod doctor;
 mod endings;
 pub(super) mod group;
@@ -42,7 +43,7 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 24] = [
+const QUIET: [(&str, &str, Promise); 25] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
@@ -53,6 +54,7 @@ const QUIET: [(&str, &str, Promise); 24] = [
     ("doctor", "cxl", doctor::proves),
     ("doctor/interrupted", "cxl", doctor::interrupted),
     ("doctor/offline-block", "cxl", doctor::offline_block),
+    ("demote-idle", "cxl", demote_idle::leaves),
     ("dry-run", "cxl", reports::dry_run),
     ("explain", "cxl", reports::explain),
     ("metrics", "cxl", metrics::metrics),

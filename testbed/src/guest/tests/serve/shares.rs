@@ -29,6 +29,10 @@ const BOUND_AFTER: Duration = Duration::from_secs(5);
 const FREE_MIB: u64 = 64;
 /// How long a protected class is watched: on a quiet machine room is made within two seconds.
 const KEPT_FOR: Duration = Duration::from_secs(15);
+/// Until scattered hot pages of a class at its bound are home. Each try in which others make way
+/// and each page that leaves as an idle one and is not takes its seconds; on a quiet machine it
+/// is 25 to 28 s.
+const EXCHANGED_WITHIN: Duration = Duration::from_secs(60);
 /// How long it is watched that something stays as it is.
 const WATCH: Duration = Duration::from_secs(10);
 
@@ -103,7 +107,12 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     let seconds = stretch.elapsed().as_secs_f64();
     let mut most = watch(&slice, &mut service)?;
     // On a slow machine some may have left before it was seen what is idle: they come back.
-    until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
+    until_home(
+        &mut service,
+        &bound.known_pages(),
+        &[FAST],
+        EXCHANGED_WITHIN,
+    )?;
     until_home(&mut service, &other.known_pages(), &[FAST], PATIENCE)?;
 
     // Nothing is exchanged as long as the class is paused.
@@ -130,7 +139,12 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     socket::says(&["explain", &pid, &address], "its class is paused")?;
     socket::says(&["status"], "paused")?;
     socket::says(&["resume", "bound"], "resumed")?;
-    let exchanged = until_home(&mut service, &bound.known_pages(), &[FAST], 3 * PATIENCE)?;
+    let exchanged = until_home(
+        &mut service,
+        &bound.known_pages(),
+        &[FAST],
+        EXCHANGED_WITHIN,
+    )?;
     most = most.max(watch(&slice, &mut service)?);
     manager.wait_for("STATUS=tiering ", 1)?;
     let ended = service.end(Signal::TERM)?;
