@@ -29,10 +29,9 @@ const BOUND_AFTER: Duration = Duration::from_secs(5);
 const FREE_MIB: u64 = 64;
 /// How long a protected class is watched: on a quiet machine room is made within two seconds.
 const KEPT_FOR: Duration = Duration::from_secs(15);
-/// Until scattered hot pages of a class at its bound are home. Each try in which others make way
-/// and each page that leaves as an idle one and is not takes its seconds; on a quiet machine it
-/// is 25 to 28 s.
-const EXCHANGED_WITHIN: Duration = Duration::from_secs(60);
+/// Until scattered hot pages of a class at its bound are home: the longest wait from one try, in
+/// which others make way, to the next. It was 25 to 60 s.
+const EXCHANGED_WITHIN: Duration = Duration::from_secs(128);
 /// How long it is watched that something stays as it is.
 const WATCH: Duration = Duration::from_secs(10);
 
