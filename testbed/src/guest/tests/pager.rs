@@ -129,7 +129,7 @@ fn is_spread(context: &mut Context, report: &Value) -> Result<()> {
     ))?;
     ensure!(
         (percent - 75.0).abs() <= POINTS && on(0) + on(2) == sum,
-        "{percent} % on node 0: {nodes:?}"
+        "{percent} % on node 0: {lazy}"
     );
     Ok(())
 }

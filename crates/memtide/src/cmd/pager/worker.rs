@@ -37,6 +37,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long it is listened to what other programs do.
 const LISTEN: Duration = Duration::from_millis(300);
 
+/// How often the kernel is asked to let go of the file, and how long apart.
+const DROPS: u32 = 10;
+const BETWEEN_DROPS: Duration = Duration::from_millis(50);
+
 /// What one way of reading came to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -85,15 +89,14 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let file = File::open(&args.file).with_context(|| args.file.display().to_string())?;
     let bytes = file.metadata()?.len();
-    let map = FileMap::new(&file, usize::try_from(bytes)?)?;
-    let known = is_known(&file, bytes, &args.file)?;
-    drop_from_memory(&file);
-    let left = map.resident_pages().unwrap_or(0) * PAGE_BYTES;
-    let others = others_shootdowns(&context.root);
     if let Some(policy) = &args.memory_policy {
         // Threads inherit it: a page-cache page follows the thread that reads it in.
         policy.apply_to_thread()?;
     }
+    let map = FileMap::new(&file, usize::try_from(bytes)?)?;
+    let known = is_known(&args.file, bytes)?;
+    let left = drop_from_memory(&file, &map) * PAGE_BYTES;
+    let others = others_shootdowns(&context.root);
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
     let data = open(args, &map)?;
@@ -109,9 +112,17 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the kernel to let go of the file's clean pages that nobody maps.
-pub fn drop_from_memory(file: &File) {
-    let _ = fadvise(file, 0, None, Advice::DontNeed);
+/// Asks the kernel to let go of the file's clean pages that nobody maps, again while some that are
+/// being read in stay. Returns how many pages are left.
+fn drop_from_memory(file: &File, map: &FileMap) -> u64 {
+    for _ in 0..DROPS {
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
+        if map.resident_pages() == Some(0) {
+            return 0;
+        }
+        std::thread::sleep(BETWEEN_DROPS);
+    }
+    map.resident_pages().unwrap_or(0)
 }
 
 /// Opens what is read. A program that reads in no order says so to the kernel,
@@ -312,11 +323,14 @@ fn read_bytes(root: &Root) -> Option<u64> {
 }
 
 /// Whether the file's bytes are those of `--make`: its first and last page are.
-fn is_known(file: &File, bytes: u64, path: &Path) -> anyhow::Result<bool> {
+fn is_known(path: &Path, bytes: u64) -> anyhow::Result<bool> {
     use std::os::unix::fs::FileExt;
     if bytes < PAGE_BYTES || !bytes.is_multiple_of(PAGE_BYTES) {
         return Ok(false);
     }
+    let file = File::open(path).with_context(|| path.display().to_string())?;
+    // Nothing is to be read ahead.
+    let _ = fadvise(&file, 0, None, Advice::Random);
     for page in [0, bytes / PAGE_BYTES - 1] {
         let mut buffer = [0; PAGE_BYTES as usize];
         file.read_exact_at(&mut buffer, page * PAGE_BYTES)
