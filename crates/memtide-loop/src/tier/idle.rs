@@ -12,12 +12,14 @@
 //! comes next to their place begins from nothing.
 //!
 //! Nothing leaves that must not: pages of classes that are paused, what a `fast.low`
-//! protects, pages whose owner keeps them where they are. A bucket of tokens keeps the
+//! protects, pages whose owner keeps them where they are. Memory that several managed
+//! processes map stays, for each of their page tables tells of its own accesses only. A bucket of tokens keeps the
 //! rate: it holds a second's worth, or a huge page if that is more.
 
 use super::budgets::Budgets;
 use super::config::{IdleRule, TierConfig};
 use super::demoter::{move_down, spares, target_of};
+use super::promoter::TURN_PAGES;
 use super::shared::Shared;
 use crate::ledger::Ledger;
 use crate::options::IdleOnly;
@@ -30,8 +32,9 @@ use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::placement::Place;
+use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds in the time.
 const ROUNDS: u64 = 8;
@@ -56,6 +59,9 @@ impl IdleRule {
     }
 }
 
+/// Objects that more than one process maps.
+type Common = BTreeSet<(u64, u64)>;
+
 /// See the module's essay.
 #[derive(Debug)]
 pub(super) struct Leaver {
@@ -69,6 +75,8 @@ pub(super) struct Leaver {
     credit: u64,
     credited: Millis,
     random: Random,
+    /// What several processes map.
+    common: Common,
     /// Pages that left.
     pub left: u64,
     /// The source of which it was told that it cannot tell.
@@ -84,6 +92,7 @@ impl Leaver {
             credit: 0,
             credited: now,
             random: Random::new(config.seed ^ SEED),
+            common: Common::new(),
             left: 0,
             told: None,
         }
@@ -134,6 +143,7 @@ impl Leaver {
                 rounds.round_done();
             }
             self.unseen = shared.ledger.space.extent();
+            self.common = common(&shared.ledger);
         }
         if self.unseen == 0 || self.credit < 1000 {
             return false;
@@ -176,8 +186,8 @@ impl Leaver {
             return chosen;
         };
         let extent = shared.ledger.space.extent();
-        let mut leaving = Leaving::new(shared, rule, now);
-        let mut credit = self.credit / 1000;
+        let mut leaving = Leaving::new(shared, rule, &self.common, now);
+        let mut credit = (self.credit / 1000).min(TURN_PAGES);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {
             if self.cursor >= extent {
@@ -202,7 +212,9 @@ impl Leaver {
                     credit -= pages;
                     chosen.entry(node).or_default().push(folio);
                 }
-                credit > 0
+                // The next one that may leave waits for credit; this one had its turn, even
+                // if it does not go.
+                true
             });
             let seen = stopped - self.cursor;
             self.cursor = stopped;
@@ -222,6 +234,7 @@ struct Leaving<'a> {
     records: &'a Records,
     budgets: &'a Budgets,
     rule: &'a IdleRule,
+    common: &'a Common,
     settle_ms: u64,
     now: Millis,
     /// Where pages of each node of the top tier might go.
@@ -231,7 +244,7 @@ struct Leaving<'a> {
 }
 
 impl<'a> Leaving<'a> {
-    fn new(shared: &'a Shared, rule: &'a IdleRule, now: Millis) -> Leaving<'a> {
+    fn new(shared: &'a Shared, rule: &'a IdleRule, common: &'a Common, now: Millis) -> Leaving<'a> {
         let ledger = &shared.ledger;
         let way = |node| Some((node, target_of(ledger, node, 0)?));
         Leaving {
@@ -239,6 +252,7 @@ impl<'a> Leaving<'a> {
             records: &shared.records,
             budgets: &shared.budgets,
             rule,
+            common,
             settle_ms: shared.config.settle_ms,
             now,
             ways: ledger.top_nodes().into_iter().filter_map(way).collect(),
@@ -261,9 +275,19 @@ impl<'a> Leaving<'a> {
         let recent = &self.records.recent;
         let leaves = self.ledger.may_move(folio.first, *target).is_ok()
             && is_wanted(self.ledger, folio.first, self.rule)
+            && !self.is_common(folio.first)
             && !recent.moved_within(folio.first, Moved::Up, self.settle_ms, self.now)
             && pages().all(|page| rounds.rounds(page) >= LEAVES && !warm(page));
         leaves.then_some(node)
+    }
+
+    fn is_common(&self, page: PageNumber) -> bool {
+        let area = self.ledger.space.locate(page).and_then(|(owner, page)| {
+            let watched = self.ledger.processes.get(owner)?;
+            watched.memory.area(page)
+        });
+        let backing = area.and_then(|area| area.backing.as_ref());
+        backing.is_some_and(|backing| self.common.contains(&backing.object))
     }
 
     fn spares(&mut self, folio: Folio) -> bool {
@@ -286,6 +310,22 @@ pub(super) fn is_wanted(ledger: &Ledger, page: PageNumber, rule: &IdleRule) -> b
         (Some(IdleOnly::Anon), kind) => kind != MemoryKind::File,
     };
     kind && area.pages >= rule.least_pages
+}
+
+/// What more than one process maps.
+fn common(ledger: &Ledger) -> Common {
+    let mut mappers: BTreeMap<(u64, u64), OwnerId> = BTreeMap::new();
+    let mut common = Common::new();
+    for watched in ledger.processes.iter() {
+        let backings = watched.memory.areas.iter();
+        for backing in backings.filter_map(|area| area.backing.as_ref()) {
+            let first = *mappers.entry(backing.object).or_insert(watched.owner);
+            if first != watched.owner {
+                common.insert(backing.object);
+            }
+        }
+    }
+    common
 }
 
 /// Takes from `rounds` what it knows of pages that are not on the top tier or not

@@ -53,8 +53,9 @@ use flusher::Flusher;
 use idle::Leaver;
 use intake::Digest;
 use making_way::Turn;
+use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::tiering::cadence::Observe;
-use memtide_core::units::Millis;
+use memtide_core::units::{Millis, PageNumber};
 use memtide_core::vmstat::Counter;
 use observer::Observer;
 use promoter::Promoter;
@@ -406,6 +407,15 @@ impl Tierer {
         budgets.pause(class, paused);
         self.flusher.choose(world, ledger, records, now);
         if !paused {
+            // Nobody has looked whether its pages were in use.
+            if let Some(rounds) = &records.rounds {
+                let members = ledger.processes.iter();
+                let members = members.filter(|watched| watched.class == Some(class));
+                for section in members.flat_map(|of| ledger.space.sections_of(of.owner)) {
+                    let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+                    rounds.touched(first, SECTION_PAGES as u64);
+                }
+            }
             // What is hot by now is not known as long as nobody looks.
             self.observer.look_wanted = true;
         }
