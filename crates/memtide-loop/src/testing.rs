@@ -7,6 +7,7 @@
 //! [`World::wait`], and passes of a look cost the kernel
 //! [`FakeWorld::page_ns`] a page.
 
+use crate::random::Random;
 use crate::world::{
     Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Kept, Lend,
     MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
@@ -124,6 +125,8 @@ pub struct FakeWorld {
     pub(crate) names_untouched: bool,
     /// See [`FakeWorld::cuts`].
     pub piece: Option<u64>,
+    /// Which page of a piece each pass of a glance samples; if absent, it sees them all.
+    pub sampled: Option<Random>,
     /// What a page costs the kernel in a pass of a look, in ns.
     pub page_ns: u64,
     /// How many times as long as planned passes take.
@@ -215,6 +218,7 @@ impl FakeWorld {
             cuts: false,
             names_untouched: false,
             piece: None,
+            sampled: None,
             page_ns: 1000,
             slowness: 1,
             kernel_cpu_ns: BTreeMap::new(),
@@ -247,6 +251,7 @@ impl FakeWorld {
 
     /// Ends one pass of a view.
     fn pass(&mut self, (source, glance): (SourceId, bool), came: &mut Came) {
+        let mut sampled = self.sampled.take();
         let watching = &self.views[&(source, glance)];
         let view = if glance { View::Glance } else { View::Look };
         let names = self.names_untouched;
@@ -267,7 +272,17 @@ impl FakeWorld {
                         pages,
                     });
                 };
-                if glance {
+                if let (true, Some(random)) = (glance, &mut sampled) {
+                    let piece = self.piece.unwrap_or(span.pages).max(1);
+                    let firsts = (span.first.0..end.0).step_by(piece as usize);
+                    for first in firsts {
+                        let pages = piece.min(end.0 - first);
+                        let page = VirtualPage(first + random.below(pages));
+                        if process.hot.contains(&page) {
+                            report(VirtualPage(first), pages);
+                        }
+                    }
+                } else if glance {
                     if touched.next().is_some() {
                         report(span.first, span.pages);
                     }
@@ -292,6 +307,7 @@ impl FakeWorld {
         };
         *self.kernel_cpu_ns.entry(source).or_default() += cost_ns * self.slowness;
         came.reports.push(Report::Pass { source, view });
+        self.sampled = sampled;
     }
 
     fn watch(&mut self, key: (SourceId, bool), subjects: &[Subject], interval_ms: u64) {

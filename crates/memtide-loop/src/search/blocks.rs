@@ -50,6 +50,10 @@ pub enum Flag {
     Found = 4,
     /// It waits for a look.
     Eager = 8,
+    /// Pages came that may be in use, and no look has begun since.
+    Unseen = 16,
+    /// The look that began then has not seen them twice.
+    Seeing = 32,
 }
 
 impl Block {

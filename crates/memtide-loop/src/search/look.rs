@@ -141,6 +141,11 @@ impl Search {
                 shared.outward(span, *turn, |span| push(&mut spans, span));
             });
         });
+        for n in &look.blocks {
+            let block = blocks.get_mut(*n as usize);
+            block.set(Flag::Seeing, block.has(Flag::Unseen));
+            block.set(Flag::Unseen, false);
+        }
         look.seen.clear();
         look.now.clear();
         look.now.resize(look.blocks.len(), [0; WORDS]);
@@ -244,6 +249,7 @@ impl Search {
                 continue;
             }
             block.set(Flag::Eager, false);
+            block.set(Flag::Seeing, false);
             if count(seen) > 0 || count(again) > 0 {
                 block.rest = 0;
             } else {

@@ -213,6 +213,11 @@ pub struct Search {
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
     looks_wait: bool,
+    /// Blocks that a look should see soon, and how often there were such.
+    unseen: Vec<u32>,
+    asked: u64,
+    /// Pages that came since the cover was woken for such.
+    unlooked: u64,
 }
 
 /// Pages found, and what that cost in microseconds.
@@ -228,6 +233,11 @@ impl Yield {
     }
 }
 
+/// The cover goes on when one page in so many has come since.
+const UNSEEN_PART: u64 = 16;
+/// How eager to see a block of which nothing is known but that it should be seen, in
+/// 256ths.
+const MOST_EAGER: u32 = 256;
 /// A view that says nothing for so long, in ms, has stopped; see
 /// [`Search::patience_ms`].
 const PATIENCE_MS: u64 = 5_000;
@@ -254,6 +264,9 @@ impl Search {
             findings: Vec::new(),
             turns: [0; 2],
             looks_wait: false,
+            unseen: Vec::new(),
+            asked: 0,
+            unlooked: 0,
         }
     }
 
@@ -286,6 +299,46 @@ impl Search {
     pub fn came(&mut self, span: Span) {
         let (shared, blocks) = (&self.shared, &mut self.blocks);
         shared.inward(span, |part| blocks.came(part.owner, part.first, part.pages));
+        // As idle ones they were taken by samples: where they are many, some are in use.
+        self.unlooked += span.pages;
+        if self.unlooked * UNSEEN_PART >= self.blocks.pages() {
+            self.unlooked = 0;
+            self.cover.wake_up();
+        }
+    }
+
+    /// `span` came to slow memory and may be in use: a look should see it soon.
+    pub fn should_see(&mut self, span: Span) {
+        self.asked += 1;
+        let (shared, blocks) = (&self.shared, &self.blocks);
+        let mut asked = Vec::new();
+        shared.inward(span, |part| {
+            blocks.parts(part.owner, part.first, part.pages, |n, _, _| asked.push(n));
+        });
+        for n in asked {
+            let block = self.blocks.get_mut(n);
+            block.set(Flag::Found, false);
+            block.rest = 0;
+            if !block.has(Flag::Unseen) && !block.has(Flag::Seeing) {
+                self.unseen.push(n as u32);
+            }
+            block.set(Flag::Unseen, true);
+            if !block.has(Flag::Eager) {
+                block.set(Flag::Eager, self.cover.eager(n as u32, MOST_EAGER));
+            }
+        }
+    }
+
+    /// How often there was something that [should be seen](Search::should_see), and how
+    /// often there had been when the last of it was.
+    pub fn seen(&mut self) -> (u64, u64) {
+        let blocks = &self.blocks;
+        self.unseen.retain(|n| {
+            let block = blocks.get(*n as usize);
+            block.has(Flag::Unseen) || block.has(Flag::Seeing)
+        });
+        let open = u64::from(!self.unseen.is_empty());
+        (self.asked, self.asked - open)
     }
 
     /// `span` left slow memory. To be told once of each page.

@@ -3,7 +3,7 @@
 
 use super::budgets::Budgets;
 use super::config::TierConfig;
-use super::making_way::{Due, MakingWay, Turn};
+use super::making_way::{MakingWay, Turn};
 use super::promoter::TURN_PAGES;
 use super::shared::Shared;
 use crate::ledger::Ledger;
@@ -113,9 +113,7 @@ impl Demoter {
             let excess = budgets.excess(class, turn.now).min(left);
             let bound = budgets.high(class).zip(budgets.left(class));
             let (Some((high, free)), 0, false) = (bound, excess, paused) else {
-                if let Some(way) = self.making_way.get_mut(&class) {
-                    way.due(0, 0, turn);
-                }
+                self.is_making_way_due(shared, class, 0, turn);
                 if excess > 0 && !paused {
                     let now = turn.now;
                     let moved = self.bring_down(world, shared, class, excess, now, reporter);
@@ -150,15 +148,8 @@ impl Demoter {
         turn: Turn,
         reporter: &mut dyn Reporter,
     ) -> u64 {
-        let waiting = shared.budgets.waiting(class);
-        let way = self.making_way.entry(class).or_default();
-        let due = way.due(starving, waiting, turn);
         // Of what only would go nothing comes back: a dry run cannot learn from it.
-        if due == Due::Nothing || shared.config.dry_run {
-            return 0;
-        }
-        if due == Due::Look {
-            self.look_wanted = true;
+        if !self.is_making_way_due(shared, class, starving, turn) || shared.config.dry_run {
             return 0;
         }
         // Where others may take the room, nothing of what is protected goes.
@@ -170,9 +161,26 @@ impl Demoter {
         let folios = self.draw(shared, class, wanted, &targets, turn.now);
         let why = "makes way for hot pages of its class, which is at its fast.high";
         let went = self.send_in_use(world, shared, &folios, &targets, why, reporter);
+        let left = |folio: &Folio| !is_on_top(&shared.ledger, folio.first);
+        let gone = folios.into_iter().filter(left).collect();
         let way = self.making_way.entry(class).or_default();
-        way.tried(went, waiting, turn);
+        way.tried(gone, turn);
         went
+    }
+
+    fn is_making_way_due(
+        &mut self,
+        shared: &Shared,
+        class: ClassId,
+        starving: u64,
+        turn: Turn,
+    ) -> bool {
+        let is_in_use = |folio: Folio| {
+            let page = folio.first;
+            is_on_top(&shared.ledger, page) || shared.records.store.peek(page, turn.now).is_some()
+        };
+        let way = self.making_way.entry(class).or_default();
+        way.is_due(starving, turn, is_in_use)
     }
 
     /// Folios of `class`, `wanted` pages at most, of which nothing says that they are in
@@ -520,6 +528,11 @@ fn evidence(records: &Records) -> Evidence<'_> {
         hotness: &records.store,
         recent: &records.recent,
     }
+}
+
+fn is_on_top(ledger: &Ledger, page: PageNumber) -> bool {
+    let node = ledger.node_of(page);
+    node.is_some_and(|node| ledger.topology.is_top_tier(node))
 }
 
 /// The nodes to which hot pages go.

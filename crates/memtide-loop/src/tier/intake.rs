@@ -1,7 +1,8 @@
 //! From what a source reports to records and idle ages.
 
 use super::explain;
-use super::observer::Observer;
+
+use super::observer::{Observer, is_taken_for_idle};
 use super::shared::Shared;
 use crate::report::Reporter;
 use crate::search;
@@ -187,8 +188,7 @@ impl Digest<'_> {
         observer.passes += 1;
         observer.look_passes += 1;
         if observer.look_passes == 2 {
-            observer.last_seen = observer.looks;
-            observer.seen_at = now;
+            observer.seen = observer.begun;
         }
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));
         observer.pass_ended = now;
@@ -259,6 +259,7 @@ impl Digest<'_> {
         let intake = Intake::new(&records.store, &ledger.topology, SourceSet::ALL);
         let targets = &self.targets;
         let mut news = PassNews::default();
+        let mut mistaken = false;
         ledger
             .space
             .for_runs(owner, first, pages, |_, dense, pages| {
@@ -287,6 +288,8 @@ impl Digest<'_> {
                         Intook::BecameReady => {
                             news.touched += u64::from(folio.pages);
                             news.became_ready += u64::from(folio.pages);
+                            mistaken |=
+                                view == View::Glance && is_taken_for_idle(records, page, now);
                         }
                         Intook::TopTier | Intook::Local => {
                             records.idle.touched(folio.first, u64::from(folio.pages));
@@ -295,6 +298,9 @@ impl Digest<'_> {
                     }
                 }
             });
+        if mistaken {
+            self.observer.doubted = Some(now);
+        }
         let sum = match view {
             View::Look => &mut self.observer.look_news,
             View::Glance => &mut self.observer.glance_news,

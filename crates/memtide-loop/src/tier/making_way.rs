@@ -11,58 +11,45 @@
 //!
 //! A *try*: some pages go, drawn at random, of which nothing says that they are in use.
 //! Most are cold. The hot ones among them are found by the next look, and come back
-//! in exchange for those of the next try. How many wait is known for some seconds after
-//! a look: without, there is one before the try.
+//! in exchange for those of the next try.
 //!
 //! # Properties
 //!
-//! Where all is in use a try is in vain: as many wait afterwards as before. So after
-//! each one the wait until the next is doubled, up to [`MOST_MS`], unless two passes of
-//! a look that began later show that at least half of what went was cold. What no look
-//! has shown is no success.
+//! Where all is in use a try is in vain: what went comes back. So after each one the
+//! wait until the next is doubled, up to [`MOST_MS`], unless two passes of a look that
+//! took in all that went saw no more than half of it in use. The next try waits for that
+//! look; if it does not come for [`JUDGED_MS`], the try was in vain.
 
+use memtide_core::pages::Folio;
 use memtide_core::units::Millis;
 
 /// How long hot pages wait for idle ones before others go, in ms: so long does it take
 /// to see what is idle.
 const PATIENCE_MS: u64 = 1500;
-/// The longest wait between two tries, in ms.
+/// The shortest and the longest wait between two tries, in ms.
+const LEAST_MS: u64 = 2000;
 const MOST_MS: u64 = 128_000;
-/// How long it is known how many wait, in ms.
-const KNOWN_MS: u64 = 3000;
+/// How long a try waits for the look that judges it, in ms.
+const JUDGED_MS: u64 = 30_000;
 
 /// What a turn knows of its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     /// When it is.
     pub now: Millis,
-    /// Looks that began, and which of them was the last of which two passes have ended.
+    /// Looks that have begun.
     pub looks: u64,
+    /// The last of them of which two passes have ended.
     pub seen: u64,
-    /// When that one's second pass ended.
-    pub seen_at: Millis,
-    /// The shortest wait between two tries, in ms: so long does it take to find what
-    /// should not have gone.
-    pub least_ms: u64,
-}
-
-/// What is to be done for a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
-    Nothing,
-    /// A look should show how many wait.
-    Look,
-    /// A try.
-    Now,
 }
 
 /// The last try.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Try {
     at: Millis,
     looks: u64,
-    waiting: u64,
-    went: u64,
+    /// What went; nothing once it is judged.
+    went: Vec<Folio>,
 }
 
 /// Where one class stands.
@@ -71,64 +58,55 @@ pub(super) struct MakingWay {
     /// Since when hot pages wait and too few idle ones go.
     starved: Option<Millis>,
     last: Option<Try>,
-    judged: bool,
     wait_ms: u64,
-    /// When a look was asked for.
-    asked: Option<Millis>,
 }
 
 impl MakingWay {
-    /// What is due, where `waiting` hot pages of the class wait and `starving` of them
-    /// would find room now if idle ones had gone.
-    pub fn due(&mut self, starving: u64, waiting: u64, turn: Turn) -> Due {
-        self.judge(waiting, turn);
+    /// Whether a try is due, where `starving` hot pages of the class would find room now
+    /// if idle ones had gone. `is_in_use` tells of a folio that went.
+    pub fn is_due(&mut self, starving: u64, turn: Turn, is_in_use: impl Fn(Folio) -> bool) -> bool {
+        self.judge(turn, is_in_use);
         if starving == 0 {
             self.starved = None;
-            return Due::Nothing;
+            return false;
         }
         let since = |at: Millis| turn.now.since(at);
         let starved = since(*self.starved.get_or_insert(turn.now));
-        let wait_ms = self.wait_ms.max(turn.least_ms);
-        let tried = self.last.map(|last| since(last.at));
-        if starved < PATIENCE_MS || tried.is_some_and(|since| since < wait_ms) {
-            return Due::Nothing;
-        }
-        if since(turn.seen_at) <= KNOWN_MS {
-            return Due::Now;
-        }
-        if self.asked.is_some_and(|at| since(at) < turn.least_ms) {
-            return Due::Nothing;
-        }
-        self.asked = Some(turn.now);
-        Due::Look
+        let waits = |last: &Try| {
+            let open = !last.went.is_empty() && since(last.at) < JUDGED_MS;
+            open || since(last.at) < self.wait_ms
+        };
+        starved >= PATIENCE_MS && !self.last.as_ref().is_some_and(waits)
     }
 
-    /// So many pages went, while so many waited.
-    pub fn tried(&mut self, went: u64, waiting: u64, turn: Turn) {
+    /// These folios went.
+    pub fn tried(&mut self, went: Vec<Folio>, turn: Turn) {
         // Long ago there were other pages.
-        let recent = |last: Try| turn.now.since(last.at) <= 2 * MOST_MS;
-        self.wait_ms = match self.last.is_some_and(recent) {
-            true => (2 * self.wait_ms).clamp(turn.least_ms, MOST_MS.max(turn.least_ms)),
-            false => turn.least_ms,
+        let recent = |last: &Try| turn.now.since(last.at) <= 2 * MOST_MS;
+        self.wait_ms = match self.last.as_ref().is_some_and(recent) {
+            true => (2 * self.wait_ms).clamp(LEAST_MS, MOST_MS),
+            false => LEAST_MS,
         };
         self.last = Some(Try {
             at: turn.now,
             looks: turn.looks,
-            waiting,
             went,
         });
-        self.judged = false;
     }
 
-    fn judge(&mut self, waiting: u64, turn: Turn) {
-        let Some(last) = self.last.filter(|_| !self.judged) else {
+    fn judge(&mut self, turn: Turn, is_in_use: impl Fn(Folio) -> bool) {
+        let Some(last) = &mut self.last else {
             return;
         };
-        if turn.seen > last.looks {
-            self.judged = true;
-            if waiting + last.went / 2 <= last.waiting {
-                self.wait_ms = turn.least_ms;
-            }
+        if turn.seen <= last.looks || last.went.is_empty() {
+            return;
+        }
+        let pages = |folio: &Folio| u64::from(folio.pages);
+        let went = std::mem::take(&mut last.went);
+        let all: u64 = went.iter().map(pages).sum();
+        let used = went.iter().filter(|folio| is_in_use(**folio));
+        if 2 * used.map(pages).sum::<u64>() <= all {
+            self.wait_ms = LEAST_MS;
         }
     }
 }
@@ -136,6 +114,7 @@ impl MakingWay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memtide_core::units::PageNumber;
 
     /// Of as many looks as began the last so many have not ended.
     fn at(now: u64, looks: u64, open: u64) -> Turn {
@@ -143,109 +122,99 @@ mod tests {
             now: Millis(now),
             looks,
             seen: looks - open,
-            seen_at: Millis(now),
-            least_ms: 2000,
         }
     }
 
-    /// When the next try is made, where 300 wait.
-    fn next(way: &mut MakingWay, from: u64, looks: u64) -> u64 {
-        let mut due = (from..).step_by(100);
-        let due = due.find(|now| way.due(100, 300, at(*now, looks, 0)) == Due::Now);
-        let due = due.unwrap();
-        way.tried(100, 300, at(due, looks, 0));
-        due
+    fn hundred() -> Vec<Folio> {
+        let folio = |first| Folio {
+            first: PageNumber(first),
+            pages: 1,
+        };
+        (0..100).map(folio).collect()
     }
 
-    #[test]
-    fn how_many_wait_is_known_before_a_try() {
-        let mut way = MakingWay::default();
-        let mut due = |now, seen_at| {
-            let seen_at = Millis(seen_at);
-            way.due(
-                100,
-                300,
-                Turn {
-                    seen_at,
-                    ..at(now, 1, 0)
-                },
-            )
-        };
-        assert_eq!(due(10_000, 9_000), Due::Nothing);
-        assert_eq!(due(12_001, 9_000), Due::Look);
-        assert_eq!(due(14_000, 9_000), Due::Nothing);
-        assert_eq!(due(14_001, 9_000), Due::Look);
-        assert_eq!(due(14_100, 14_100), Due::Now);
+    /// Whether a try is due, where `hot` of the hundred that went are in use.
+    fn due(way: &mut MakingWay, starving: u64, hot: u64, turn: Turn) -> bool {
+        way.is_due(starving, turn, |folio| folio.first.0 < hot)
+    }
+
+    /// When the next try is made, where `hot` of the hundred are in use.
+    fn next(way: &mut MakingWay, from: u64, looks: u64, hot: u64) -> u64 {
+        let mut when = (from..).step_by(100);
+        let when = when.find(|now| due(way, 100, hot, at(*now, looks, 0)));
+        let when = when.unwrap();
+        way.tried(hundred(), at(when, looks, 0));
+        when
     }
 
     #[test]
     fn what_helped_is_soon_done_again() {
         let mut way = MakingWay::default();
-        assert_eq!(next(&mut way, 1000, 1), 2500);
+        assert_eq!(next(&mut way, 1000, 1, 0), 2500);
         // Ten of the hundred were hot.
-        assert_eq!(way.due(100, 210, at(2800, 2, 0)), Due::Nothing);
-        assert_eq!(next(&mut way, 2900, 2), 4500);
+        assert!(!due(&mut way, 100, 10, at(2800, 2, 0)));
+        assert_eq!(next(&mut way, 2900, 2, 10), 4500);
         // And once more, later.
-        assert_eq!(way.due(0, 110, at(4700, 3, 0)), Due::Nothing);
-        assert_eq!(next(&mut way, 9000, 3), 10_500);
+        assert!(!due(&mut way, 0, 50, at(4700, 3, 0)));
+        assert_eq!(next(&mut way, 9000, 3, 10), 10_500);
     }
 
     #[test]
-    fn what_did_not_help_or_is_not_known_to_is_done_ever_more_rarely() {
-        for looks in [false, true] {
-            let mut way = MakingWay::default();
-            let (mut last, mut waits) = (next(&mut way, 0, 1), Vec::new());
-            for look in 2..10 {
-                // Where nobody looks, all may seem to be well.
-                let (waiting, looks) = if looks { (300, look) } else { (200, 1) };
-                assert_eq!(
-                    way.due(100, waiting, at(last + 300, looks, 0)),
-                    Due::Nothing
-                );
-                let then = next(&mut way, last + 400, looks);
-                waits.push((then - last) / 1000);
-                last = then;
-            }
-            assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 128]);
+    fn what_did_not_help_is_done_ever_more_rarely() {
+        let mut way = MakingWay::default();
+        let (mut last, mut waits) = (next(&mut way, 0, 1, 51), Vec::new());
+        for look in 2..10 {
+            assert!(!due(&mut way, 100, 51, at(last + 300, look, 0)));
+            let then = next(&mut way, last + 400, look, 51);
+            waits.push((then - last) / 1000);
+            last = then;
         }
+        assert_eq!(waits, [2, 4, 8, 16, 32, 64, 128, 128]);
+    }
+
+    /// Where nobody looks, all may seem to be well.
+    #[test]
+    fn what_nobody_has_looked_at_did_not_help() {
+        let mut way = MakingWay::default();
+        let (mut last, mut waits) = (next(&mut way, 0, 1, 0), Vec::new());
+        for _ in 0..8 {
+            let then = next(&mut way, last + 400, 1, 0);
+            waits.push((then - last) / 1000);
+            last = then;
+        }
+        assert_eq!(waits, [30, 30, 30, 30, 32, 64, 128, 128]);
     }
 
     /// A look that began before the try does not look at what went.
     #[test]
     fn only_later_looks_judge() {
-        for helped in [false, true] {
-            let mut way = MakingWay::default();
-            let first = next(&mut way, 0, 1);
-            // The second look began before the second try, and ends after it.
-            assert_eq!(way.due(100, 300, at(first + 2000, 2, 1)), Due::Now);
-            way.tried(100, 300, at(first + 2000, 2, 1));
-            assert_eq!(way.due(100, 200, at(first + 2100, 2, 0)), Due::Nothing);
-            if helped {
-                assert_eq!(way.due(100, 200, at(first + 2200, 3, 0)), Due::Nothing);
-            }
-            let wait = next(&mut way, first + 2300, 3) - (first + 2000);
-            assert_eq!(wait, if helped { 2000 } else { 4000 });
-        }
+        let mut way = MakingWay::default();
+        // The second look began before the try, and ends after it.
+        assert!(!due(&mut way, 100, 0, at(0, 2, 1)));
+        assert!(due(&mut way, 100, 0, at(1500, 2, 1)));
+        way.tried(hundred(), at(1500, 2, 1));
+        assert!(!due(&mut way, 100, 0, at(4000, 2, 0)));
+        assert!(due(&mut way, 100, 0, at(4100, 3, 0)));
     }
 
     /// Idle pages that go in between end the patience, but not the wait.
     #[test]
     fn idle_pages_do_not_begin_the_wait_again() {
         let mut way = MakingWay::default();
-        let first = next(&mut way, 0, 1);
-        let second = next(&mut way, first, 1);
-        assert_eq!(way.due(0, 300, at(second + 1000, 1, 0)), Due::Nothing);
-        assert_eq!(next(&mut way, second + 1100, 1), second + 4000);
+        let first = next(&mut way, 0, 1, 100);
+        let second = next(&mut way, first, 2, 100);
+        assert!(!due(&mut way, 0, 100, at(second + 1000, 3, 0)));
+        assert_eq!(next(&mut way, second + 1100, 3, 100), second + 4000);
     }
 
     #[test]
     fn long_ago_is_forgotten() {
         let mut way = MakingWay::default();
-        let mut last = next(&mut way, 0, 1);
-        for _ in 0..6 {
-            last = next(&mut way, last, 1);
+        let mut last = next(&mut way, 0, 1, 100);
+        for look in 2..8 {
+            last = next(&mut way, last, look, 100);
         }
-        let late = next(&mut way, last + 300_000, 1);
-        assert_eq!(next(&mut way, late, 1) - late, 2000);
+        let late = next(&mut way, last + 300_000, 8, 100);
+        assert_eq!(next(&mut way, late, 9, 100) - late, 2000);
     }
 }

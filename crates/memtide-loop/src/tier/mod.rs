@@ -67,10 +67,9 @@ use std::time::Duration;
 const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
-/// How long it takes to find what should not have made way, in ms: by a look at all that
-/// is slow, and by a search.
-const MAKE_WAY_MS: u64 = 2000;
-const MAKE_WAY_SEARCHED_MS: u64 = 30_000;
+/// When one page in so many of slow memory came to it lately, they should be seen: as
+/// idle ones they were taken by samples.
+const UNSEEN_PART: u64 = 16;
 /// How often pages that commute are chosen anew, in ms.
 const CHOOSE_MS: u64 = 10_000;
 
@@ -88,6 +87,8 @@ pub struct Tierer {
     /// Whether a page became ready since the last decision.
     news: bool,
     decided: Millis,
+    /// Pages that had been demoted when it was last asked that they be seen.
+    demoted: u64,
     /// When pages that commute were chosen last for the search.
     commuters_chosen: Option<Millis>,
 }
@@ -108,6 +109,7 @@ impl Tierer {
             came: Came::default(),
             news: false,
             decided: now,
+            demoted: 0,
             commuters_chosen: None,
             shared,
         }
@@ -298,18 +300,15 @@ impl Tierer {
         let wanting = self.promoter.wanting;
         self.demoter.demote(world, shared, wanting, reporter);
         if !shared.budgets.is_empty() {
-            let turn = Turn {
-                now,
-                looks: self.observer.looks,
-                seen: self.observer.last_seen,
-                seen_at: self.observer.seen_at,
-                least_ms: match self.observer.searching {
-                    Some(_) => MAKE_WAY_SEARCHED_MS,
-                    None => MAKE_WAY_MS,
-                },
-            };
+            let (looks, seen) = self.observer.looks();
+            let turn = Turn { now, looks, seen };
             self.demoter.keep_bounds(world, shared, turn, reporter);
             self.observer.look_wanted |= std::mem::take(&mut self.demoter.look_wanted);
+        }
+        let demoted = self.shared.counters.get(Counter::PgdemoteProactive);
+        if (demoted - self.demoted) * UNSEEN_PART >= self.shared.ledger.lower_pages().max(1) {
+            self.demoted = demoted;
+            self.observer.many_left(now);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::shared::Shared;
 use super::subjects;
 use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
+use crate::records::Records;
 use crate::world::{Abilities, SourceId, Subject, World, WorldError};
 use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
 use memtide_core::tiering::sample::{self, Run};
@@ -32,6 +33,8 @@ const CRAMPED_MS: u64 = 3000;
 const LOOK_RUNS: usize = 256;
 /// How long a page that was demoted needs no look, in ms: it was idle.
 const KNOWN_IDLE_MS: u64 = 10_000;
+/// How long after it much that left as idle is looked at, in ms.
+const DOUBT_MS: u64 = 2_000;
 /// The least length of a stretch, in pages.
 const STRETCH_PAGES: u64 = 64;
 /// How often the cost of glances is charged, in ms: they are cheap, asking is not.
@@ -64,12 +67,16 @@ pub(super) struct Observer {
     /// Whether a look is to begin as soon as none is being carried out: one that goes on
     /// does not take in what came meanwhile.
     pub look_wanted: bool,
-    /// Looks that began; which of them was the last of which two passes have ended, and
-    /// when the second did; and how many of the present one have.
-    pub looks: u64,
-    pub last_seen: u64,
-    pub seen_at: Millis,
+    /// Looks that began, which of them was the last of which two passes have ended, and
+    /// how many of the present one have. Not of a search's.
+    pub begun: u64,
+    pub seen: u64,
     pub look_passes: u32,
+    /// What left before is not taken for idle: a sample of it was seen in use, or it was
+    /// much.
+    pub doubted: Option<Millis>,
+    /// When what left lately is to be looked at.
+    doubts_due: Option<Millis>,
     /// Since when a look has been waiting for room.
     cramped_since: Option<Millis>,
     /// How long the last pass of a look took, and when it ended.
@@ -125,10 +132,11 @@ impl Observer {
             told_at: now,
             look_ended: false,
             look_wanted: false,
-            looks: 0,
-            last_seen: 0,
-            seen_at: Millis(0),
+            begun: 0,
+            seen: 0,
             look_passes: 0,
+            doubted: None,
+            doubts_due: None,
             cramped_since: None,
             pass_ms: FIRST_PASS_MS,
             pass_ended: now,
@@ -182,6 +190,15 @@ impl Observer {
         self.cramped_since.is_some()
     }
 
+    /// Counts looks that take in what came to slow memory: how many began, and the last
+    /// of them that has seen each page twice.
+    pub fn looks(&mut self) -> (u64, u64) {
+        match &mut self.searching {
+            Some(searching) => searching.search.seen(),
+            None => (self.begun, self.seen),
+        }
+    }
+
     /// Whether a look is being carried out.
     pub fn is_looking(&self) -> bool {
         self.told == Some(Observe::Look)
@@ -190,6 +207,11 @@ impl Observer {
     /// What the source should be told, if that is not what it was told last.
     /// `wanting` pages are hot and find no room.
     pub fn change(&mut self, ledger: &Ledger, wanting: u64, now: Millis) -> Option<Observe> {
+        if self.doubts_due.is_some_and(|due| now >= due) {
+            self.doubts_due = None;
+            self.doubted = Some(now);
+            self.look_wanted = true;
+        }
         if self.look_wanted && (!self.is_looking() || self.look_ended) {
             self.look_wanted = false;
             self.cadence.look_due();
@@ -226,7 +248,7 @@ impl Observer {
     ) -> Result<Option<Looked>, WorldError> {
         let first_time = self.told.replace(observe).is_none();
         self.told_at = now;
-        self.looks += u64::from(observe == Observe::Look);
+        self.begun += u64::from(observe == Observe::Look);
         self.look_passes = 0;
         self.look_ended = false;
         // A source that never completes a pass is not told to stop: it costs by
@@ -302,6 +324,13 @@ impl Observer {
         self.take_up_search(world, shared, now);
     }
 
+    /// Much left the top tier as idle, by samples: some of it may be in use.
+    pub fn many_left(&mut self, now: Millis) {
+        if self.abilities.glances {
+            self.doubts_due.get_or_insert(Millis(now.0 + DOUBT_MS));
+        }
+    }
+
     /// Charges what observing has cost since the last call.
     pub fn account(&mut self, world: &mut dyn World, now: Millis) {
         let cheap = self.told == Some(Observe::Glance);
@@ -353,8 +382,8 @@ impl Observer {
         Ok(Looked { wanted, taken })
     }
 
-    /// Every page of the lower tiers except those that were just sent there,
-    /// which is known of them to be idle; for a source that looks cheaply and
+    /// Every page of the lower tiers except those that were just sent there and
+    /// are taken for idle; for a source that looks cheaply and
     /// offers no glances, every page. And how many there are, which may be more
     /// than one look should take.
     fn look_subjects(&mut self, shared: &Shared, now: Millis) -> (Vec<Subject>, u64) {
@@ -365,11 +394,13 @@ impl Observer {
             ..
         } = shared;
         let everything = !self.abilities.glances;
-        let idle = |page: PageNumber| {
-            let recent = &records.recent;
-            recent.left_idle_within(page, KNOWN_IDLE_MS, now)
+        let known_ms = match self.doubted {
+            Some(at) => KNOWN_IDLE_MS.min(now.since(at)),
+            None => KNOWN_IDLE_MS,
         };
-        let some_idle = records.recent.any_down_within(KNOWN_IDLE_MS, now);
+        let recent = &records.recent;
+        let idle = |page| recent.left_idle_within(page, known_ms, now);
+        let some_idle = recent.any_down_within(known_ms, now);
         let mut pages = 0;
         let mut candidates: Vec<Candidate> = Vec::new();
         for watched in ledger.processes.iter() {
@@ -469,6 +500,11 @@ impl Observer {
         }
         true
     }
+}
+
+/// Whether no look is due for `page`: it was idle when it left.
+pub(super) fn is_taken_for_idle(records: &Records, page: PageNumber, now: Millis) -> bool {
+    records.recent.left_idle_within(page, KNOWN_IDLE_MS, now)
 }
 
 /// In how many turns stretches of the top tier are glanced at, where that takes its time:

@@ -136,7 +136,13 @@ impl Searching {
             };
             match way {
                 Moved::Up => self.search.left(span),
-                Moved::Down => self.search.came(span),
+                Moved::Down => {
+                    self.search.came(span);
+                    // Nobody knows yet whether it is in use.
+                    if !shared.records.recent.left_idle_within(page, u64::MAX, now) {
+                        self.search.should_see(span);
+                    }
+                }
             }
         }
         let wait = observer.look_must_wait(ledger, now);
@@ -167,8 +173,6 @@ impl Searching {
                 let subjects = by_process(&shared.ledger, &watch);
                 observer.told = Some(Observe::Look);
                 observer.told_at = now;
-                observer.looks += 1;
-                observer.look_passes = 0;
                 observer.pass_ms = self.search.look_pass_ms();
                 let taken = world.look(observer.source, &subjects, watch.interval_ms)?;
                 let asked: u64 = subjects.iter().map(Subject::pages).sum();
