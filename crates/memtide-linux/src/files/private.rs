@@ -1,14 +1,16 @@
 //! A folder that is ours alone.
 //!
 //! What memtide believes after a crash it reads from here, and acts on it as
-//! root. So the folder has mode 0700 and belongs to us, or nothing in it is
-//! believed; its files are regular, ours and of mode 0600; no link is followed;
-//! and a file is replaced whole: written beside, synced, renamed.
+//! root. So the folder belongs to us and nobody else may write to it, or nothing
+//! in it is believed. We make it with mode 0700; one that others may look into, as
+//! an earlier version made it, gets that mode before anything is put there. Its
+//! files are regular, ours and of mode 0600; no link is followed; and a file is
+//! replaced whole: written beside, synced, renamed.
 //!
 //! The locks are here too: nobody else can open them, so nobody else can hold
 //! them. To hold a lock it is enough to read the file. So a file of ours that
 //! others may read, as an earlier version made it, is closed to them before
-//! anything else. It is not made anew: a living memtide may hold it.
+//! anything else. It is not made again: a living memtide may hold it.
 
 use super::step;
 use rustix::fs::{self, AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -64,7 +66,7 @@ impl FolderError {
     }
 }
 
-/// A folder of mode 0700 that belongs to this process's user.
+/// A folder that belongs to this process's user, and to which nobody else may write.
 #[derive(Debug)]
 pub struct Private {
     fd: OwnedFd,

@@ -1,4 +1,4 @@
-//! `memtide status`: where the running service stands.
+//! `memtide status`: the state of the running service.
 
 use crate::shared::context::Context;
 use crate::shared::control::client::Client;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Show where the running service stands: tiers, classes, what it does
+/// Show the state of the running service: tiers, classes, what it does
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 

@@ -14,9 +14,10 @@
 //! `perf record -e ibs_op// --raw-samples -d --phys-data -W`, or without either
 //! `perf record -e page-faults -c 1 -d`.
 //!
-//! Properties. Any bytes give accesses or one error; memory is bounded by the
-//! file's length and two rounds of its records. Compressed records (`-z`) are
-//! refused: they would take a C library to read.
+//! Properties. Any bytes give accesses or one error; memory is bounded by a
+//! multiple of the file's length: two rounds of its records, or all if it has no
+//! rounds, and a name for each process, which a short record of a fork copies.
+//! Compressed records (`-z`) are refused: they would take a C library to read.
 
 mod header;
 mod order;

@@ -83,7 +83,7 @@ pub struct SourceArgs {
     #[arg(long)]
     pub reset: bool,
 
-    /// Put back what stood there before memtide changed it
+    /// Put back the weights from before memtide changed them
     #[arg(long)]
     pub restore: bool,
 }
