@@ -7,6 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 // Not the crate: linked in, it would take over this program's own calls.
+#[path = "../../pager/memtide-pager-preload/src/pattern.rs"]
+mod pattern;
 #[path = "../../pager/memtide-pager-preload/src/settings.rs"]
 #[allow(dead_code)]
 mod settings;

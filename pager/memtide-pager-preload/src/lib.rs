@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 mod decide;
+mod pattern;
 mod pieces;
 mod ranges;
 mod reasons;

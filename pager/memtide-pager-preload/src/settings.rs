@@ -5,7 +5,7 @@
 //! the library may then be loaded everywhere. A value that makes no sense also
 //! keeps nothing, since the program must run, but is said once.
 
-use glob::{MatchOptions, Pattern};
+use crate::pattern::Pattern;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -98,21 +98,7 @@ impl Settings {
 
     /// Whether the file at `path` is to be kept.
     pub fn wants(&self, path: &Path) -> bool {
-        // A star stays within a name, as in a shell; a leading dot is nothing special.
-        let options = MatchOptions {
-            case_sensitive: true,
-            require_literal_separator: true,
-            require_literal_leading_dot: false,
-        };
-        self.files.iter().any(|pattern| {
-            let whole = pattern.as_str().contains('/');
-            let name = if whole {
-                Some(path.as_os_str())
-            } else {
-                path.file_name()
-            };
-            name.is_some_and(|name| pattern.matches_path_with(Path::new(name), options))
-        })
+        self.files.iter().any(|pattern| pattern.matches(path))
     }
 }
 
