@@ -95,6 +95,7 @@ pub mod keys;
 pub mod lazy_flush;
 pub mod mempolicy;
 pub mod nodemask;
+pub mod numbers;
 pub mod pages;
 pub mod promotion;
 pub mod residency;

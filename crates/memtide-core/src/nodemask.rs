@@ -1,5 +1,6 @@
 //! A set of nodes.
 
+use crate::numbers;
 use crate::units::NodeId;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -112,7 +113,7 @@ impl std::str::FromStr for NodeMask {
         let list = list.trim();
         for item in list.split(',').filter(|_| !list.is_empty()) {
             let (first, last) = item.split_once('-').unwrap_or((item, item));
-            let ends = first.parse::<u16>().ok().zip(last.parse::<u16>().ok());
+            let ends = numbers::decimal::<u16>(first).zip(numbers::decimal(last));
             match ends.filter(|&(a, b)| a <= b && b < NodeId::LIMIT) {
                 Some((a, b)) => mask = mask.union(&(a..=b).map(NodeId).collect()),
                 None => {
@@ -198,7 +199,10 @@ mod tests {
             assert_eq!(list.parse::<NodeMask>().unwrap().to_string(), list);
         }
         assert_eq!("0-1\n".parse::<NodeMask>().unwrap().len(), 2);
-        for list in ["0,", "3-1", "1024", "a", "0-", "1 2", "-1"] {
+        assert_eq!("00-01".parse::<NodeMask>().unwrap().len(), 2);
+        for list in [
+            "0,", "3-1", "1024", "a", "0-", "1 2", "-1", "+1", "0-+1", "+0-1",
+        ] {
             let error = list.parse::<NodeMask>().unwrap_err().to_string();
             assert!(error.starts_with("node list"), "{error}");
         }

@@ -181,3 +181,20 @@ fn a_line_without_an_end_is_an_error() {
     let error = Rows::from_csv(text, Path::new("t.csv")).next().unwrap();
     assert!(error.unwrap_err().to_string().contains("64 KiB"));
 }
+
+/// What was written to says why it took no more, without the library's words.
+#[test]
+fn a_failed_write_is_the_error_of_what_was_written_to() {
+    let rows: Vec<Row> = (0..9).map(|n| row(n, 1, n * 64, false)).collect();
+    for format in [Format::Csv, Format::Parquet] {
+        let write = || {
+            let full = std::fs::File::options().write(true).open("/dev/full")?;
+            let mut writer = Writer::new(full, format)?;
+            rows.iter().try_for_each(|row| writer.write(row))?;
+            writer.finish().map(drop)
+        };
+        let error: std::io::Error = write().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error}");
+        assert!(!error.to_string().contains("External"), "{error}");
+    }
+}

@@ -47,12 +47,12 @@ impl<W: Write + Send> Writer<W> {
                 Sink::Csv(out)
             }
             Format::Parquet => {
-                let schema = Arc::new(parse_message_type(SCHEMA).map_err(Error::other)?);
+                let schema = Arc::new(parse_message_type(SCHEMA).map_err(plain)?);
                 let properties = WriterProperties::builder()
                     .set_compression(Compression::SNAPPY)
                     .build();
-                let file = SerializedFileWriter::new(out, schema, Arc::new(properties))
-                    .map_err(Error::other)?;
+                let file =
+                    SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(plain)?;
                 Sink::Parquet {
                     file: Box::new(file),
                     rows: Vec::new(),
@@ -76,7 +76,7 @@ impl<W: Write + Send> Writer<W> {
                 rows.push(*row);
                 match rows.len() < GROUP {
                     true => Ok(()),
-                    false => write_group(file, rows).map_err(Error::other),
+                    false => write_group(file, rows).map_err(plain),
                 }
             }
         }
@@ -94,13 +94,24 @@ impl<W: Write + Send> Writer<W> {
             }
             Sink::Parquet { mut file, mut rows } => {
                 if !rows.is_empty() {
-                    write_group(&mut file, &mut rows).map_err(Error::other)?;
+                    write_group(&mut file, &mut rows).map_err(plain)?;
                 }
-                let mut out = file.into_inner().map_err(Error::other)?;
+                let mut out = file.into_inner().map_err(plain)?;
                 out.flush()?;
                 Ok(out)
             }
         }
+    }
+}
+
+/// The error of what was written to, where it is one, without the library's words.
+fn plain(error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(cause) => match cause.downcast::<Error>() {
+            Ok(cause) => *cause,
+            Err(cause) => Error::other(cause),
+        },
+        error => Error::other(error),
     }
 }
 

@@ -241,6 +241,36 @@ fn weights_of_a_killed_run_are_put_back() {
     );
 }
 
+/// `memtide weights --set 0=9,1=9` was killed at its second write.
+#[test]
+fn weights_that_were_half_written_are_put_back() {
+    const TABLE: &str = "sys/kernel/mm/mempolicy/weighted_interleave/node0";
+    const NOTE: &str = "run/memtide/weights.json";
+    const LEFT: &str = "memtide weights was cut short and left the interleave weights 0=9,1=1, half \
+                        written, in place of 0=1,1=1";
+    let machine = Machine::copy("two-sockets");
+    machine.write(TABLE, "9\n");
+    machine.write(
+        NOTE,
+        r#"{"boot_id":"","weights":{"0":1,"1":1},"auto":null,"ours":{"0":[1,9],"1":[1,9]},
+            "begun":{"weights":{"0":1,"1":1},"auto":null,"wanted":{"0":9,"1":9}}}"#,
+    );
+    let (status, document) = document(machine.root(), &[]);
+    assert_eq!((status, &document["verdict"]), (Some(1), &"broken".into()));
+    let says = format!("a memtide crashed: {LEFT}; memtide doctor --restore puts it back");
+    assert_eq!(check(&document, "left_over"), ("broken", says.as_str()));
+    let output = doctor(machine.root(), &["--restore"]);
+    assert_eq!(text(&output.stdout), format!("Put back: {LEFT}.\n"));
+    let table = std::fs::read_to_string(machine.root().join(TABLE)).unwrap();
+    assert_eq!(table.trim(), "1");
+    assert!(!machine.root().join(NOTE).exists());
+    let nothing = "Nothing of a crashed memtide is left.\n";
+    assert_eq!(
+        text(&doctor(machine.root(), &["--restore"]).stdout),
+        nothing
+    );
+}
+
 /// A run was killed when all was put back and the note not yet gone. What somebody writes by hand
 /// later is theirs, even if that run had wanted the same.
 #[test]

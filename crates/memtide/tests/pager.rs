@@ -148,6 +148,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let (folder, path) = made();
     let path = path.to_str().unwrap();
     let nothing = folder.path().join("nothing");
+    let fifo = folder.path().join("fifo");
+    let make = Command::new("mkfifo").arg(&fifo).status();
+    assert!(make.unwrap().success());
     for (arguments, status, words) in [
         (
             &["nowhere", "--budget", "4MiB"][..],
@@ -176,6 +179,12 @@ fn what_makes_no_sense_is_refused_in_one_line() {
             "invalid value 'all'",
         ),
         (&["/dev/null", "--budget", "4MiB"], 1, "not a regular file"),
+        // It waited for somebody to write into the pipe.
+        (
+            &[fifo.to_str().unwrap(), "--budget", "4MiB"],
+            1,
+            "fifo: not a regular file; give one",
+        ),
         (
             &["--make", path, "--size", "16MiB"],
             1,

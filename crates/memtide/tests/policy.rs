@@ -349,7 +349,21 @@ fn a_machine_that_cannot_be_is_refused() {
         ),
         (
             r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"6.12","weights":{"0":0}}}"#,
-            "machine: \"weights\": {\"0\":0} is not weights by node such as {\"0\":5}",
+            "machine: \"weights\": {\"0\":0} is not weights by node, each once, such as {\"0\":5}",
+        ),
+        // Keys that are different to JSON and one node to us.
+        (
+            r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"6.12","weights":{"0":1,"00":7,"1":1}}}"#,
+            "machine: \"weights\": {\"0\":1,\"00\":7,\"1\":1} is not weights by node, each \
+             once, such as {\"0\":5}",
+        ),
+        (
+            r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"6.12","weights":{"+0":1}}}"#,
+            "machine: \"weights\": {\"+0\":1} is not weights by node, each once, such as {\"0\":5}",
+        ),
+        (
+            r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"6.12","cpuset":"0-+2"}}"#,
+            "machine: \"cpuset\": \"0-+2\" is not a node list such as \"0-3\"",
         ),
         (
             r#"{"machine":{"memory_nodes":"0","cpu_nodes":"0","kernel":"6.12","pages":1}}"#,

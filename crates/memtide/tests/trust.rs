@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -144,6 +144,90 @@ fn nothing_foreign_reaches_the_terminal() {
     }
 }
 
+/// Names, titles and figures out of files: a line cannot be forged, nor the screen filled.
+#[test]
+fn nothing_foreign_in_a_file_reaches_the_terminal() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let long = "x".repeat(1 << 20);
+    let forged = |text: &str| format!("{text}\\nmemtide: all is well\\n\\u001b[2J{long}");
+    let hostile = read("tiny.toml")
+        .replace("title = \"Two", &format!("title = \"{}", forged("Two")))
+        .replace("document = \"", &format!("document = \"{}", forged("of")))
+        .replace("shows = \"That", &format!("shows = \"{}", forged("That")))
+        .replace("\"samples\"", &format!("\"{}\"", forged("samples")))
+        .replace("about = \"", &format!("about = \"{}", forged("it")))
+        .replace("\"magic\"", &format!("\"{}\"", forged("magic")))
+        .replace("not_run = \"", &format!("not_run = \"{}", forged("since")))
+        .replace("note = \"", &format!("note = \"{}", forged("for")))
+        .replace("seconds = 2.0", "seconds = 1e-200")
+        .replace("seconds = 1.0", "seconds = 1e100")
+        .replace("accesses = 2_000_000", "accesses = 20_000");
+    std::fs::write(file("hostile.toml"), hostile).unwrap();
+    let machine =
+        read("tiny-machine.toml").replace("about = \"", &format!("about = \"{}", forged("a")));
+    std::fs::write(file("tiny-machine.toml"), machine).unwrap();
+    let measured = read("measured-cxl.json")
+        .replace("112.0", "1e308")
+        .replace("\"0-27\"", &format!("\"{}\"", forged("0-27")))
+        .replace(
+            "\"notes\": []",
+            &format!("\"notes\": [\"{}\"]", forged("n")),
+        )
+        .replace("0.01,", "1e308,")
+        .replace("\"seconds\": 10.0", "\"seconds\": 1e308");
+    std::fs::write(file("measured.json"), measured).unwrap();
+    let (scenario, report) = (file("hostile.toml"), file("report.html"));
+    for arguments in [
+        &["sim", "explain", text(&scenario)][..],
+        &["sim", "run", text(&scenario), "--report", text(&report)],
+        &["weights", "--from", text(&file("measured.json"))],
+    ] {
+        let output = memtide(arguments)
+            .env(
+                "MEMTIDE_ROOT",
+                data.join("../../../memtide-linux/tests/fixtures/holes"),
+            )
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let forged = |line: &str| line.trim_start().starts_with("memtide: ");
+        assert!(!printed.lines().any(forged), "{arguments:?}: {printed}");
+        assert!(!printed.contains('\x1b'), "{arguments:?}");
+        // Some dozens of names and sentences, each cut.
+        assert!(printed.len() < 100_000, "{} bytes", printed.len());
+        let zeros = "0".repeat(40);
+        assert!(!printed.contains(&zeros), "{arguments:?}: {printed}");
+    }
+    let page = std::fs::read_to_string(report).unwrap();
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+    assert!(!page.contains('\x1b') && !page.contains("\nmemtide: "));
+}
+
+#[test]
+fn a_trace_is_not_put_over_its_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, link) = (dir.path().join("self.parquet"), dir.path().join("link.csv"));
+    std::fs::copy(recording(), &own).unwrap();
+    let hard = dir.path().join("hard.csv");
+    std::fs::hard_link(&own, &hard).unwrap();
+    symlink("self.parquet", &link).unwrap();
+    for output in [&own, &link, &hard] {
+        let (status, error) = fails(&["trace", "import", text(&own), "-o", text(output)]);
+        assert_eq!(status, Some(2), "{error}");
+        assert!(
+            error.contains("the recording itself; name another"),
+            "{error}"
+        );
+    }
+    let before = std::fs::read(recording()).unwrap();
+    assert_eq!(std::fs::read(&own).unwrap(), before);
+    assert_eq!(std::fs::read(&hard).unwrap(), before);
+}
+
 #[test]
 fn a_full_device_is_an_error_and_no_panic() {
     for arguments in [&["--help"][..], &["tier", "--help"], &["--version"]] {
@@ -151,6 +235,18 @@ fn a_full_device_is_an_error_and_no_panic() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
         assert!(error.starts_with("memtide: cannot write"), "{error}");
+    }
+    // A library that writes for us has no words of its own.
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["full.csv", "full.parquet"] {
+        let output = dir.path().join(name);
+        symlink("/dev/full", &output).unwrap();
+        let (status, error) = fails(&["trace", "import", text(&recording()), "-o", text(&output)]);
+        let says = format!(
+            "memtide: {}: No space left on device (os error 28)\n",
+            output.display()
+        );
+        assert_eq!((status, error), (Some(1), says));
     }
     // Nobody can be told why; the status still says so.
     for arguments in [
@@ -179,6 +275,22 @@ fn no_cause_is_said_twice() {
         let error = String::from_utf8(run(arguments).stderr).unwrap();
         assert!(error.matches(cause).count() <= 1, "{arguments:?}: {error}");
     }
+    // Three things are put back, all of them from one folder, which anybody may write to.
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("run/memtide");
+    std::fs::create_dir_all(&folder).unwrap();
+    let table = root
+        .path()
+        .join("sys/kernel/mm/mempolicy/weighted_interleave");
+    std::fs::create_dir_all(&table).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let output = memtide(&["doctor", "--restore"])
+        .env("MEMTIDE_ROOT", root.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(error.matches("run/memtide").count(), 1, "{error}");
 }
 
 #[test]

@@ -164,6 +164,41 @@ fn negative_numbers_are_values_and_not_options() {
     }
 }
 
+/// `+5` is a number to the standard library, and a slip of the hand to us.
+#[test]
+fn a_number_has_no_plus() {
+    for words in [
+        "tier --pid +1",
+        "tier --all --threshold +2",
+        "tier --all --observe-cpu +5",
+        "balance --all --cpu-limit +5",
+        "tier --all --tiers 0-+1/2",
+        "tier --all --tiers +0,1/2",
+        "topology --tiers 0-+1/2",
+        "explain +1 0x1",
+        "explain 1 0x+1",
+        "explain 1 +1",
+        "sim run x --seed=+1",
+        "sim run x --seeds=+1",
+        "sim run x --scale=1/+16",
+        "sim run x --jobs=+1",
+        "policy place interleave 0-+1",
+        "policy place interleave 0 --nodes +0-1",
+        "policy place interleave 0 --nodes 0-1 --kernel +6.+12",
+        "policy place interleave 0 --nodes 0-1 --run-on +0",
+        "policy place interleave 0 --nodes 0-1 --pages 0-+1",
+        "policy place 0x+1 0",
+        "rebalance --pid 1 --weights +0=1",
+        "weights --set 0=+1",
+        "pager x --budget 1MiB --threads +1",
+    ] {
+        let arguments: Vec<&str> = words.split(' ').collect();
+        let (status, line) = fails(&fixture("one-node"), &arguments);
+        assert_eq!(status, Some(2), "{words}: {line}");
+        assert!(line.contains("invalid value"), "{words}: {line}");
+    }
+}
+
 #[test]
 fn values_that_are_missing_or_too_many_are_bad_usage() {
     let root = fixture("one-node");

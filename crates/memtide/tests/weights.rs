@@ -318,13 +318,48 @@ fn what_a_killed_run_left_is_put_back_before_anything_else() {
     }
     let machine = Machine::after_a_killed_run();
     let printed = prints(machine.root(), &["--set", "0=9"]);
-    let says = "Put back first what a killed memtide run had left.\nWrote 0=9; ";
+    let says = "Put back first what a killed memtide had left.\nWrote 0=9; ";
     assert!(printed.contains(says), "{printed}");
     // Bad words come before.
     let machine = Machine::after_a_killed_run();
     let before = machine.files();
     assert_eq!(fails(machine.root(), &["--set", "0=9,7=2"]).0, Some(2));
     assert_eq!(machine.files(), before);
+}
+
+/// `holes` after a change for good to 9, 9 and 9 was killed at its second write.
+fn after_a_change_was_cut_short() -> Machine {
+    let machine = Machine::copy("holes");
+    let root = machine.root();
+    std::fs::create_dir_all(root.join("run/memtide")).unwrap();
+    let note = r#"{"boot_id":"","weights":{"0":4,"2":4,"5":1},"auto":null,
+        "ours":{"0":[4,9],"2":[4,9],"5":[1,9]},
+        "begun":{"weights":{"0":4,"2":4,"5":1},"auto":null,"wanted":{"0":9,"2":9,"5":9}}}"#;
+    std::fs::write(root.join("run/memtide/weights.json"), note).unwrap();
+    std::fs::write(root.join(TABLE).join("node0"), "9\n").unwrap();
+    machine
+}
+
+#[test]
+fn a_change_that_was_cut_short_is_told_and_mended_first() {
+    let machine = after_a_change_was_cut_short();
+    let before = machine.files();
+    let printed = prints(machine.root(), &[]);
+    let says = "Not for good: memtide weights was cut short and left the interleave weights \
+                0=9,2=4,5=1, half written, in place of 0=4,2=4,5=1; the next run, memtide doctor \
+                --restore, or any change here puts it back.";
+    assert!(printed.contains(says), "{printed}");
+    assert_eq!(document(machine.root(), &[])["lent"]["killed"], true);
+    assert_eq!(machine.files(), before);
+    for (arguments, weights) in [
+        (&["--set", "5=2"][..], ["4", "4", "2"]),
+        (&["--restore"], ["4", "4", "1"]),
+    ] {
+        let machine = after_a_change_was_cut_short();
+        let changed = document(machine.root(), arguments);
+        assert_eq!(changed["change"]["put_back_first"], true, "{arguments:?}");
+        assert_eq!(machine.weights(), weights, "{arguments:?}");
+    }
 }
 
 #[test]

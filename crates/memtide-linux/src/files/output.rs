@@ -1,7 +1,7 @@
 //! A file that the user asked for, written whole or not at all.
 //!
 //! It is written under another name beside its place, synced, and renamed over
-//! what was there: whoever reads it finds the old content or the new, and a
+//! what was there: a reader finds the old content or the new, and a
 //! write that fails leaves the old. What is removed after a failure is what was
 //! made here, and nothing else.
 //!
@@ -10,7 +10,10 @@
 //! to a file that only we may write. The folders before it are the user's word.
 //!
 //! What is no regular file (`/dev/stdout`, `/dev/null`, a pipe) has no beside:
-//! it is written to as it comes, and never removed or replaced.
+//! it is written to as it comes, and never removed or replaced. Between the look
+//! at it and its opening somebody may put a link or a file in its place, which is
+//! neither followed nor written to. Only procfs has links that are followed
+//! whatever they lead to: those of what a process has open.
 
 use super::step;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -30,6 +33,9 @@ const MOST_LINKS: usize = 40;
 const TRIES: u32 = 100;
 /// Bytes of the name that are kept in the name beside; 255 are allowed.
 const LONGEST_STEM: usize = 200;
+
+/// How what has no beside is opened.
+const DIRECT: OFlags = OFlags::WRONLY.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A file that is being written. Dropped without [`Output::commit`], it leaves
 /// what was there.
@@ -86,8 +92,13 @@ impl Output {
     }
 
     fn begin(path: &Path, private: bool) -> io::Result<Output> {
-        let Some(path) = through_trusted_links(path)? else {
-            return Output::direct(path);
+        let path = match through_trusted_links(path)? {
+            Place::Named(path) => path,
+            Place::Open(folder, name) => {
+                step("open the output")?;
+                let file = fs::openat(&folder, &name, DIRECT, Mode::empty())?.into();
+                return Ok(Output { file, beside: None });
+            }
         };
         let mode = match std::fs::symlink_metadata(&path) {
             Ok(there) if there.is_dir() => return Err(Errno::ISDIR.into()),
@@ -130,11 +141,19 @@ impl Output {
         Ok(output)
     }
 
+    /// What was seen to be no file. That it is one now, or a link, is somebody's doing.
     fn direct(path: &Path) -> io::Result<Output> {
         step("open the output")?;
-        let flags = OFlags::WRONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = fs::open(path, flags, Mode::empty())?.into();
-        Ok(Output { file, beside: None })
+        let replaced = || io::Error::other("it was replaced while it was opened; try again");
+        let file = match fs::open(path, DIRECT | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err(replaced()),
+            Err(errno) => return Err(errno.into()),
+        };
+        match file.metadata()?.is_file() {
+            true => Err(replaced()),
+            false => Ok(Output { file, beside: None }),
+        }
     }
 
     /// Puts the file in its place.
@@ -235,11 +254,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// It cannot be written, or is a link of another user's.
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let (path, flags) = match through_trusted_links(path)? {
-        Some(place) => (place, flags | OFlags::NOFOLLOW),
-        None => (path.to_owned(), flags),
+    let mode = Mode::from_raw_mode(0o600);
+    let file = match through_trusted_links(path)? {
+        Place::Named(path) => fs::open(&path, flags | OFlags::NOFOLLOW, mode)?,
+        Place::Open(folder, name) => fs::openat(&folder, &name, flags, mode)?,
     };
-    Ok(fs::open(&path, flags, Mode::from_raw_mode(0o600))?.into())
+    Ok(file.into())
 }
 
 fn make_beside(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<(File, OsString)> {
@@ -262,27 +282,51 @@ fn make_beside(folder: &OwnedFd, name: &OsStr, mode: Mode) -> io::Result<(File, 
     Err(Errno::EXIST.into())
 }
 
-/// Where `path` leads by links that may be followed; `None` if that is no place
-/// of its own, such as what a process has open.
-fn through_trusted_links(path: &Path) -> io::Result<Option<PathBuf>> {
+/// Where a path leads.
+#[derive(Debug)]
+enum Place {
+    /// To what is there under this name, which was no link when it was looked at.
+    Named(PathBuf),
+    /// To what a process has open: a folder of procfs, and the link in it.
+    Open(OwnedFd, OsString),
+}
+
+/// The folder and the name of a link of procfs, where nobody but the kernel makes links.
+fn of_procfs(link: &Path) -> io::Result<Option<Place>> {
+    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else {
+        return Ok(None);
+    };
+    if !folder.starts_with("/proc") {
+        return Ok(None);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = fs::open(folder, flags, Mode::empty())?;
+    let kernels_own = fs::fstatfs(&folder)?.f_type == fs::PROC_SUPER_MAGIC;
+    Ok(kernels_own.then(|| Place::Open(folder, name.to_owned())))
+}
+
+/// Where `path` leads by links that may be followed.
+fn through_trusted_links(path: &Path) -> io::Result<Place> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         let there = match std::fs::symlink_metadata(&path) {
             Ok(there) => there,
             // Whether it can be made is seen later.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Place::Named(path));
+            }
             Err(error) => return Err(error),
         };
         if FileType::from_raw_mode(there.mode()) != FileType::Symlink {
-            return Ok(Some(path));
+            return Ok(Place::Named(path));
         }
         if there.uid() != 0 && there.uid() != geteuid().as_raw() {
             return Err(io::Error::other(
                 "a link of another user's, which is not followed; name the file itself",
             ));
         }
-        if path.starts_with("/proc") {
-            return Ok(None);
+        if let Some(place) = of_procfs(&path)? {
+            return Ok(place);
         }
         let leads_to = std::fs::read_link(&path)?;
         path = match path.parent() {
@@ -420,6 +464,45 @@ mod tests {
         assert!(!kind.is_file(), "not replaced");
         assert!(write(dir.path(), b"x").is_err());
         assert_eq!(names(dir.path()), ["file", "full", "link", "loop"]);
+    }
+
+    /// As if the pipe or device that was seen there had been replaced since.
+    #[test]
+    fn what_takes_the_place_of_a_pipe_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "ours").unwrap();
+        symlink(&file, &link).unwrap();
+        for path in [&link, &file] {
+            let error = Output::direct(path).unwrap_err().to_string();
+            assert!(error.starts_with("it was replaced while"), "{error}");
+        }
+        // Even to a device no link is followed that was not looked at.
+        std::fs::remove_file(&link).unwrap();
+        symlink("/dev/null", &link).unwrap();
+        assert!(Output::direct(&link).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"ours");
+    }
+
+    /// `/dev/stdout` leads to such a link of the kernel's.
+    #[test]
+    fn what_is_open_is_written_to_whatever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, own) = (dir.path().join("a"), dir.path().join("own"));
+        let file = File::create(&path).unwrap();
+        let open = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        write(Path::new(&open), b"one").unwrap();
+        symlink(&open, &own).unwrap();
+        append(&own).unwrap().write_all(b", two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one, two");
+        assert_eq!(names(dir.path()), ["a", "own"]);
+        // A link beyond procfs is one as any other: its file is replaced, not written to.
+        let old = std::fs::metadata(&path).unwrap().ino();
+        let by_root = Path::new("/proc/self/root").join(dir.path().strip_prefix("/").unwrap());
+        symlink("a", dir.path().join("b")).unwrap();
+        write(&by_root.join("b"), b"three").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"three");
+        assert_ne!(std::fs::metadata(&path).unwrap().ino(), old);
     }
 
     #[test]

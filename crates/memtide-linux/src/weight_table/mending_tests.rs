@@ -108,3 +108,85 @@ fn a_note_of_what_was_put_back_is_forgotten() {
         assert_eq!(table.read().unwrap().weights[&NodeId(0)], 9);
     });
 }
+
+/// A change for good that was killed half-way, over an earlier one or none: that
+/// one is undone, and no earlier one.
+#[test]
+fn a_change_that_was_cut_short_is_undone_alone() {
+    let wanted = weights(&[(0, 9), (1, 8), (2, 7)]);
+    let both = |fake: FakeTable| [(fake.clone(), false), (fake, true)];
+    for (fake, earlier) in generations().into_iter().flat_map(both) {
+        let start = fake.weights.clone();
+        let make = || {
+            let world = (faults::folder(), Rc::new(RefCell::new(fake.clone())));
+            if earlier {
+                process(&world, |table, turn| {
+                    drop(table.write(turn, &weights(&[(0, 5), (2, 4)])).unwrap());
+                });
+            }
+            world
+        };
+        let state = |world: &World| (world.1.borrow().weights.clone(), world.1.borrow().auto);
+        let before = state(&make());
+        let pairs = faults::mended(
+            make,
+            |world| {
+                process(world, |table, turn| drop(table.write(turn, &wanted)));
+            },
+            |world| {
+                process(world, |table, turn| drop(table.mend(turn)));
+            },
+            |world, at| {
+                process(world, |table, turn| {
+                    table.mend(turn).unwrap();
+                    assert_eq!(table.cut_short().unwrap(), None, "{at}");
+                    let done = table.read().unwrap().weights == wanted;
+                    assert!(done || state(world) == before, "{at}");
+                    match table.restore(turn) {
+                        Ok(_) => {}
+                        Err(WeightError::NothingRemembered) => assert!(!earlier && !done, "{at}"),
+                        Err(error) => panic!("{at}: {error}"),
+                    }
+                    assert_eq!(state(world).0, start, "{at}");
+                });
+            },
+        );
+        assert!(pairs > 30, "only {pairs}");
+    }
+}
+
+#[test]
+fn a_table_between_two_states_was_cut_short() {
+    let world = (
+        faults::folder(),
+        Rc::new(RefCell::new(FakeTable::new(&[3, 2, 1], None))),
+    );
+    process(&world, |table, turn| {
+        let wanted = weights(&[(0, 9), (1, 9), (2, 9)]);
+        let (_, trail) = faults::trail(|| table.write(turn, &wanted).unwrap());
+        table.restore(turn).unwrap();
+        let second = trail
+            .iter()
+            .position(|what| what.ends_with("node1"))
+            .unwrap();
+        faults::with(second, Fault::Die, || table.write(turn, &wanted)).unwrap_err();
+    });
+    process(&world, |table, turn| {
+        let before = table.cut_short().unwrap().unwrap();
+        assert_eq!(before.weights, weights(&[(0, 3), (1, 2), (2, 1)]));
+        // What somebody else has written since is theirs.
+        table.files.write(&node_path(NodeId(2)), "4").unwrap();
+        assert_eq!(table.cut_short().unwrap(), None);
+        table.files.write(&node_path(NodeId(2)), "1").unwrap();
+        assert!(table.mend(turn).unwrap().is_some());
+        assert_eq!(table.read().unwrap().weights, before.weights);
+        assert!(!table.journal.path().exists());
+    });
+    // A change that ended is no such one, whatever is written by hand later.
+    process(&world, |table, turn| {
+        table.write(turn, &weights(&[(0, 9), (1, 9)])).unwrap();
+        table.files.write(&node_path(NodeId(1)), "2").unwrap();
+        assert_eq!(table.cut_short().unwrap(), None);
+        assert!(table.mend(turn).unwrap().is_none());
+    });
+}

@@ -12,7 +12,9 @@
 //! that a change that was killed half-way can be undone, and several changes
 //! are undone at once. If the n-th write fails, what was written before is put
 //! back, and the error says how the table stands then. Whoever writes holds the
-//! journal's turn.
+//! journal's turn. The note of a change for good outlives it, so it also says
+//! whether one was begun and did not end: a table between the two states was cut
+//! short, and goes back to the first ([`WeightTable::mend`]).
 //!
 //! Generations (facts of Linux 6.12 and 7.2):
 //!
@@ -188,6 +190,18 @@ pub struct Remembered {
     /// read when we last began to write, and what we meant to write. If it reads
     /// otherwise, somebody else has written it since.
     ours: BTreeMap<NodeId, BTreeSet<u8>>,
+    /// The change that was begun last, until it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    begun: Option<Begun>,
+}
+
+/// A change of the table from one state towards another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begun {
+    weights: BTreeMap<NodeId, u8>,
+    auto: Option<bool>,
+    wanted: BTreeMap<NodeId, u8>,
 }
 
 /// The table of the kernel under a root.
@@ -317,7 +331,7 @@ impl<K: Knobs> WeightTable<K> {
                 written: Vec::new(),
             });
         }
-        let earlier = self.remember(&before, wanted)?;
+        let (earlier, note) = self.remember(&before, wanted)?;
         let mut written = Vec::new();
         for (&node, weight) in wanted {
             if let Err(cause) = self.put(node, &weight.to_string()) {
@@ -330,6 +344,11 @@ impl<K: Knobs> WeightTable<K> {
             }
             written.push(node);
         }
+        // All is as wanted, which tells the same as this note.
+        let _ = self.note(Some(&Remembered {
+            begun: None,
+            ..note
+        }));
         let after = self.read()?;
         Ok(Change {
             before,
@@ -348,7 +367,7 @@ impl<K: Knobs> WeightTable<K> {
         let nodes: Vec<NodeId> = self.nodes.iter().copied().collect();
         // Killed half-way, it can be undone as any other change.
         let ones = nodes.iter().map(|node| (*node, 1)).collect();
-        let earlier = self.remember(&before, &ones)?;
+        let (earlier, _) = self.remember(&before, &ones)?;
         let mut way = ResetWay::EachNode;
         if let Some(name) = self.auto_name {
             match self.files.write(&path(name), "true") {
@@ -428,6 +447,43 @@ impl<K: Knobs> WeightTable<K> {
         }
         let change = self.put_back(&noted.before())?;
         self.note(None)?;
+        Ok(change)
+    }
+
+    /// How the table stood before a change that was cut short, if it was: a write
+    /// for good or a reset was killed, or failed and could not be undone.
+    ///
+    /// # Errors
+    ///
+    /// As [`remembered`](Self::remembered).
+    pub fn cut_short(&self) -> Result<Option<Weights>, WeightError> {
+        let now = self.read()?;
+        Ok(self.noted()?.and_then(|noted| noted.cut_short(&now)))
+    }
+
+    /// Puts back what stood there before a change that was cut short; `None` if
+    /// none was. What memtide changed before that change stays, and is remembered.
+    ///
+    /// # Errors
+    ///
+    /// As [`restore`](Self::restore).
+    pub fn mend(&mut self, _turn: &Turn) -> Result<Option<Change>, WeightError> {
+        let now = self.read()?;
+        let Some(noted) = self.noted()?.filter(|noted| noted.begun.is_some()) else {
+            return Ok(None);
+        };
+        let before = noted.cut_short(&now);
+        let change = match &before {
+            Some(before) => Some(self.put_back(before)?),
+            None => None,
+        };
+        match noted.is_as_before(&before.unwrap_or(now)) {
+            true => self.note(None)?,
+            false => self.note(Some(&Remembered {
+                begun: None,
+                ..noted
+            }))?,
+        }
         Ok(change)
     }
 
@@ -512,27 +568,37 @@ impl<K: Knobs> WeightTable<K> {
     }
 
     /// Notes what stands there, unless it is our own doing, and what is wanted.
-    /// The note before.
+    /// The note before, and the new one.
     fn remember(
         &self,
         now: &Weights,
         wanted: &BTreeMap<NodeId, u8>,
-    ) -> Result<Option<Remembered>, WeightError> {
+    ) -> Result<(Option<Remembered>, Remembered), WeightError> {
         let mut ours: BTreeMap<NodeId, BTreeSet<u8>> = BTreeMap::new();
         for (node, weight) in now.weights.iter().chain(wanted) {
             ours.entry(*node).or_default().insert(*weight);
         }
         let earlier = self.noted()?.filter(|noted| noted.still_holds(now));
+        let begun = Some(Begun {
+            weights: now.weights.clone(),
+            auto: now.auto,
+            wanted: wanted.clone(),
+        });
         let note = match earlier.clone() {
-            Some(earlier) => Remembered { ours, ..earlier },
+            Some(earlier) => Remembered {
+                ours,
+                begun,
+                ..earlier
+            },
             None => Remembered {
                 weights: now.weights.clone(),
                 auto: now.auto,
                 ours,
+                begun,
             },
         };
         self.note(Some(&note))?;
-        Ok(earlier)
+        Ok((earlier, note))
     }
 
     fn note(&self, note: Option<&Remembered>) -> Result<(), WeightError> {
@@ -546,7 +612,7 @@ impl<K: Knobs> WeightTable<K> {
     fn noted(&self) -> Result<Option<Remembered>, WeightError> {
         let noted: Option<Remembered> = self.journal.noted()?;
         if let Some(noted) = &noted
-            && noted.weights.values().any(|weight| *weight == 0)
+            && noted.writes().any(|weight| *weight == 0)
         {
             return Err(self.journal.malformed("0 is no weight").into());
         }
@@ -561,6 +627,34 @@ impl Remembered {
             weights: self.weights,
             auto: self.auto,
         }
+    }
+
+    /// Every weight that may be put back.
+    fn writes(&self) -> impl Iterator<Item = &u8> {
+        let begun = self.begun.iter().flat_map(|begun| begun.weights.values());
+        self.weights.values().chain(begun)
+    }
+
+    /// How the table stood before the change that was begun last, if it reads
+    /// neither so nor as wanted, and every node one of both.
+    fn cut_short(&self, now: &Weights) -> Option<Weights> {
+        let Begun {
+            weights,
+            auto,
+            wanted,
+        } = self.begun.as_ref()?;
+        let one_of_both = |(node, weight): (&NodeId, &u8)| {
+            weights.get(node) == Some(weight) || wanted.get(node) == Some(weight)
+        };
+        let still_before = now.weights == *weights && now.auto == *auto;
+        let done = (wanted.iter()).all(|(node, weight)| now.weights.get(node) == Some(weight));
+        let between = weights.keys().eq(now.weights.keys())
+            && now.auto != Some(true)
+            && now.weights.iter().all(one_of_both);
+        (between && !still_before && !done).then(|| Weights {
+            weights: weights.clone(),
+            auto: *auto,
+        })
     }
 
     /// Whether the table reads as before, so that nothing is to be put back.

@@ -5,6 +5,7 @@
 
 use super::classes::Amount;
 use memtide_core::hotness::{Config, Layout};
+use memtide_core::numbers;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -149,8 +150,8 @@ impl FromStr for Threshold {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Threshold, String> {
-        match text.parse() {
-            Ok(threshold @ 1..=7) => Ok(Threshold(threshold)),
+        match numbers::decimal(text) {
+            Some(threshold @ 1..=7) => Ok(Threshold(threshold)),
             _ => Err("not a number from 1 to 7".to_owned()),
         }
     }
@@ -160,8 +161,8 @@ impl FromStr for Percent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Percent, String> {
-        match text.parse() {
-            Ok(percent @ 1..=100) => Ok(Percent(percent)),
+        match numbers::decimal(text) {
+            Some(percent @ 1..=100) => Ok(Percent(percent)),
             _ => Err("not a number from 1 to 100, without a sign".to_owned()),
         }
     }
@@ -173,13 +174,9 @@ impl FromStr for CpuLimit {
     fn from_str(text: &str) -> Result<CpuLimit, String> {
         let bad = || "not a percentage from 0.1 to 100, with at most one decimal".to_owned();
         let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
-        let digits =
-            |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(whole) || !digits(tenth) || tenth.len() != 1 {
-            return Err(bad());
-        }
-        let whole: u32 = whole.parse().map_err(|_| bad())?;
-        let tenth: u32 = tenth.parse().map_err(|_| bad())?;
+        let whole: u32 = numbers::decimal(whole).ok_or_else(bad)?;
+        let one = Some(tenth).filter(|tenth| tenth.len() == 1);
+        let tenth: u32 = one.and_then(numbers::decimal).ok_or_else(bad)?;
         match whole.saturating_mul(10).saturating_add(tenth) {
             permille @ 1..=1000 => Ok(CpuLimit(permille)),
             _ => Err(bad()),
@@ -191,8 +188,8 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
-        match text.parse() {
-            Ok(rate @ 1..=1_000_000) => Ok(Rate(rate)),
+        match numbers::decimal(text) {
+            Some(rate @ 1..=1_000_000) => Ok(Rate(rate)),
             _ => Err("not a number from 1 to 1000000".to_owned()),
         }
     }
@@ -362,6 +359,20 @@ mod tests {
             assert!(permille(wrong).is_err(), "{wrong}");
         }
         assert_eq!(CpuLimit(55).to_string(), "5.5");
+    }
+
+    #[test]
+    fn no_quantity_has_a_sign() {
+        assert!("+2".parse::<Threshold>().is_err());
+        assert!("+5".parse::<Percent>().is_err());
+        assert!("+5".parse::<Rate>().is_err());
+        assert!("+5".parse::<CpuLimit>().is_err() && "5.+".parse::<CpuLimit>().is_err());
+        for text in ["+50%", "50+%", "+1GiB"] {
+            assert!(text.parse::<Amount>().is_err(), "{text}");
+        }
+        assert!("+1GiB".parse::<Size>().is_err() && "+5s".parse::<Window>().is_err());
+        assert!("+10m".parse::<IdleTime>().is_err());
+        assert_eq!("02".parse(), Ok(Threshold(2)));
     }
 
     #[test]

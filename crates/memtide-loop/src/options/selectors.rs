@@ -142,7 +142,7 @@ impl User {
     /// The number, if it is one.
     pub fn number(&self) -> Option<u32> {
         // Not the number that stands for nobody at all.
-        self.0.parse().ok().filter(|number| *number != u32::MAX)
+        memtide_core::numbers::decimal(&self.0).filter(|number| *number != u32::MAX)
     }
 
     /// The name or the number.

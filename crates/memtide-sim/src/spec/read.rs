@@ -10,6 +10,7 @@ use crate::units::{Bytes, Nanos, Rate};
 use memtide_core::keys::KeysOnce;
 use memtide_core::mempolicy::curve::Curve;
 use memtide_core::mempolicy::measured::{Measurement, Mix};
+use memtide_core::numbers;
 use memtide_core::topology::{AccessFigures, NodeInput, Topology, TopologyInput};
 use memtide_core::units::NodeId;
 use serde::Deserialize;
@@ -415,14 +416,23 @@ fn seen_from(
         })
         .collect();
     if let Some(given) = &node.seen_from.0 {
+        let mut seen = vec![false; nodes.len()];
         for (from, Nanos(ns)) in given.get_ref() {
-            let Some(from) = from.parse().ok().and_then(at) else {
+            let Some(from) = numbers::decimal(from).and_then(at) else {
                 let what = format!("seen_from: there is no node {from}; name nodes by their ids");
                 return Err(source.error(given.span(), &what));
             };
             if *ns <= 0.0 {
                 let what = format!(
                     "seen_from: {ns} ns from node {}; give more than 0",
+                    nodes[from].id.get_ref()
+                );
+                return Err(source.error(given.span(), &what));
+            }
+            // `0` and `00` are two keys to TOML.
+            if std::mem::replace(&mut seen[from], true) {
+                let what = format!(
+                    "seen_from: two values for node {}; give one",
                     nodes[from].id.get_ref()
                 );
                 return Err(source.error(given.span(), &what));

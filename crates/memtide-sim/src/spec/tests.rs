@@ -121,6 +121,13 @@ fn errors_name_line_and_key() {
     assert!(
         wrong("1 = \"180 ns\"", "7 = \"180 ns\"").starts_with("m.toml:27: seen_from: there is")
     );
+    assert_eq!(
+        wrong("{ 1 = ", "{ 01 = \"9 ns\", 1 = "),
+        "m.toml:27: seen_from: two values for node 1; give one"
+    );
+    assert!(
+        wrong("{ 1 = ", "{ \"+1\" = ").starts_with("m.toml:27: seen_from: there is no node +1")
+    );
     assert!(wrong("mlp_random = 2.0", "mlp_random = 0.5").starts_with("m.toml:16: mlp_random: "));
     assert!(
         wrong("read = \"100 ns\"", "read = \"0 ns\"").starts_with("m.toml:28: read: give more")

@@ -4,6 +4,8 @@ use crate::shared::context::Context;
 use crate::shared::control::client::Client;
 use crate::shared::control::standing::Page;
 use crate::shared::outside;
+use crate::shared::words::pid;
+use memtide_core::numbers;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The process
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
     pid: u32,
 
     /// An address in it: hexadecimal with 0x, or decimal
@@ -21,10 +23,10 @@ pub struct Args {
 
 fn address(text: &str) -> Result<u64, String> {
     let read = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
+        Some(digits) => numbers::hexadecimal(digits),
+        None => numbers::decimal(text),
     };
-    read.map_err(|_| "not an address; write it as 0x7f0012345000".to_owned())
+    read.ok_or_else(|| "not an address; write it as 0x7f0012345000".to_owned())
 }
 
 /// Runs the command.

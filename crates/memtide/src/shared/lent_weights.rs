@@ -27,33 +27,50 @@ pub enum Standing {
     Free,
     /// A living run: what it reads will not last.
     Lent,
-    /// A run that was killed.
+    /// A memtide that was killed.
     Left(Left),
     /// Only root can tell.
     Hidden,
 }
 
-/// What a killed run left.
+/// Who was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A run that had lent the table.
+    Run,
+    /// A change for good, half-way.
+    Change,
+}
+
+/// What a killed memtide left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Left {
+    /// Which one.
+    pub by: By,
     /// The table as it stands.
     pub now: Weights,
-    /// The table before that run.
+    /// The table before it.
     pub before: Weights,
 }
 
 impl std::fmt::Display for Left {
-    /// To be read after who left it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (now, before) = (pairs(&self.now), pairs(&self.before));
         let auto = match self.before.auto {
             Some(true) => ", computed by the kernel",
             _ => "",
         };
-        write!(
-            f,
-            "left the interleave weights {now} in place of {before}{auto}"
-        )
+        match self.by {
+            By::Run => write!(
+                f,
+                "memtide run left the interleave weights {now} in place of {before}{auto}"
+            ),
+            By::Change => write!(
+                f,
+                "memtide weights was cut short and left the interleave weights {now}, half written, \
+                 in place of {before}{auto}"
+            ),
+        }
     }
 }
 
@@ -70,13 +87,32 @@ pub fn standing(root: &Root) -> Result<Standing, WeightError> {
         Some(false) => noted(root)?,
         None => return Ok(Standing::Hidden),
     };
-    let Some((table, noted)) = told else {
+    if let Some((table, noted)) = told {
+        return Ok(Standing::Left(Left {
+            by: By::Run,
+            now: table.read()?,
+            before: noted.before(),
+        }));
+    }
+    let Some(table) = lasting(root)? else {
         return Ok(Standing::Free);
     };
-    Ok(Standing::Left(Left {
-        now: table.read()?,
-        before: noted.before(),
-    }))
+    Ok(match table.cut_short()? {
+        Some(before) => Standing::Left(Left {
+            by: By::Change,
+            now: table.read()?,
+            before,
+        }),
+        None => Standing::Free,
+    })
+}
+
+/// The table, noting what is changed for good; `None` on a kernel without one.
+fn lasting(root: &Root) -> Result<Option<WeightTable>, WeightError> {
+    match WeightTable::open(root) {
+        Err(WeightError::NoTable { .. }) => Ok(None),
+        table => table.map(Some),
+    }
 }
 
 /// The table, if there is a note of what stood there that holds.
@@ -102,22 +138,33 @@ pub fn is_noted(root: &Root) -> bool {
     journal(root).path().exists()
 }
 
-/// Puts back what a killed run left, if anything. The turn is that of
-/// [`journal`]. A note by which nothing is to be put back is forgotten: a run
+/// Puts back what a killed run left, and then what a killed change for good did, if
+/// anything. The turn is that of [`journal`]. A run's note by which nothing is to be put back is forgotten: a run
 /// was killed just before it would have forgotten it, or somebody has written
 /// the table since. Later it could read by chance as that run had wanted it.
 pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightError> {
-    match noted(root)? {
-        Some((mut table, _)) => table.restore(turn).map(Some),
+    let of_run = match noted(root)? {
+        Some((mut table, _)) => Some(table.restore(turn)?),
         None if is_noted(root) => {
             journal(root).forget()?;
-            Ok(None)
+            None
         }
-        None => Ok(None),
-    }
+        None => None,
+    };
+    let of_change = match lasting(root)? {
+        Some(mut table) => table.mend(turn)?,
+        None => None,
+    };
+    Ok(match (of_run, of_change) {
+        (Some(first), Some(then)) => Some(Change {
+            before: first.before,
+            ..then
+        }),
+        (one, other) => one.or(other),
+    })
 }
 
-/// Puts back what a killed run left, if anything. Returns what there is to say.
+/// Puts back what a killed memtide left, if anything. Returns what there is to say.
 pub fn put_back_left(root: &Root) -> Option<String> {
     let attempt = || -> anyhow::Result<Option<String>> {
         match standing(root)? {
@@ -133,13 +180,13 @@ pub fn put_back_left(root: &Root) -> Option<String> {
     };
     attempt().unwrap_or_else(|why| {
         Some(format!(
-            "a killed memtide run has left its interleave weights: {}",
+            "a killed memtide has left its interleave weights: {}",
             causes(&why)
         ))
     })
 }
 
-const PUT_BACK: &str = "put back the interleave weights that a killed memtide run had left";
+const PUT_BACK: &str = "put back the interleave weights that a killed memtide had left";
 
 /// A table that reads as a run wants it, until this is given back or dropped.
 #[derive(Debug)]

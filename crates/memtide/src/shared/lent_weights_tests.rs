@@ -111,3 +111,37 @@ fn whenever_the_next_run_is_killed_too_the_next_start_mends() {
 fn a_run_that_is_dropped_puts_back() {
     mends(|machine| drop(Lent::take(&machine.root(), &weights([9, 2, 1]))));
 }
+
+/// A change for good, killed at any write: the next run finds all of it or nothing,
+/// and what stood there before memtide can be put back as ever.
+#[test]
+fn the_next_run_mends_a_change_that_was_cut_short() {
+    let wanted = weights([9, 8, 7]);
+    let at_table = |machine: &Machine, work: &dyn Fn(&mut WeightTable, &Turn)| {
+        let mut table = WeightTable::open(&machine.root()).unwrap();
+        let turn = table.journal().turn();
+        if let Ok(Some(turn)) = turn {
+            work(&mut table, &turn);
+        }
+    };
+    for has_auto in [false, true] {
+        let pairs = faults::mended(
+            || Machine::new(has_auto),
+            |machine| at_table(machine, &|table, turn| drop(table.write(turn, &wanted))),
+            |machine| drop(put_back_left(&machine.root())),
+            |machine, at| {
+                let root = machine.root();
+                let said = put_back_left(&root);
+                assert!(said.is_none_or(|said| said == PUT_BACK), "{at}");
+                let now = machine.reads();
+                assert!(now == weights(SET) || now == wanted, "{at}: {now:?}");
+                assert_eq!(standing(&root).unwrap(), Standing::Free, "{at}");
+                at_table(machine, &|table, turn| {
+                    table.restore(turn).unwrap();
+                });
+                assert_eq!(machine.reads(), weights(FIRST), "{at}");
+            },
+        );
+        assert!(pairs > 30, "only {pairs}");
+    }
+}

@@ -8,6 +8,7 @@
 //! is no list; [`List::among`] knows one and refuses what is not there. Both
 //! name the word that is wrong.
 
+use memtide_core::numbers;
 use memtide_core::units::NodeId;
 use memtide_linux::fs::proc::Process;
 use memtide_linux::fs::{FsError, Root, list, node};
@@ -64,7 +65,6 @@ fn strip(text: &str, mark: char) -> (bool, &str) {
 /// `3` or `2-5`.
 fn range(word: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
-    // `parse` would take a sign.
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(first) || !digits(last) {
         return Err(match word.strip_prefix(['!', '+']) {
@@ -72,9 +72,9 @@ fn range(word: &str) -> Result<RangeInclusive<u32>, String> {
             None => format!("{word:?} is no number and no range; write the list as 0,2-3"),
         });
     }
-    match (first.parse(), last.parse()) {
-        (Ok(first), Ok(last)) if first > last => Err(format!("{word:?} is backwards")),
-        (Ok(first), Ok(last)) if last <= LARGEST => Ok(first..=last),
+    match (numbers::decimal(first), numbers::decimal(last)) {
+        (Some(first), Some(last)) if first > last => Err(format!("{word:?} is backwards")),
+        (Some(first), Some(last)) if last <= LARGEST => Ok(first..=last),
         _ => Err(format!("{word:?} is larger than any number of that kind")),
     }
 }

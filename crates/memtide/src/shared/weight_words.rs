@@ -3,17 +3,15 @@
 //! Every mistake is named with the part that is wrong; whether the nodes exist
 //! is a question to the machine, not to the word.
 
+use memtide_core::numbers;
 use memtide_core::units::NodeId;
 use std::collections::BTreeMap;
 
 /// Reads `NODE=WEIGHT[,...]`, weights from 1 to 255.
 pub fn weights(text: &str) -> Result<BTreeMap<NodeId, u8>, String> {
-    pairs(text, "weight", |word| {
-        match word.parse::<u8>() {
-            // `+7` is a number to Rust and a slip of the hand to us.
-            Ok(weight @ 1..) if !word.starts_with('+') => Ok(weight),
-            _ => Err("no weight from 1 to 255".to_owned()),
-        }
+    pairs(text, "weight", |word| match numbers::decimal(word) {
+        Some(weight @ 1..) => Ok(weight),
+        _ => Err("no weight from 1 to 255".to_owned()),
     })
 }
 
@@ -35,8 +33,7 @@ pub fn pairs<T>(
         let (node, word) = item
             .split_once('=')
             .ok_or_else(|| format!("{item:?} is not NODE={}", what.to_uppercase()))?;
-        let digits = !node.is_empty() && node.bytes().all(|byte| byte.is_ascii_digit());
-        let id = node.parse().ok().filter(|id| digits && *id < NodeId::LIMIT);
+        let id = numbers::decimal(node).filter(|id| *id < NodeId::LIMIT);
         let id = id.map(NodeId).ok_or_else(|| {
             format!(
                 "{node:?} in {item:?} is no node from 0 to {}",

@@ -1,5 +1,6 @@
 //! Words of the command line that several commands take.
 
+use memtide_core::numbers;
 use memtide_loop::options::Size;
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// A process id that the kernel could give.
 pub fn pid(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(pid @ 1..=LARGEST_PID) => Ok(pid),
+    match numbers::decimal(text) {
+        Some(pid @ 1..=LARGEST_PID) => Ok(pid),
         _ => Err(format!("not a process id, 1 to {LARGEST_PID}")),
     }
 }

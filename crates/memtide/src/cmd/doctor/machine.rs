@@ -241,7 +241,7 @@ impl Machine {
             Err(error) => return refused(error),
         }
         match &self.weights {
-            Ok(TableStanding::Left(weights)) => left.push(format!("memtide run {weights}")),
+            Ok(TableStanding::Left(weights)) => left.push(weights.to_string()),
             Ok(_) => {}
             Err(error) => return denied_or_broken(error.is_denied(), error.to_string()),
         }

@@ -25,7 +25,7 @@ pub fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let weights = restore_weights(&context.root);
     let damon = restore_damon(damon_options(&context.root));
     let affinity = restore_affinity(&context.root);
-    let restored = both(both(weights, damon).map(|done| done.restored), affinity)?;
+    let restored = all([weights, damon, affinity])?;
     if context.json {
         context.print_json(&restored)?;
     } else {
@@ -37,30 +37,33 @@ pub fn run(context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was put back of one thing and of another, as one.
-fn both(
-    one: anyhow::Result<Option<String>>,
-    other: anyhow::Result<Option<String>>,
-) -> anyhow::Result<Restored> {
-    match (one, other) {
-        (Ok(one), Ok(other)) => {
-            let restored: Vec<String> = one.into_iter().chain(other).collect();
-            Ok(Restored {
-                restored: (!restored.is_empty()).then(|| restored.join(", and ")),
-            })
+/// What was put back of each thing, as one. A cause that several have is said once.
+fn all(things: [anyhow::Result<Option<String>>; 3]) -> anyhow::Result<Restored> {
+    let (mut restored, mut failed) = (Vec::new(), Vec::new());
+    for thing in things {
+        match thing {
+            Ok(done) => restored.extend(done),
+            Err(why) => {
+                let why = causes(&why);
+                if !failed.contains(&why) {
+                    failed.push(why);
+                }
+            }
         }
-        (Err(one), Err(other)) => bail!("{}; {}", causes(&one), causes(&other)),
-        (Ok(Some(done)), Err(why)) | (Err(why), Ok(Some(done))) => {
-            bail!("{}; put back was: {done}", causes(&why))
-        }
-        (Ok(None), Err(why)) | (Err(why), Ok(None)) => Err(why),
+    }
+    let restored = (!restored.is_empty()).then(|| restored.join(", and "));
+    match (failed.join("; "), restored) {
+        (none, restored) if none.is_empty() => Ok(Restored { restored }),
+        (why, None) => bail!(why),
+        (why, Some(done)) => bail!("{why}; put back was: {done}"),
     }
 }
 
-/// The table of interleave weights, if a killed `memtide run` left it.
+/// The table of interleave weights, if a killed `memtide run` left it, or a change that was cut
+/// short.
 fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
     let left = match lent_weights::standing(root)? {
-        TableStanding::Left(left) => format!("memtide run {left}"),
+        TableStanding::Left(left) => left.to_string(),
         // A note that puts nothing back, but could some day.
         TableStanding::Free if lent_weights::is_noted(root) => {
             "memtide run left a note of the interleave weights".to_owned()
@@ -164,20 +167,18 @@ mod tests {
     fn one_that_fails_does_not_hide_the_other() {
         let done = || Ok(Some("a".to_owned()));
         let fails = |why: &'static str| Err(anyhow::anyhow!(why));
-        let restored = |weights, damon| both(weights, damon).map_err(|why| why.to_string());
+        let none = || Ok(None);
+        let says = |things| all(things).map_err(|why| why.to_string());
+        let restored = |things| says(things).unwrap().restored;
+        assert_eq!(restored([done(), none(), done()]).unwrap(), "a, and a");
+        assert_eq!(restored([none(), done(), none()]).unwrap(), "a");
+        assert_eq!(restored([none(), none(), none()]), None);
+        let error = |things| says(things).unwrap_err();
+        assert_eq!(error([fails("x"), none(), fails("y")]), "x; y");
+        assert_eq!(error([fails("x"), fails("x"), fails("x")]), "x");
         assert_eq!(
-            restored(done(), done()).unwrap().restored.as_deref(),
-            Some("a, and a")
+            error([done(), fails("y"), fails("y")]),
+            "y; put back was: a"
         );
-        assert_eq!(
-            restored(Ok(None), done()).unwrap().restored.as_deref(),
-            Some("a")
-        );
-        assert_eq!(restored(fails("x"), fails("y")), Err("x; y".to_owned()));
-        assert_eq!(
-            restored(done(), fails("y")),
-            Err("y; put back was: a".to_owned())
-        );
-        assert_eq!(restored(Ok(None), fails("y")), Err("y".to_owned()));
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::shared::words::{duration, size};
 use clap::{Args, Subcommand, ValueEnum};
+use memtide_core::numbers;
 use memtide_pager::MemoryPolicy;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -167,8 +168,8 @@ pub fn word(value: impl ValueEnum) -> String {
 }
 
 fn threads(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(threads @ 1..=1024) => Ok(threads),
+    match numbers::decimal(text) {
+        Some(threads @ 1..=1024) => Ok(threads),
         _ => Err("not a number from 1 to 1024".to_owned()),
     }
 }

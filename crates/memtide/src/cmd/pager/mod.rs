@@ -26,9 +26,8 @@ use args::{PagerCommand, TrialArgs, Way};
 use content::PAGE_BYTES;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use limit::Limit;
-use memtide_linux::files::Output;
+use memtide_linux::files::{Output, input};
 use report::{Report, WayReport};
-use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -139,12 +138,12 @@ fn compare(args: &TrialArgs, context: &Context) -> anyhow::Result<ExitCode> {
 
 /// The file's size, if it can be read and makes sense with this budget.
 fn checked(path: &Path, budget: u64) -> anyhow::Result<u64> {
-    let file = File::open(path).with_context(|| format!("{}: cannot open it", path.display()))?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        bail!("{}: not a regular file; give one", path.display());
-    }
-    let bytes = metadata.len();
+    // Opening a pipe would wait for its writer.
+    let file = input::regular(path).map_err(|error| match error.raw_os_error() {
+        Some(_) => anyhow::anyhow!("{}: cannot open it: {error}", path.display()),
+        None => anyhow::anyhow!("{}: {error}", path.display()),
+    })?;
+    let bytes = file.metadata()?.len();
     let kind = rustix::fs::fstatfs(&file).map(|status| status.f_type);
     #[allow(
         clippy::useless_conversion,

@@ -6,6 +6,7 @@
 
 use crate::shared::outside::{outside, quoted};
 use memtide_core::keys::{KeysOnce, TWICE};
+use memtide_core::numbers::hexadecimal;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -154,12 +155,6 @@ impl Fields {
 /// A word such as `"0x3f"`.
 pub fn word(value: &Value) -> Option<u64> {
     hexadecimal(value.as_str()?.strip_prefix("0x")?)
-}
-
-/// Hexadecimal digits and nothing else; the library's reader would take a sign.
-pub fn hexadecimal(digits: &str) -> Option<u64> {
-    let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    all.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
 /// The parser's words without its line, which is always 1.

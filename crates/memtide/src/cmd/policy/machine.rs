@@ -9,6 +9,7 @@ use memtide_core::mempolicy::{
     Kernel, Machine, MachineInput, Process, TableState, WeightFiles, WeightRules, Weights,
 };
 use memtide_core::nodemask::NodeMask;
+use memtide_core::numbers;
 use memtide_core::units::{NodeId, PageSize};
 use memtide_linux::fs::numa::{self, Capability, Release};
 use memtide_linux::fs::proc::status;
@@ -28,7 +29,7 @@ const DESCRIBED: Release = Release {
 /// Reads `6.12`, which may go on as a release does.
 fn version(text: &str) -> Result<Release, String> {
     let mut parts = text.splitn(3, '.');
-    let mut number = || parts.next()?.parse().ok();
+    let mut number = || numbers::decimal(parts.next()?);
     match (number(), number()) {
         (Some(major), Some(minor)) => modelled(Release { major, minor }),
         _ => Err("not a kernel version such as 6.12".to_owned()),
@@ -139,7 +140,7 @@ impl Description {
         input.zero_page_node = zeros.unwrap_or(NodeId(0));
         let cpuset = fields.may("cpuset", list, node_list)?;
         let run_on = fields.may("run_on", id, node_id)?;
-        let what = "weights by node such as {\"0\":5}";
+        let what = "weights by node, each once, such as {\"0\":5}";
         let table = Table {
             weights: fields.may("weights", what, or_null(weights))?.flatten(),
             auto: fields.may("auto", flag, or_null(Value::as_bool))?.flatten(),
@@ -209,13 +210,18 @@ fn distances(value: &Value) -> Option<Vec<Vec<u32>>> {
     serde_json::from_value(value.clone()).ok()
 }
 
+/// Each node once: `0` and `00` are two keys to JSON.
 fn weights(value: &Value) -> Option<BTreeMap<NodeId, u8>> {
-    let weight = |(node, weight): (&String, &Value)| {
-        let node: u16 = node.parse().ok()?;
+    let mut weights = BTreeMap::new();
+    for (node, weight) in value.as_object()? {
+        let node: u16 = numbers::decimal(node)?;
         let weight = u8::try_from(weight.as_u64()?).ok()?;
-        (node < NodeId::LIMIT && weight > 0).then_some((NodeId(node), weight))
-    };
-    value.as_object()?.iter().map(weight).collect()
+        let once = weights.insert(NodeId(node), weight).is_none();
+        if node >= NodeId::LIMIT || weight == 0 || !once {
+            return None;
+        }
+    }
+    Some(weights)
 }
 
 /// The machine that is asked about; what is not given is this machine's.
@@ -256,8 +262,8 @@ fn list(text: &str) -> Result<NodeMask, String> {
 }
 
 fn node_word(text: &str) -> Result<NodeId, String> {
-    match text.parse() {
-        Ok(node) if node < NodeId::LIMIT => Ok(NodeId(node)),
+    match numbers::decimal(text) {
+        Some(node) if node < NodeId::LIMIT => Ok(NodeId(node)),
         _ => Err("not a node from 0 to 1023".to_owned()),
     }
 }

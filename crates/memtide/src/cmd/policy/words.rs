@@ -1,12 +1,12 @@
 //! A policy in words: `bind+static 0,2`, or the raw arguments of the call.
 
-use super::fields::hexadecimal;
 use crate::shared::outside::quoted;
 use anyhow::ensure;
 use memtide_core::mempolicy::{
     Mode, ModeFlags, NUMA_BALANCING, RELATIVE_NODES, RawMask, STATIC_NODES,
 };
 use memtide_core::nodemask::NodeMask;
+use memtide_core::numbers::{self, hexadecimal};
 use memtide_core::units::NodeId;
 
 /// The modes under the names of memtide run's options.
@@ -80,7 +80,10 @@ fn mode_word(text: &str) -> Result<ModeWord, String> {
     if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
         let word = match text.strip_prefix("0x") {
             Some(digits) => hexadecimal(digits).and_then(|word| i64::try_from(word).ok()),
-            None => text.parse::<i64>().ok(),
+            None => match text.strip_prefix('-') {
+                Some(digits) => numbers::decimal(digits).map(|word: i64| -word),
+                None => numbers::decimal(text),
+            },
         };
         let fits = |word: &i64| (i64::from(i32::MIN)..=i64::from(u32::MAX)).contains(word);
         return match word.filter(fits) {
@@ -138,8 +141,7 @@ fn raw_mask(text: &str) -> Result<RawMask, String> {
 pub fn number(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
         Some(digits) => hexadecimal(digits),
-        None if text.starts_with('+') => None,
-        None => text.parse().ok(),
+        None => numbers::decimal(text),
     };
     number.ok_or_else(|| "not a number".to_owned())
 }

@@ -1,5 +1,6 @@
 //! The options of `memtide sim`.
 
+use memtide_core::numbers;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -124,20 +125,19 @@ pub fn names(only: &[String], known: &[String]) -> Vec<String> {
 }
 
 fn seed(text: &str) -> Result<u64, String> {
-    text.parse()
-        .map_err(|_| "not a number from 0 to 2^64 - 1".to_owned())
+    numbers::decimal(text).ok_or_else(|| "not a number from 0 to 2^64 - 1".to_owned())
 }
 
 fn seeds(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(seeds @ 1..=100) => Ok(seeds),
+    match numbers::decimal(text) {
+        Some(seeds @ 1..=100) => Ok(seeds),
         _ => Err("not a number from 1 to 100".to_owned()),
     }
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {
-    match text.parse::<NonZeroUsize>() {
-        Ok(jobs) if jobs.get() <= 1024 => Ok(jobs),
+    match numbers::decimal::<NonZeroUsize>(text) {
+        Some(jobs) if jobs.get() <= 1024 => Ok(jobs),
         _ => Err("not a number from 1 to 1024".to_owned()),
     }
 }
@@ -147,7 +147,7 @@ const SMALLEST: u32 = 1 << 16;
 
 fn scale(text: &str) -> Result<u32, String> {
     let denominator = match text.strip_prefix("1/") {
-        Some(denominator) => denominator.parse().ok(),
+        Some(denominator) => numbers::decimal(denominator),
         None => (text == "1").then_some(1u32),
     };
     denominator
@@ -172,12 +172,18 @@ mod tests {
     }
 
     #[test]
+    fn counts_have_no_sign() {
+        assert_eq!((seed("01"), seeds("01")), (Ok(1), Ok(1)));
+        assert!(seed("+1").is_err() && seeds("+1").is_err() && jobs("+1").is_err());
+    }
+
+    #[test]
     fn scales_are_one_over_a_power_of_two() {
         assert_eq!(scale("1"), Ok(1));
         assert_eq!(scale("1/1"), Ok(1));
         assert_eq!(scale("1/16"), Ok(16));
         for text in [
-            "0", "16", "1/0", "1/3", "1/131072", "2/16", "1/", "1/-2", "0.5", "",
+            "0", "16", "1/0", "1/3", "1/131072", "2/16", "1/", "1/-2", "1/+16", "+1", "0.5", "",
         ] {
             assert!(scale(text).is_err(), "{text}");
         }

@@ -6,6 +6,7 @@
 //! and for the published values alike, so that the two can be compared although no simulated second
 //! is a second of the document's machine. Nothing here depends on how fast the simulation ran.
 
+use crate::shared::outside::{message, outside};
 use memtide_core::vmstat::Counter;
 use memtide_sim::result::RunResult;
 use memtide_sim::result::TlbCounts;
@@ -22,7 +23,7 @@ pub struct Document {
 }
 
 /// A scenario's runs.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The scenario's name.
     pub name: String,
@@ -43,7 +44,7 @@ pub struct Comparison {
 }
 
 /// One workload under every configuration.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Case {
     /// Its name; empty if it is the only one.
     pub name: String,
@@ -101,7 +102,7 @@ pub struct NodeLine {
 }
 
 /// A configuration's run.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// What the configuration means.
     pub about: String,
@@ -164,6 +165,27 @@ pub struct Published {
 }
 
 impl Comparison {
+    /// The same for people: names and sentences out of the scenario's file are one line each, and
+    /// cut. The document keeps them whole.
+    pub fn shown(&self) -> Comparison {
+        let mut shown = self.clone();
+        name(&mut shown.name);
+        name(&mut shown.title);
+        shown.document.iter_mut().for_each(sentence);
+        for case in &mut shown.cases {
+            name(&mut case.name);
+            name(&mut case.measure.unit);
+            case.configurations.iter_mut().for_each(Outcome::show);
+            case.summary = super::words::summary(&case.measure, &case.configurations);
+        }
+        for row in &mut shown.not_run {
+            name(&mut row.case);
+            name(&mut row.configuration);
+            sentence(&mut row.why);
+        }
+        shown
+    }
+
     /// Whether a check found an access that saw what it should not.
     pub fn has_stale(&self) -> bool {
         let outcomes = self.cases.iter().flat_map(|case| &case.configurations);
@@ -173,7 +195,33 @@ impl Comparison {
     }
 }
 
+fn name(text: &mut String) {
+    *text = outside(text).into_owned();
+}
+
+fn sentence(text: &mut String) {
+    *text = message(text);
+}
+
 impl Outcome {
+    /// As [`Comparison::shown`].
+    fn show(&mut self) {
+        sentence(&mut self.about);
+        name(&mut self.run.configuration);
+        self.run.estimate.iter_mut().for_each(sentence);
+        for placed in &mut self.run.placed {
+            name(&mut placed.region);
+        }
+        if let Some(published) = &mut self.published {
+            sentence(&mut published.note);
+            let pages = std::mem::take(&mut published.pages);
+            let pages = pages.into_iter();
+            published.pages = pages
+                .map(|(region, pages)| (outside(&region).into_owned(), pages))
+                .collect();
+        }
+    }
+
     /// A run beside what was published; its ratio is known once all of its case are there.
     pub fn new(
         about: String,

@@ -4,6 +4,7 @@ use super::args::ExplainArgs;
 use super::words::{amount, bytes, grouped, ratio};
 use super::{compare, load};
 use crate::shared::context::Context;
+use crate::shared::outside::{message, outside};
 use crate::shared::table::table as plain_table;
 use comfy_table::CellAlignment::{Left, Right};
 use memtide_sim::scenario::{Case, Figure, Mark, Published, Scenario};
@@ -81,7 +82,10 @@ pub fn run(args: &ExplainArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let report = Report::new(&scenario);
     match args.json || context.json {
         true => context.print_json(&report)?,
-        false => context.print(&text(&report, &args.scenario, context.styled))?,
+        false => {
+            let word = outside(&args.scenario);
+            context.print(&text(&report.shown(), &word, context.styled))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,6 +117,35 @@ impl Report {
             configurations,
             published: scenario.published.iter().map(published).collect(),
         }
+    }
+}
+
+impl Report {
+    /// The same for people: names and sentences out of files are one line each, and cut.
+    fn shown(mut self) -> Report {
+        let name = |text: &mut String| *text = outside(text).into_owned();
+        let sentence = |text: &mut String| *text = message(text);
+        name(&mut self.name);
+        name(&mut self.title);
+        self.document.iter_mut().for_each(sentence);
+        sentence(&mut self.shows);
+        name(&mut self.machine.name);
+        sentence(&mut self.machine.about);
+        for case in &mut self.cases {
+            name(&mut case.name);
+            sentence(&mut case.workload);
+        }
+        for configuration in &mut self.configurations {
+            name(&mut configuration.name);
+            sentence(&mut configuration.about);
+        }
+        for row in &mut self.published {
+            name(&mut row.case);
+            name(&mut row.configuration);
+            sentence(&mut row.note);
+            row.not_run.iter_mut().for_each(sentence);
+        }
+        self
     }
 }
 

@@ -5,6 +5,7 @@ use super::comparison::{Comparison, Document};
 use super::progress::Bar;
 use super::{compare, estimate, html, load, replay, table};
 use crate::shared::context::{BadUsage, Context};
+use crate::shared::outside;
 use memtide_sim::scenario::{Options, RunError, Scenario, confidence};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -44,15 +45,16 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             } else {
                 "\n"
             };
-            let text = table::text(&comparison, rate, context.styled);
+            let text = table::text(&comparison.shown(), rate, context.styled);
             context.print(&format!("{blank}{text}"))?;
         }
         document.scenarios.push(comparison);
     }
     if let Some(file) = &args.report {
-        load::write(file, &html::page(&document.scenarios)?)?;
+        let shown: Vec<Comparison> = document.scenarios.iter().map(Comparison::shown).collect();
+        load::write(file, &html::page(&shown)?)?;
         if !to_stdout {
-            context.print(&format!("Charts: {}\n", file.display()))?;
+            context.print(&format!("Charts: {}\n", outside::path(file)))?;
         }
     }
     match &args.json {

@@ -115,7 +115,7 @@ fn scale_error(outcome: &Outcome) -> String {
         outcome
             .confidence
             .scale_error
-            .map(|error| format!("±{error:.3}")),
+            .map(|error| format!("±{}", ratio(error))),
     )
 }
 

@@ -80,10 +80,14 @@ fn room(measure: &Measure, best: f64, oracle: &Outcome) -> Option<String> {
     })
 }
 
+/// From here on a figure is written with its power of ten: files can hold 10^308.
+const ABSURD: f64 = 1e15;
+
 /// `29 %`, with a decimal below ten.
 pub fn percent(share: f64) -> String {
     match (share * 100.0).abs() {
         small if small < 9.95 => format!("{:.1} %", share * 100.0),
+        absurd if absurd >= ABSURD => format!("{:.1e} %", share * 100.0),
         _ => format!("{:.0} %", share * 100.0),
     }
 }
@@ -104,9 +108,10 @@ pub fn amount(value: f64, unit: &str) -> String {
 
 /// A ratio: `0.713`.
 pub fn ratio(ratio: f64) -> String {
-    match ratio.abs() >= 10.0 {
-        true => format!("{ratio:.1}"),
-        false => format!("{ratio:.3}"),
+    match ratio.abs() {
+        absurd if absurd >= ABSURD => format!("{ratio:.3e}"),
+        large if large >= 10.0 => format!("{ratio:.1}"),
+        _ => format!("{ratio:.3}"),
     }
 }
 

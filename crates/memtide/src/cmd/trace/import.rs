@@ -15,6 +15,7 @@ use memtide_trace::{Format, Row, Writer};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufWriter;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -58,6 +59,11 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .ok_or_else(|| BadUsage("a trace's name ends with .parquet or .csv".to_owned()))?;
     let shown = args.recording.display();
+    if is_same(&args.recording, &args.output) {
+        let output = outside::path(&args.output);
+        let why = format!("{output}: the recording itself; name another file for the trace");
+        return Err(BadUsage(why).into());
+    }
     let open = || Recording::open(&args.recording).with_context(|| shown.to_string());
     let mut recording = open()?;
     let summary = recording.read(|_| {}).with_context(|| shown.to_string())?;
@@ -89,6 +95,15 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         false => context.print(&text(&report))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether both names lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| {
+        let there = path.metadata().ok()?;
+        Some((there.dev(), there.ino()))
+    };
+    file(one).is_some_and(|one| file(other) == Some(one))
 }
 
 /// Whose accesses are taken.

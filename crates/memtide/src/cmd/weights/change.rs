@@ -1,7 +1,7 @@
 //! What a call does to the kernel's table.
 //!
 //! The table may be lent to a `memtide run`: then nothing is written. What a
-//! killed one left is put back first, so that it is never taken for what stood
+//! killed one left, or a change that was cut short, is put back first, so that it is never taken for what stood
 //! there before.
 
 use super::args::Args;
@@ -42,7 +42,7 @@ pub struct Changed {
     pub change: Change,
     /// How the default came back.
     pub way: Option<ResetWay>,
-    /// Whether what a killed run had left was put back first, or would be.
+    /// Whether what a killed memtide had left was put back first, or would be.
     pub put_back_first: bool,
 }
 
@@ -91,7 +91,7 @@ pub fn change(
     match lent_weights::put_back_by(root, &turn)? {
         None => Ok(really(&plan, table, &turn, None)?),
         Some(left) => really(&plan, table, &turn, Some(left))
-            .context("what a killed memtide run had left was put back, but not more"),
+            .context("what a killed memtide had left was put back, but not more"),
     }
 }
 

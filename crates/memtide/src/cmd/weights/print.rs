@@ -4,6 +4,7 @@
 use super::change::Action;
 use super::compute::Origin;
 use super::report::{AdviceReport, ChangeReport, ComputedReport, ExpectedReport, Report};
+use crate::shared::outside::{message, outside};
 use crate::shared::table::table;
 use comfy_table::CellAlignment::{Left, Right};
 use memtide_core::mempolicy::measured::{MeasuredNode, Measurement, Mix};
@@ -155,9 +156,7 @@ fn changed(change: &ChangeReport, report: &Report) -> Vec<String> {
         false => ("Wrote", "Put back"),
     };
     if change.put_back_first {
-        lines.push(format!(
-            "{put_back} first what a killed memtide run had left."
-        ));
+        lines.push(format!("{put_back} first what a killed memtide had left."));
     }
     lines.push(match (change.action, change.reset_way) {
         (Action::Reset, Some(ResetWay::Auto)) => {
@@ -238,12 +237,12 @@ fn curves(measurement: &Measurement, styled: bool, text: &mut String) {
         }
         table.add_row(row("peak", &|mix| {
             let mix = &node.mixes[mix];
-            let spread = format!("±{:.0} %", mix.spread * 50.0);
+            let spread = format!("±{} %", figure(mix.spread * 50.0, 0));
             (gigabytes(mix.peak_mbps), spread)
         }));
         let _ = writeln!(text, "{}\n", table.trim_fmt());
         for note in &node.notes {
-            let _ = writeln!(text, "Node {}: {note}.", node.node);
+            let _ = writeln!(text, "Node {}: {}.", node.node, message(note));
         }
         if !node.notes.is_empty() {
             text.push('\n');
@@ -259,11 +258,11 @@ fn node_line(node: &MeasuredNode) -> String {
         None => String::new(),
     };
     format!(
-        "Node {}: {} MiB{huge}, from CPUs {}, {:.1} s",
+        "Node {}: {} MiB{huge}, from CPUs {}, {} s",
         node.node,
         node.memory_bytes >> 20,
-        node.cpus,
-        node.seconds
+        outside(&node.cpus),
+        figure(node.seconds, 1)
     )
 }
 
@@ -276,7 +275,15 @@ fn gigabytes(mbps: u64) -> String {
 }
 
 fn nanoseconds(ns: f64) -> String {
-    format!("{ns:.0} ns")
+    format!("{} ns", figure(ns, 0))
+}
+
+/// A figure with so many decimals; files can hold 10^308.
+fn figure(value: f64, decimals: usize) -> String {
+    match value.abs() < 1e15 {
+        true => format!("{value:.decimals$}"),
+        false => format!("{value:.1e}"),
+    }
 }
 
 fn amount(expected: &ExpectedReport) -> String {

@@ -2,7 +2,7 @@
 
 use super::change::{Action, Changed};
 use super::compute::{Computed, Origin, in_force};
-use crate::shared::lent_weights::Standing;
+use crate::shared::lent_weights::{By, Standing};
 use memtide_core::mempolicy::measured::{Measurement, Mix};
 use memtide_core::mempolicy::tune_law::{Advice, Expected};
 use memtide_core::nodemask::NodeMask;
@@ -20,7 +20,7 @@ pub struct Report {
     pub no_table: Option<String>,
     /// Whether the kernel computes the weights, now.
     pub auto: Option<bool>,
-    /// The run whose weights these are, if they are not for good.
+    /// Whose weights these are, if they are not for good.
     pub lent: Option<Lent>,
     /// The nodes with memory, ascending.
     pub nodes: Vec<NodeReport>,
@@ -32,7 +32,7 @@ pub struct Report {
     pub measurement: Option<Measurement>,
 }
 
-/// A `memtide run --apply-weights` that has written the table.
+/// A `memtide run --apply-weights` that has written the table, or a change of it that was cut short.
 #[derive(Debug, Serialize)]
 pub struct Lent {
     /// It was killed, and what it wrote is left.
@@ -50,8 +50,12 @@ impl Lent {
                                back when its program ends"
                 .to_owned(),
             Standing::Left(left) => format!(
-                "a killed memtide run {left}; the next run, memtide doctor --restore, or any change \
-                 here puts it back"
+                "{}{left}; the next run, memtide doctor --restore, or any change \
+                 here puts it back",
+                match left.by {
+                    By::Run => "a killed ",
+                    By::Change => "",
+                }
             ),
         };
         Some(Lent {
@@ -113,7 +117,7 @@ pub struct ChangeReport {
     pub auto_before: Option<bool>,
     pub auto_after: Option<bool>,
     pub reset_way: Option<ResetWay>,
-    /// What a killed run had left was put back before.
+    /// What a killed memtide had left was put back before.
     pub put_back_first: bool,
 }
 

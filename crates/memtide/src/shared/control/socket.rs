@@ -25,6 +25,7 @@
 use crate::shared::control_args::ControlArgs;
 use crate::shared::outside;
 use anyhow::{Context as _, bail};
+use memtide_core::numbers;
 use memtide_linux::files::{Lock, Private, input};
 use memtide_linux::fs::Root;
 use memtide_linux::lent;
@@ -202,7 +203,7 @@ fn give(path: &Path, gid: Gid) -> Result<(), Errno> {
 /// The number of a group. A static program has no other way to ask than to read the file.
 fn gid(root: &Root, group: &str) -> anyhow::Result<Gid> {
     // Not the number that stands for "leave as it is".
-    if let Ok(number) = group.parse::<u32>()
+    if let Some(number) = numbers::decimal::<u32>(group)
         && number != u32::MAX
     {
         return Ok(Gid::from_raw(number));

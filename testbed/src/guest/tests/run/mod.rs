@@ -423,19 +423,19 @@ fn weights_applied(context: &mut Context) -> Result<()> {
 /// A run that is killed leaves the table; the next one puts it back, and so does whoever is asked to.
 fn weights_killed(context: &mut Context) -> Result<()> {
     let ways: [(&[&str], &str); 4] = [
-        (&["run", "-m", "0", "true"], "a killed memtide run had left"),
+        (&["run", "-m", "0", "true"], "a killed memtide had left"),
         (
             &["doctor", "--restore"],
             "Put back: memtide run left the interleave weights 0=5,",
         ),
         (
             &["weights", "--restore"],
-            "Put back first what a killed memtide run had left.",
+            "Put back first what a killed memtide had left.",
         ),
         // The default is what stands there before.
         (
             &["weights", "--reset"],
-            "Put back first what a killed memtide run had left.",
+            "Put back first what a killed memtide had left.",
         ),
     ];
     let before = table()?;

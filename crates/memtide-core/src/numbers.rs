@@ -1,0 +1,38 @@
+//! Numbers as people write them: digits and nothing else.
+//!
+//! The standard library reads `+5` as 5, also after a `0x`. A sign in the midst of
+//! a list or before a number of nodes is a slip of the hand, and a search for
+//! two equal keys must not meet three ways to write one number. So what users and
+//! files give is read here: a sign is refused everywhere, and leading zeros are fine.
+
+use std::str::FromStr;
+
+/// A decimal number; `None` if it is none, has a sign, or `N` cannot hold it.
+pub fn decimal<N: FromStr>(text: &str) -> Option<N> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}
+
+/// Hexadecimal digits, without `0x`; `None` as of [`decimal`].
+pub fn hexadecimal(digits: &str) -> Option<u64> {
+    let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_are_no_digits_and_zeros_are() {
+        assert_eq!(decimal("007"), Some(7u8));
+        assert_eq!(decimal("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(hexadecimal("00fF"), Some(255));
+        for text in ["", "+1", "-1", "+", " 1", "1 ", "1_0", "0x1", "\u{661}"] {
+            assert_eq!(decimal::<u64>(text), None, "{text}");
+            assert_eq!(hexadecimal(text), None, "{text}");
+        }
+        assert_eq!(decimal::<u8>("256"), None);
+        assert_eq!(hexadecimal("10000000000000000"), None);
+    }
+}
