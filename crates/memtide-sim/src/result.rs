@@ -124,6 +124,61 @@ pub struct RunResult {
     pub series: Series,
     /// Seconds until the last thread of each group was done, by group.
     pub group_seconds: Vec<f64>,
+    /// Each of several programs, in the scenario's order; none where one workload runs, and in the
+    /// oracle's row.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramResult>,
+    /// Of several programs: Jain's index ([`jain`]) of the shares of their memory accesses that the top tier
+    /// served. Programs of one cgroup count as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<f64>,
+}
+
+/// One of several programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProgramResult {
+    /// Its name.
+    pub name: String,
+    /// Its cgroup; `None` for the root.
+    pub cgroup: Option<String>,
+    /// Seconds from the run's start to its own.
+    pub started_s: f64,
+    /// Seconds from its start to its end, or to the run's.
+    pub seconds: f64,
+    /// Accesses a second of the real machine, while it ran.
+    pub accesses_per_s: f64,
+    /// That over the same of the first configuration, if that was run.
+    pub ratio: Option<f64>,
+    /// Share of its memory accesses (cache misses) that top-tier nodes served.
+    pub fast_share: f64,
+    /// Its pages by node at its end, or at the run's, times S.
+    pub pages_by_node: Vec<u64>,
+    /// The program over time.
+    pub series: ProgramSeries,
+}
+
+/// A program over time, by the time stamps of the run's [`Series`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProgramSeries {
+    /// Accesses a second of the real machine in the interval.
+    pub accesses_per_s: Vec<f64>,
+    /// Share of its memory accesses in the interval that the top tier served; `None` if it made none.
+    pub fast_share: Vec<Option<f64>>,
+    /// Its pages on the top tier at the interval's end, times S.
+    pub fast_pages: Vec<u64>,
+}
+
+/// Jain's index of fairness of n shares: the square of their sum over n times the sum of their squares
+/// (Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984). 1 if all are
+/// equal, 1/n if one has everything; nobody is treated unfairly where nobody has anything.
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    match squares > 0.0 {
+        true => sum * sum / (shares.len() as f64 * squares),
+        false => 1.0,
+    }
 }
 
 /// NUMA balancing's account, in events, pages and nanoseconds of the real machine.
@@ -165,6 +220,28 @@ pub struct Tiering {
     pub lost: u64,
     /// Pages that the kernel did not move, times S.
     pub failed_pages: u64,
+    /// Where the row's classes were at the end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassResult>,
+}
+
+/// A class of programs and its share of fast memory at the end; pages are times S.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassResult {
+    /// Its name.
+    pub name: String,
+    /// Pages of fast memory that it used; `None` if that was not known.
+    pub fast_pages: Option<u64>,
+    /// Pages that were not taken from it for others.
+    pub low_pages: u64,
+    /// The most that it might have; `None` without a bound.
+    pub high_pages: Option<u64>,
+    /// Pages of it that moved up.
+    pub promoted_pages: u64,
+    /// Pages of it that moved down.
+    pub demoted_pages: u64,
+    /// Hot pages that its bound kept down.
+    pub waiting_pages: u64,
 }
 
 /// What `memtide balance` met, beside the pages that it moved. Samples and pages are times S.
@@ -292,4 +369,19 @@ pub struct Series {
     pub latency_ns: Vec<Vec<f64>>,
     /// Accesses by group of pages in the interval: `[group][time]`, 64 groups.
     pub heat: Vec<Vec<u32>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn fairness_by_hand() {
+        assert_eq!(jain(&[0.5, 0.5, 0.5]), 1.0);
+        // One has everything: 1 / 4.
+        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+        // (1 + 0.5)^2 / (2 * (1 + 0.25)) = 2.25 / 2.5.
+        assert!((jain(&[1.0, 0.5]) - 0.9).abs() < 1e-12);
+        assert_eq!((jain(&[0.0, 0.0]), jain(&[])), (1.0, 1.0));
+    }
 }

@@ -9,6 +9,9 @@ fn small_scale(scenario: &Scenario) -> u32 {
         // Of a machine with 8 GiB of DRAM less would leave nothing.
         "zipf-drift" | "phases" | "scan-over-hot" | "scale-4g" | "pointer-chase" => 2048,
         "mlc-interleave" | "stream-interleave" => 1024,
+        "two-tenants" | "noisy-neighbour" => 256,
+        // Small enough for the kernel to check itself after every quantum, which takes a while.
+        "burst" => 1024,
         "luf-llama" => 4096,
         _ => 16_384,
     }
@@ -52,6 +55,9 @@ scenarios! {
     phases "phases",
     scan_over_hot "scan-over-hot",
     scale_4g "scale-4g",
+    two_tenants "two-tenants",
+    noisy_neighbour "noisy-neighbour",
+    burst "burst",
     pointer_chase "pointer-chase",
     page_count "page-count",
     stream_interleave "stream-interleave",

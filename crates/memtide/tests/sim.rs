@@ -445,7 +445,9 @@ fn the_format_of_scenarios_is_documented() {
     }
     for table in [
         "[[case]]",
+        "[[program]]",
         "[[configuration]]",
+        "[[configuration]]\n[configuration.class.x]",
         "[[configuration]]\n[configuration.pghot]",
         "[[configuration]]\n[configuration.interleave]",
         "[[configuration]]\n[configuration.samples]",
@@ -553,6 +555,34 @@ fn the_schemas_are_documented() {
             "{section}: documented on the left, printed on the right"
         );
     }
+}
+
+/// The keys of several programs and of classes are in another document.
+#[test]
+fn the_schema_of_programs_is_documented() {
+    let keys = |guide: &str, section: &str| -> BTreeSet<String> {
+        let guide = std::fs::read_to_string(here("../../docs").join(guide)).unwrap();
+        let mut parts = guide.split("\n## ");
+        let part = parts.find(|part| part.starts_with(&format!("{section}\n")));
+        let lines = part.expect("the section is there").lines();
+        lines
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .map(str::to_owned)
+            .collect()
+    };
+    let row = ["--only", "memtide tier, classes", "--json", "-"];
+    let run = [&["run", "burst", "--scale", "1/512"][..], &row].concat();
+    let document: Value = serde_json::from_str(&prints(&run)).unwrap();
+    let mut used = BTreeSet::new();
+    collect_keys(&document, "", &mut used);
+    let documented = keys("simulator.md", "Several programs at once");
+    assert!(
+        documented.is_subset(&used),
+        "documented on the left, printed on the right"
+    );
+    let both = &documented | &keys("json.md", "sim run");
+    let missing: Vec<_> = used.difference(&both).collect();
+    assert!(missing.is_empty(), "not documented: {missing:?}");
 }
 
 /// The keys of a document. Counters, mappings and causes are named by others.

@@ -6,6 +6,7 @@
 //! always. A quantity is a type of its own that cannot hold what the loop
 //! cannot use, so there is nothing left to check.
 
+mod agreement;
 mod balance;
 mod classes;
 mod pattern;
@@ -13,6 +14,7 @@ mod quantities;
 mod selectors;
 mod tier;
 
+pub use agreement::{Objection, agree, check_name, fit};
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
 pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
 pub use pattern::Pattern;

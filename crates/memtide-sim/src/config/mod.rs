@@ -8,7 +8,7 @@ pub(crate) use read::ConfigurationText;
 use memtide_core::access::SourceSet;
 use memtide_core::balancing::SampleSettings;
 use memtide_core::hotness::Layout;
-use memtide_loop::options::{BalanceOptions, TierOptions};
+use memtide_loop::options::{BalanceOptions, Classes, TierOptions};
 
 /// A configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Configuration {
     pub luf: Option<Luf>,
     /// `memtide tier` beside the workload, if it runs.
     pub tier: Option<TierOptions>,
+    /// Classes of programs with shares of fast memory, for `memtide tier`.
+    pub classes: Classes,
     /// `memtide balance` beside the workload, if it runs.
     pub balance: Option<BalanceOptions>,
     /// Whether every access is checked for the content that it finds.
@@ -173,6 +175,7 @@ impl Configuration {
             samples: None,
             luf: None,
             tier: None,
+            classes: Classes::new(),
             balance: None,
             check: false,
         }

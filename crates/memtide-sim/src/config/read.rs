@@ -11,8 +11,11 @@ use memtide_core::nodemask::NodeMask;
 use memtide_core::topology::Topology;
 use memtide_core::units::NodeId;
 use memtide_loop::balance::has_choice;
-use memtide_loop::options::{BalanceOptions, BalanceSource, TierOptions, TierSource};
+use memtide_loop::options::{
+    self, BalanceOptions, BalanceSource, ClassOptions, Classes, Objection, TierOptions, TierSource,
+};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use toml::Spanned;
 
 /// As it stands in the file.
@@ -35,6 +38,8 @@ pub(crate) struct ConfigurationText {
     bind_balancing: Option<bool>,
     samples: Option<Spanned<SamplesText>>,
     tier: Option<Spanned<TierOptions>>,
+    #[serde(default)]
+    class: BTreeMap<String, Spanned<ClassOptions>>,
     balance: Option<Spanned<BalanceOptions>>,
     luf: Option<bool>,
     luf_zones: Option<Spanned<bool>>,
@@ -220,6 +225,7 @@ impl ConfigurationText {
             }
             made.tier = Some(text.into_inner());
         }
+        made.classes = classes(source, self.class, made.tier.as_ref(), topology)?;
         if let Some(text) = self.balance {
             balance(text.get_ref(), &made, topology)
                 .map_err(|what| source.error(text.span(), &format!("balance: {what}")))?;
@@ -227,6 +233,62 @@ impl ConfigurationText {
         }
         made.about = self.about.unwrap_or_else(|| in_words(&made));
         Ok(made)
+    }
+}
+
+/// Classes by the service's own rules, and what of them a simulated program has.
+fn classes(
+    source: Source<'_>,
+    class: BTreeMap<String, Spanned<ClassOptions>>,
+    tier: Option<&TierOptions>,
+    topology: &Topology,
+) -> Result<Classes, TextError> {
+    let spans: BTreeMap<String, _> = (class.iter())
+        .map(|(name, class)| (name.clone(), class.span()))
+        .collect();
+    let wrong = |name: &str, what: &str| {
+        let span = spans.get(name).cloned().unwrap_or(0..0);
+        Err(source.error(span, what))
+    };
+    let Some((first, _)) = class.first_key_value() else {
+        return Ok(Classes::new());
+    };
+    let Some(tier) = tier else {
+        let what = format!(
+            "class {first}: classes are memtide tier's; add tier = {{}}, or leave them out"
+        );
+        return wrong(first, &what);
+    };
+    for (name, class) in &class {
+        if let Err(why) = options::check_name(name) {
+            return wrong(name, &format!("class {name:?}: {why}"));
+        }
+        let class = class.get_ref();
+        if class.user.is_some() || class.executable.is_some() {
+            let what = "simulated programs have no users and executables; name a cgroup or a unit";
+            return wrong(name, &format!("class {name}: {what}"));
+        }
+    }
+    let classes: Classes = (class.into_iter())
+        .map(|(name, class)| (name, class.into_inner()))
+        .collect();
+    let by_hand = tier.tiers.as_ref().map(|tiers| topology.with_tiers(tiers));
+    let topology = match &by_hand {
+        Some(Ok(by_hand)) => by_hand,
+        _ => topology,
+    };
+    let fast = Some(options::fast_bytes(topology));
+    let nowhere = |_: &str, _: &str| None;
+    let agree = options::agree(&classes, &nowhere);
+    match agree.and_then(|()| options::fit(&classes, &nowhere, fast)) {
+        Ok(()) => Ok(classes),
+        Err(Objection { class, key, what }) => {
+            let head = match key {
+                "" => String::new(),
+                _ => format!("class {class}: "),
+            };
+            wrong(&class, &format!("{head}{what}"))
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, PromotionGate};
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
-use memtide_loop::options::{BalanceOptions, BalanceTasks, TierGate, TierOptions, TierSource};
+use memtide_loop::options::{
+    BalanceOptions, BalanceTasks, ClassOptions, TierGate, TierOptions, TierSource,
+};
 
 /// One to four sentences.
 pub(crate) fn in_words(configuration: &Configuration) -> String {
@@ -35,6 +37,8 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
     if let Some(options) = &configuration.tier {
         sentences.push(tiered(options));
     }
+    let classes = configuration.classes.iter();
+    sentences.extend(classes.map(|(name, class)| shared(name, class)));
     if let Some(options) = &configuration.balance {
         sentences.push(balanced(options));
     }
@@ -83,6 +87,20 @@ fn tiered(options: &TierOptions) -> String {
     format!(
         "memtide tier runs beside the programs: {source} hot pages of the slow tier, and {gate}.{tiers}{dry}"
     )
+}
+
+/// What a class may have.
+fn shared(name: &str, class: &ClassOptions) -> String {
+    let low = (class.fast.low)
+        .map(|low| format!("its hot pages are kept in fast memory up to {low} (fast.low)"));
+    let high =
+        (class.fast.high).map(|high| format!("it is held to {high} of fast memory (fast.high)"));
+    let alone = class.leave_alone.then(|| "it is left alone".to_owned());
+    let all: Vec<String> = low.into_iter().chain(high).chain(alone).collect();
+    match all.is_empty() {
+        true => format!("Class {name} has no share of its own."),
+        false => format!("Class {name}: {}.", all.join(", and ")),
+    }
 }
 
 /// `memtide balance` with the options that differ from the usual.

@@ -3,6 +3,7 @@
 use super::threads::State;
 use super::{PS, Run, Source};
 use crate::hardware::Sample;
+use crate::workload::ProgramPlan;
 
 impl<W: Source> Run<W> {
     /// The end of the last quantum, in nanoseconds since the start.
@@ -19,9 +20,26 @@ impl<W: Source> Run<W> {
         regions.chain(threads).collect()
     }
 
+    /// The program of an address space, if there are several.
+    #[must_use]
+    pub fn program_of(&self, space: u16) -> Option<&ProgramPlan> {
+        self.programs.of_space(space)
+    }
+
+    /// When the program of `space` starts, in nanoseconds since the start.
+    #[must_use]
+    pub fn space_starts_ns(&self, space: u16) -> u64 {
+        self.programs
+            .of_space(space)
+            .map_or(0, |plan| plan.start_ns)
+    }
+
     /// Whether a thread of `space` still runs; `None` if it never had one.
     #[must_use]
     pub fn space_runs(&self, space: u16) -> Option<bool> {
+        if self.now_ns() < self.space_starts_ns(space) {
+            return Some(false);
+        }
         let own = |thread: &&super::threads::Thread| thread.plan.space == space;
         let mut threads = self.threads.iter().filter(own).peekable();
         threads.peek()?;

@@ -13,6 +13,7 @@ pub mod access;
 mod asked;
 pub mod oracle;
 mod outcome;
+mod programs;
 mod series;
 mod sharing;
 mod source;
@@ -30,6 +31,7 @@ use crate::workload::Workload;
 use access::{Ahead, Group, HEAT_GROUPS, Tally};
 use memtide_core::units::NodeId;
 use oracle::Oracle;
+use programs::Programs;
 use series::Recorder;
 use sharing::Sharing;
 use threads::{PriceLists, Thread};
@@ -109,6 +111,7 @@ pub struct Run<W> {
     pub tally: Tally,
     ahead: Ahead,
     samples: Vec<Sample>,
+    programs: Programs,
     recorder: Recorder,
     placed: Vec<[u64; MAX_NODES]>,
     now_ps: u64,
@@ -163,6 +166,7 @@ impl<W: Source> Run<W> {
             tally: Tally::default(),
             ahead: Ahead::default(),
             samples: Vec::new(),
+            programs: Programs::new(source.programs()),
             recorder: Recorder::new(machine),
             placed: Vec::new(),
             now_ps: 0,
@@ -210,6 +214,7 @@ impl<W: Source> Run<W> {
         self.now_ps = end_ps;
         self.quanta += 1;
         let now_ns = end_ps / PS;
+        self.end_programs();
         self.empty_samplers(now_ns);
         if self.oracle.is_none() {
             self.kernel.background(&mut self.hw, now_ns, QUANTUM_NS);

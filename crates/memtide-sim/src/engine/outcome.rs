@@ -23,6 +23,7 @@ impl<W: Source> Run<W> {
             done: self.done(),
             served: self.tally.served.iter().sum(),
             heat: Heat(self.tally.heat),
+            programs: self.parts(),
             ..Totals::default()
         };
         for node in nodes {
@@ -91,6 +92,7 @@ impl<W: Source> Run<W> {
             }
         });
         let placed = self.kernel.regions.iter().zip(placed);
+        let (programs, fairness) = self.program_results(finished_ps);
         let mut result = RunResult {
             configuration: self.configuration.name.clone(),
             seconds,
@@ -132,6 +134,8 @@ impl<W: Source> Run<W> {
                 .collect(),
             series: self.recorder.series(s, self.heat_groups()),
             group_seconds: self.group_seconds(),
+            programs,
+            fairness,
         };
         if let Some(oracle) = &mut self.oracle {
             oracle.conclude(&self.hw, finished_ps as f64 / PS as f64, &mut result);

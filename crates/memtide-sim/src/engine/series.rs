@@ -4,8 +4,9 @@
 //! points come half as often from then on.
 
 use super::access::HEAT_GROUPS;
+use super::programs::Part;
 use crate::page::MAX_NODES;
-use crate::result::Series;
+use crate::result::{ProgramSeries, Series};
 use crate::spec::MachineSpec;
 
 /// Most points.
@@ -28,6 +29,8 @@ pub struct Totals {
     /// Latency by node, now.
     pub latency_ns: [f64; MAX_NODES],
     pub heat: Heat,
+    /// What each of several programs did.
+    pub programs: Vec<Part>,
 }
 
 /// Accesses by group of pages.
@@ -50,6 +53,7 @@ struct Point {
     bytes: [u64; MAX_NODES],
     latency_ns: [f64; MAX_NODES],
     heat: [u64; HEAT_GROUPS],
+    programs: Vec<Part>,
 }
 
 /// Takes points.
@@ -91,6 +95,7 @@ impl Recorder {
             bytes: std::array::from_fn(|n| now.bytes[n] - last.bytes[n]),
             latency_ns: now.latency_ns,
             heat: std::array::from_fn(|n| now.heat.0[n] - last.heat.0[n]),
+            programs: since(&last.programs, &now.programs),
         });
         self.last = now;
         if self.points.len() > POINTS {
@@ -108,6 +113,28 @@ impl Recorder {
                 None => first,
             });
         }
+    }
+
+    /// The same of each program; accesses and pages times `scale`.
+    pub fn program_series(&self, scale: u64) -> Vec<ProgramSeries> {
+        let points = &self.points;
+        let programs = points.first().map_or(0, |point| point.programs.len());
+        let of = |n: usize| {
+            let parts = || points.iter().map(move |point| (point, point.programs[n]));
+            ProgramSeries {
+                accesses_per_s: parts()
+                    .map(|(point, part)| (part.accesses * scale) as f64 / point.span)
+                    .collect(),
+                fast_share: parts()
+                    .map(|(_, part)| match part.served {
+                        0 => None,
+                        served => Some(part.served_fast as f64 / served as f64),
+                    })
+                    .collect(),
+                fast_pages: parts().map(|(_, part)| part.fast_pages * scale).collect(),
+            }
+        };
+        (0..programs).map(of).collect()
     }
 
     /// The series; page counts times `scale`, heat of the first `groups` groups.
@@ -151,6 +178,31 @@ fn joined(first: &Point, second: Point) -> Point {
         bytes: std::array::from_fn(|n| first.bytes[n] + second.bytes[n]),
         latency_ns: std::array::from_fn(|n| mean(first.latency_ns[n], second.latency_ns[n])),
         heat: std::array::from_fn(|n| first.heat[n] + second.heat[n]),
+        programs: (first.programs.iter().zip(&second.programs))
+            .map(|(first, second)| Part {
+                accesses: first.accesses + second.accesses,
+                served: first.served + second.served,
+                served_fast: first.served_fast + second.served_fast,
+                ..*second
+            })
+            .collect(),
         ..second
     }
+}
+
+/// What programs did since `last`, which holds none at the beginning.
+fn since(last: &[Part], now: &[Part]) -> Vec<Part> {
+    let last = last
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(Part::default()));
+    now.iter()
+        .zip(last)
+        .map(|(now, last)| Part {
+            accesses: now.accesses - last.accesses,
+            served: now.served - last.served,
+            served_fast: now.served_fast - last.served_fast,
+            ..*now
+        })
+        .collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::page::Slot;
 use crate::rng::Rng;
-use crate::workload::{Access, Filled, Plan, Truth, Workload};
+use crate::workload::{Access, Filled, Plan, ProgramPlan, Truth, Workload};
 
 /// A source of accesses; see [`Workload`], which is one.
 pub trait Source {
@@ -21,6 +21,10 @@ pub trait Source {
     /// Whether its accesses were recorded, so that nobody knows their true rates.
     fn is_recorded(&self) -> bool {
         false
+    }
+    /// The programs that the plan consists of; none if it is one.
+    fn programs(&self) -> &[ProgramPlan] {
+        &[]
     }
 }
 
@@ -52,5 +56,9 @@ impl Source for Workload {
 
     fn is_recorded(&self) -> bool {
         self.is_recorded()
+    }
+
+    fn programs(&self) -> &[ProgramPlan] {
+        self.programs()
     }
 }

@@ -97,20 +97,28 @@ impl<W: Source> Run<W> {
     }
 
     /// Threads that wait for others are asked again while that helps. Who goes on does so at the time
-    /// when the last one arrived.
+    /// when the last one of its program arrived.
     fn ask_waiting(&mut self, order: &[(u32, Vec<usize>)], end_ps: u64) -> Result<(), KernelError> {
+        let mut arrived = Vec::new();
         loop {
-            let waiting = |thread: &&Thread| thread.state == State::Waiting;
-            let arrived = self.threads.iter().filter(waiting);
-            let Some(arrived_ps) = arrived.map(|thread| thread.clock_ps).max() else {
+            let waiting = |(_, thread): &(usize, &Thread)| thread.state == State::Waiting;
+            let mut all = self.threads.iter().enumerate().filter(waiting).peekable();
+            if all.peek().is_none() {
                 return Ok(());
-            };
+            }
+            arrived.clear();
+            arrived.resize(self.programs.plans().len().max(1), 0);
+            for (index, thread) in all {
+                let last_ps = &mut arrived[self.programs.of_thread(index)];
+                *last_ps = thread.clock_ps.max(*last_ps);
+            }
             let mut went_on = false;
             for (cpu, threads) in order {
                 for &index in threads {
                     if self.threads[index].state != State::Waiting {
                         continue;
                     }
+                    let arrived_ps = arrived[self.programs.of_thread(index)];
                     let from_ps = arrived_ps.max(self.threads[index].clock_ps);
                     if from_ps >= end_ps {
                         continue;
@@ -215,6 +223,7 @@ impl<W: Source> Run<W> {
             let cost_ns = self.kernel.tick(&mut self.hw, &who, ran_ns);
             thread.clock_ps += cost_ns * PS * self.scale;
         }
+        let served = self.programs.before(&self.tally);
         let (mut faults, mut slept_ps) = (0, 0);
         while thread.clock_ps < until_ps {
             let stolen_ns = std::mem::take(&mut self.hw.cpus[cpu as usize].stolen_ns);
@@ -301,6 +310,7 @@ impl<W: Source> Run<W> {
                 thread.clock_ps += cost_ns.max(1) * PS * self.scale;
             }
         }
+        self.programs.ran(index, served, &self.tally);
         thread.since_tick_ps += thread.clock_ps - from_ps - slept_ps;
         self.sharing.ran(self.hw.cpus[cpu as usize].domain);
         Ok(())

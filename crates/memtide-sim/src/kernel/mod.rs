@@ -317,6 +317,34 @@ impl Kernel {
         }
         pages
     }
+
+    /// The pages by node that belong to the regions of a program: its anonymous memory, its private
+    /// copies and its files' page caches, each once.
+    #[must_use]
+    pub fn charged(&self, regions: std::ops::Range<usize>) -> [u64; MAX_NODES] {
+        let mut pages = [0; MAX_NODES];
+        let mut add = |slots: std::ops::Range<Slot>, of_file: bool| {
+            for slot in slots {
+                let pte = self.ptes[slot as usize];
+                if pte.has_any(Flags::PRESENT.with(Flags::MIGRATING))
+                    && (!of_file || self.owner(slot) == Some(slot))
+                {
+                    pages[pte.node_index()] += 1;
+                }
+            }
+        };
+        for at in regions.clone() {
+            let region = self.regions.get(at);
+            add(region.slots(), region.file.is_some());
+        }
+        for file in self.regions.files() {
+            let first = file.mappings.first();
+            if first.is_some_and(|at| regions.contains(at)) {
+                add(file.base..file.base + file.pages, false);
+            }
+        }
+        pages
+    }
 }
 
 /// The owner of the folio that the present entry `pte` of `head` maps. Mostly known without a look at

@@ -3,13 +3,15 @@
 //!
 //! A scenario is one TOML file (`scenarios/` has those of the documents). It may have several *cases*,
 //! such as STREAM's kernels, which differ in their workload only; every case runs under every
-//! configuration, and a case's first configuration is what the others are compared with. The file says
+//! configuration, and a case's first configuration is what the others are compared with. Instead of one
+//! workload there may be several *programs* that run at once (`programs`). The file says
 //! what the document measured; what came out here stands beside it. No configuration of a row has a
 //! setting that makes the row fit: the machine is described once, and a workload once for all rows.
 
 pub mod balancing;
 pub mod coarse;
 pub mod confidence;
+mod programs;
 mod published;
 mod read;
 pub mod reproduction;

@@ -3,6 +3,7 @@
 //! Errors of names and types come from the reader; what can only be judged with the machine at hand is
 //! checked afterwards. Either way the message has file, line and key.
 
+use super::programs::{self, ProgramText};
 use super::{Case, Published, Scenario};
 use crate::config::ConfigurationText;
 use crate::spec::{MachineSpec, ReadFile};
@@ -23,6 +24,8 @@ struct ScenarioText {
     machine: Spanned<String>,
     scale: Spanned<u32>,
     workload: Option<Spanned<WorkloadSpec>>,
+    #[serde(default, rename = "program")]
+    programs: Vec<Spanned<ProgramText>>,
     #[serde(default, rename = "case")]
     cases: Vec<Spanned<CaseText>>,
     #[serde(rename = "configuration")]
@@ -59,7 +62,7 @@ impl Scenario {
             return Err(source.error(text.scale.span(), &what));
         }
         let places = Places::new(&machine);
-        let cases = cases(source, text.workload, text.cases, &places)?;
+        let cases = cases(source, text.workload, text.programs, text.cases, &places)?;
         let limit = cases.iter().map(|case| case.workload.max_scale()).min();
         if limit.is_some_and(|limit| *text.scale.get_ref() > limit) {
             let limit = limit.unwrap_or(1);
@@ -74,6 +77,9 @@ impl Scenario {
             let span = text.span();
             let configuration = text.into_inner().check(source, &machine.topology)?;
             let name = &configuration.name;
+            if let Some(what) = programs::without_program(&configuration.classes, &cases) {
+                return Err(source.error(span, &what));
+            }
             if configurations.iter().any(|other| other.name == *name)
                 || matches!(name.as_str(), "static" | "oracle")
             {
@@ -141,9 +147,21 @@ fn machine(
 fn cases(
     source: Source<'_>,
     workload: Option<Spanned<WorkloadSpec>>,
+    programs: Vec<Spanned<ProgramText>>,
     cases: Vec<Spanned<CaseText>>,
     places: &Places,
 ) -> Result<Vec<Case>, TextError> {
+    if let Some(first) = programs.first() {
+        if workload.is_some() || !cases.is_empty() {
+            let what = "program: there is a workload or a case already; make it a program, or leave programs out";
+            return Err(source.error(first.span(), what));
+        }
+        return Ok(vec![Case {
+            name: String::new(),
+            only: Vec::new(),
+            workload: programs::read(source, programs, places)?,
+        }]);
+    }
     let mut checked = Vec::new();
     let mut add = |name: String, only, workload: Spanned<WorkloadSpec>| {
         workload.get_ref().check(places).map_err(|wrong| {
@@ -176,7 +194,7 @@ fn cases(
 }
 
 /// Where `key` is set from `span` on; the beginning of `span` if it is not.
-fn key_within(source: Source<'_>, span: Range<usize>, key: &str) -> Range<usize> {
+pub(super) fn key_within(source: Source<'_>, span: Range<usize>, key: &str) -> Range<usize> {
     let rest = source.text.get(span.start..).unwrap_or("");
     let mut at = span.start;
     for line in rest.split_inclusive('\n') {

@@ -339,12 +339,16 @@ impl Scenario {
         }
         let configurations = self.configurations_of(case);
         let first = configurations.first().map(|c| c.name.as_str());
-        let base = match first == Some(&configuration.name) {
+        let own = first == Some(&configuration.name);
+        let base_row = before
+            .iter()
+            .find(|row| row.case == case.name && Some(row.configuration.as_str()) == first);
+        if own || base_row.is_some() {
+            super::programs::compare(&mut result, base_row.map(|row| &row.result));
+        }
+        let base = match own {
             true => Some(value),
-            false => before
-                .iter()
-                .find(|row| row.case == case.name && Some(row.configuration.as_str()) == first)
-                .map(|row| row.value),
+            false => base_row.map(|row| row.value),
         };
         let published = self.published.iter().find(|published| {
             published.case == case.name

@@ -51,6 +51,9 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "phases",
     "scan-over-hot",
     "scale-4g",
+    "two-tenants",
+    "noisy-neighbour",
+    "burst",
     "pointer-chase",
     "page-count",
     "stream-interleave",
@@ -76,6 +79,7 @@ pub const MACHINES: &[ShippedMachine] = machines! {
     "xsbench-cxl",
     "spr-cxl",
     "small-cxl",
+    "shared-cxl",
 };
 
 /// The scenario of that name, if it comes with memtide.

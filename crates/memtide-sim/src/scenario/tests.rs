@@ -2,7 +2,7 @@
 
 use super::*;
 
-const GOOD: &str = r#"title = "t"
+pub(super) const GOOD: &str = r#"title = "t"
 shows = "s"
 machine = "machines/small-cxl.toml"
 scale = 64
@@ -29,7 +29,7 @@ configuration = "off"
 seconds = 10.0
 "#;
 
-fn read(text: &str) -> Result<Scenario, String> {
+pub(super) fn read(text: &str) -> Result<Scenario, String> {
     let machine = include_str!("../../scenarios/machines/small-cxl.toml");
     Scenario::read(text, "scenarios/x.toml", &mut |path| match path {
         "machines/small-cxl.toml" => Ok(machine.to_owned()),

@@ -2,7 +2,7 @@
 
 use super::random::Mapping;
 use super::streams::{MlcMix, StreamKernel};
-use super::{WorkloadSpec, trace::TraceSpec};
+use super::{ProgramSpec, ProgramsSpec, WorkloadSpec, trace::TraceSpec};
 use crate::units::{Bytes, Nanos};
 
 impl WorkloadSpec {
@@ -199,7 +199,35 @@ impl WorkloadSpec {
                 spec.layers,
             ),
             WorkloadSpec::Trace(spec) => spec.about(),
+            WorkloadSpec::Programs(ProgramsSpec(all)) => {
+                let each: Vec<String> = all.iter().map(ProgramSpec::about).collect();
+                format!("{} programs at once. {}", all.len(), each.join(" "))
+            }
         }
+    }
+}
+
+impl ProgramSpec {
+    /// Who it is and when it runs, and what it does.
+    #[must_use]
+    pub fn about(&self) -> String {
+        let cgroup = match &self.cgroup {
+            Some(cgroup) => format!(" (cgroup {cgroup})"),
+            None => String::new(),
+        };
+        let start = match self.start.0 > 0.0 {
+            true => format!(", from {} on", time(self.start)),
+            false => String::new(),
+        };
+        let end = match self.end {
+            Some(end) => format!(", until {}", time(end)),
+            None => String::new(),
+        };
+        format!(
+            "{}{cgroup}{start}{end}: {}",
+            self.name,
+            self.workload.about()
+        )
     }
 }
 

@@ -16,7 +16,7 @@ pub const MAX_THINK: Nanos = Nanos(1e9);
 
 impl WorkloadSpec {
     /// Threads, with the key that says how many.
-    fn threads(&self) -> (&'static str, u64) {
+    pub(super) fn threads(&self) -> (&'static str, u64) {
         let (key, threads) = match self {
             WorkloadSpec::Random(spec) => ("threads", spec.threads),
             WorkloadSpec::Regions(_) | WorkloadSpec::PageCount(_) | WorkloadSpec::Trace(_) => {
@@ -37,6 +37,7 @@ impl WorkloadSpec {
                 let all = u64::from(spec.threads) * u64::from(spec.processes);
                 return ("threads", all);
             }
+            WorkloadSpec::Programs(spec) => return ("program", spec.threads()),
         };
         (key, u64::from(threads))
     }
@@ -69,6 +70,7 @@ impl WorkloadSpec {
             WorkloadSpec::ScanOverHot(spec) => each("accesses", spec.threads, spec.accesses),
             WorkloadSpec::PointerChase(spec) => each("accesses", spec.threads, spec.accesses),
             WorkloadSpec::Xsbench(spec) => Some(("lookups", u128::from(spec.lookups) * 65)),
+            WorkloadSpec::Programs(spec) => Some(("program", spec.accesses()?)),
             WorkloadSpec::Pmbench(_)
             | WorkloadSpec::Stream(_)
             | WorkloadSpec::Mlc(_)
@@ -95,9 +97,11 @@ impl WorkloadSpec {
             WorkloadSpec::HotSet(spec) => spec.think,
             WorkloadSpec::Inference(spec) => spec.think,
             WorkloadSpec::Trace(spec) => spec.think,
-            WorkloadSpec::Stream(_) | WorkloadSpec::Mlc(_) | WorkloadSpec::PageCount(_) => {
-                Nanos(0.0)
-            }
+            // Each program's is checked by itself.
+            WorkloadSpec::Stream(_)
+            | WorkloadSpec::Mlc(_)
+            | WorkloadSpec::PageCount(_)
+            | WorkloadSpec::Programs(_) => Nanos(0.0),
         }
     }
 

@@ -21,6 +21,7 @@ mod phases;
 mod places;
 mod pmbench;
 mod pointer_chase;
+mod programs;
 mod random;
 mod regions;
 mod scan_over_hot;
@@ -39,6 +40,7 @@ pub use phases::PhasesSpec;
 pub use places::Places;
 pub use pmbench::PmbenchSpec;
 pub use pointer_chase::PointerChaseSpec;
+pub use programs::{MAX_PROGRAMS, ProgramPlan, ProgramSpec, ProgramsSpec};
 pub use random::RandomSpec;
 pub use regions::RegionsSpec;
 pub use scan_over_hot::ScanOverHotSpec;
@@ -299,6 +301,9 @@ pub enum WorkloadSpec {
     Inference(InferenceSpec),
     /// Recorded accesses again.
     Trace(TraceSpec),
+    /// Several programs at once; a scenario's `[[program]]`.
+    #[serde(skip)]
+    Programs(ProgramsSpec),
 }
 
 /// What a description of a workload gets wrong: the key, and why.
@@ -351,6 +356,7 @@ macro_rules! each_program {
             Program::PointerChase($program) => $do,
             Program::Inference($program) => $do,
             Program::Trace($program) => $do,
+            Program::Programs($program) => $do,
         }
     };
 }
@@ -372,6 +378,7 @@ enum Program {
     PointerChase(pointer_chase::PointerChase),
     Inference(inference::Inference),
     Trace(trace::Trace),
+    Programs(programs::Programs),
 }
 
 /// What each kind can do.
@@ -383,6 +390,28 @@ trait Acts {
         0
     }
     fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth;
+}
+
+impl Acts for Program {
+    fn mapped(&mut self, slots: &[Slot]) {
+        each_program!(self, program => program.mapped(slots));
+    }
+
+    fn fill(&mut self, thread: usize, now_ns: u64, rng: &mut Rng, batch: &mut [Access]) -> Filled {
+        each_program!(self, program => program.fill(thread, now_ns, rng, batch))
+    }
+
+    fn done(&self) -> f64 {
+        each_program!(self, program => program.done())
+    }
+
+    fn phase(&self, now_ns: u64) -> u64 {
+        each_program!(self, program => program.phase(now_ns))
+    }
+
+    fn truth(&self, region: usize, page: u32, now_ns: u64) -> Truth {
+        each_program!(self, program => program.truth(region, page, now_ns))
+    }
 }
 
 /// How a workload measures itself.
@@ -426,6 +455,7 @@ impl WorkloadSpec {
             WorkloadSpec::PointerChase(spec) => spec.check(places),
             WorkloadSpec::Inference(spec) => spec.check(places),
             WorkloadSpec::Trace(spec) => spec.check(places),
+            WorkloadSpec::Programs(spec) => spec.check(places),
         }
     }
 
@@ -433,7 +463,9 @@ impl WorkloadSpec {
     #[must_use]
     pub fn measure(&self) -> Measure {
         match self {
-            WorkloadSpec::Pmbench(_) | WorkloadSpec::HotSet(_) => Measure::Rate,
+            WorkloadSpec::Pmbench(_) | WorkloadSpec::HotSet(_) | WorkloadSpec::Programs(_) => {
+                Measure::Rate
+            }
             WorkloadSpec::Stream(_) => Measure::Bytes,
             WorkloadSpec::Mlc(_) => Measure::Traffic,
             WorkloadSpec::PageCount(_) => Measure::Pages,
@@ -446,6 +478,10 @@ impl WorkloadSpec {
     pub fn max_scale(&self) -> u32 {
         match self {
             WorkloadSpec::PageCount(_) => 1,
+            WorkloadSpec::Programs(ProgramsSpec(all)) => {
+                let scales = all.iter().map(|one| one.workload.max_scale());
+                scales.min().unwrap_or(1)
+            }
             _ => 1 << 16,
         }
     }
@@ -455,6 +491,9 @@ impl WorkloadSpec {
     pub fn trace_file(&self) -> Option<&str> {
         match self {
             WorkloadSpec::Trace(spec) => Some(&spec.file),
+            WorkloadSpec::Programs(ProgramsSpec(all)) => {
+                all.iter().find_map(|one| one.workload.trace_file())
+            }
             _ => None,
         }
     }
@@ -483,6 +522,9 @@ impl WorkloadSpec {
             }
             WorkloadSpec::Inference(spec) => wrap(spec.build(places, scale), Program::Inference),
             WorkloadSpec::Trace(spec) => wrap(spec.build(places, scale, rows), Program::Trace),
+            WorkloadSpec::Programs(spec) => {
+                wrap(spec.build(places, scale, rows), Program::Programs)
+            }
         };
         Workload { plan, program }
     }
@@ -552,7 +594,20 @@ impl Workload {
     /// Whether it replays a recording.
     #[must_use]
     pub fn is_recorded(&self) -> bool {
-        matches!(self.program, Program::Trace(_))
+        match &self.program {
+            Program::Trace(_) => true,
+            Program::Programs(programs) => programs.is_recorded(),
+            _ => false,
+        }
+    }
+
+    /// The programs that it consists of; none if it is one.
+    #[must_use]
+    pub fn programs(&self) -> &[ProgramPlan] {
+        match &self.program {
+            Program::Programs(programs) => programs.plans(),
+            _ => &[],
+        }
     }
 
     /// A number that changes whenever the true rates do.

@@ -47,6 +47,18 @@ pub trait Machine {
     /// All processes, ascending by pid; adds them to `seen`.
     fn processes(&self, seen: &mut Vec<ProcessSeen>);
 
+    /// The path of a process's cgroup; `None` if it is in the root.
+    fn cgroup(&self, process: ProcessId) -> Option<&str> {
+        let _ = process;
+        None
+    }
+
+    /// Tells of each cgroup that programs are in how many pages on each node are charged to it; one
+    /// may be told in several parts.
+    fn charged(&self, charged: &mut dyn FnMut(&str, NodeId, u64)) {
+        let _ = charged;
+    }
+
     /// What a process maps; `into` is untouched if it is gone.
     fn address_space(&self, process: ProcessId, into: &mut AddressSpace) -> Presence;
 

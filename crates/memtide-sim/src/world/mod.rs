@@ -26,6 +26,7 @@
 //!   TLB answered sets no bit; what was never looked at is not told.
 //! - Time goes on only by waiting, resting and by what calls cost.
 
+mod classes;
 mod costs;
 mod damon;
 mod faults;
@@ -44,10 +45,12 @@ pub use light::{Heat, Light, LightArea, LightNode, LightProcess, LightSpec};
 pub use machine::Machine;
 pub use simulated::Simulated;
 
+pub(crate) use classes::Membership;
 use damon::{AccessedBits, Kind};
 use memtide_core::pages::NodeSpace;
 use memtide_core::topology::{HandTiers, Topology, TopologyError};
 use memtide_core::units::{NodeId, PageSize};
+use memtide_loop::options::Classes;
 use memtide_loop::world::{
     AddressSpace, Affinity, Came, Counted, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence,
     ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus, Span,
@@ -98,6 +101,7 @@ pub struct SimWorld<M> {
     pending: Came,
     /// The machine with tiers by hand.
     by_hand: Option<Topology>,
+    classes: Membership,
 }
 
 impl<M: Machine> SimWorld<M> {
@@ -130,6 +134,7 @@ impl<M: Machine> SimWorld<M> {
             own_cpu_ns: 0,
             pending: Came::default(),
             by_hand: None,
+            classes: Membership::default(),
         }
     }
 
@@ -141,6 +146,12 @@ impl<M: Machine> SimWorld<M> {
     pub fn with_tiers(mut self, tiers: &HandTiers) -> Result<SimWorld<M>, TopologyError> {
         self.by_hand = Some(self.machine.topology().with_tiers(tiers)?);
         Ok(self)
+    }
+
+    /// The same world with classes of processes, by their cgroups.
+    pub fn with_classes(mut self, classes: &Classes) -> SimWorld<M> {
+        self.classes = Membership::new(classes);
+        self
     }
 
     /// The machine, once the loop is done with it.
@@ -389,7 +400,17 @@ impl<M: Machine> World for SimWorld<M> {
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
         seen.clear();
         self.machine.processes(seen);
+        self.classes.assign(&self.machine, seen);
         self.work(seen.len() as u64 * self.costs.process_ns);
+        Ok(())
+    }
+
+    /// What reading a cgroup's file costs is what a process in the list of all does.
+    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+        let own = self.machine.topology();
+        let topology = self.by_hand.as_ref().unwrap_or(own);
+        self.classes.used(&self.machine, topology, used);
+        self.work(self.classes.len() as u64 * self.costs.process_ns);
         Ok(())
     }
 

@@ -94,8 +94,20 @@ impl<W: Source> Simulated<W> {
     /// The space of a process that is there.
     fn space_of(&self, process: ProcessId) -> Option<u16> {
         let space = u16::try_from(process.pid.checked_sub(FIRST_PID)?).ok()?;
-        let same = process.start_ticks == start_ticks(space);
+        let same = process.start_ticks == self.start_ticks(space);
         (same && self.is_alive(space)).then_some(space)
+    }
+
+    /// Space 0 started first, and those of a program that starts late when it does.
+    fn start_ticks(&self, space: u16) -> u64 {
+        u64::from(space) + 1 + self.run.space_starts_ns(space) / TICK_NS
+    }
+
+    fn process_of(&self, space: u16) -> ProcessId {
+        ProcessId {
+            pid: FIRST_PID + u32::from(space),
+            start_ticks: self.start_ticks(space),
+        }
     }
 
     fn is_alive(&self, space: u16) -> bool {
@@ -153,18 +165,6 @@ impl<W: Source> Simulated<W> {
             true => Err(Outcome::Shared),
             false => Ok(owner),
         }
-    }
-}
-
-/// Space 0 started first.
-fn start_ticks(space: u16) -> u64 {
-    u64::from(space) + 1
-}
-
-fn process_of(space: u16) -> ProcessId {
-    ProcessId {
-        pid: FIRST_PID + u32::from(space),
-        start_ticks: start_ticks(space),
     }
 }
 
@@ -234,9 +234,9 @@ impl<W: Source> Machine for Simulated<W> {
         spaces.dedup();
         spaces.retain(|&space| self.is_alive(space));
         seen.extend(spaces.into_iter().map(|space| ProcessSeen {
-            process: process_of(space),
+            process: self.process_of(space),
             parent: 1,
-            born: Millis(start_ticks(space) * TICK_NS / 1_000_000),
+            born: Millis(self.start_ticks(space) * TICK_NS / 1_000_000),
             ticks: self.run.space_ran_ns(space) / TICK_NS,
             // The machine counts them in one sum: who took none may still be looked at.
             faults,
@@ -244,11 +244,33 @@ impl<W: Source> Machine for Simulated<W> {
         }));
     }
 
+    fn cgroup(&self, process: ProcessId) -> Option<&str> {
+        let space = self.space_of(process)?;
+        self.run.program_of(space)?.cgroup.as_deref()
+    }
+
+    fn charged(&self, charged: &mut dyn FnMut(&str, NodeId, u64)) {
+        for program in self.run.programs() {
+            let Some(cgroup) = &program.cgroup else {
+                continue;
+            };
+            let pages = self.kernel().charged(program.regions.clone());
+            for (node, pages) in (0..).map(NodeId).zip(pages) {
+                if pages > 0 {
+                    charged(cgroup, node, pages);
+                }
+            }
+        }
+    }
+
     fn address_space(&self, process: ProcessId, into: &mut AddressSpace) -> Presence {
         let Some(space) = self.space_of(process) else {
             return Presence::Gone;
         };
-        into.name = format!("space-{space}");
+        into.name = match self.run.program_of(space) {
+            Some(program) => program.name.clone(),
+            None => format!("space-{space}"),
+        };
         into.cpuset = NodeMask::ALL;
         into.areas.clear();
         let regions = self.kernel().regions.iter();
@@ -486,7 +508,7 @@ impl<W: Source> Machine for Simulated<W> {
 
     fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {
         let (space, runtime_ns) = self.run.thread_runs(tid.checked_sub(FIRST_TID)?)?;
-        let process = process_of(space);
+        let process = self.process_of(space);
         (process.pid == pid).then_some(ThreadSeen {
             thread: ThreadId {
                 pid,

@@ -37,7 +37,13 @@ pub fn run<W: Source>(
         (None, None) => crate::engine::run(machine, source, configuration, seed, scale, progress),
         (Some(options), _) => {
             let run = Run::new(machine, source, configuration, seed, scale)?;
-            tier::run(run, options, (seed, scale), progress)
+            tier::run(
+                run,
+                options,
+                &configuration.classes,
+                (seed, scale),
+                progress,
+            )
         }
         (None, Some(options)) => {
             let run = Run::new(machine, source, configuration, seed, scale)?;

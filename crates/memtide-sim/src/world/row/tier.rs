@@ -4,13 +4,13 @@ use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
-use crate::result::{RunResult, Tiering};
+use crate::result::{ClassResult, RunResult, Tiering};
 use memtide_core::topology::Topology;
 use memtide_core::vmstat::Counter;
 use memtide_loop::World;
-use memtide_loop::options::{TierOptions, TierSource};
-use memtide_loop::report::TierStatus;
-use memtide_loop::tier::{IdleRule, TierConfig, Tierer};
+use memtide_loop::options::{Classes, TierOptions, TierSource};
+use memtide_loop::report::{ClassStatus, TierStatus};
+use memtide_loop::tier::{Class, IdleRule, TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 
 /// Where the loop's random choices start, apart from the workload's.
@@ -20,6 +20,7 @@ const SEED: u64 = 0x7135;
 pub(super) fn run<W: Source>(
     run: Run<W>,
     options: &TierOptions,
+    classes: &Classes,
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
@@ -32,7 +33,8 @@ pub(super) fn run<W: Source>(
         let wrong = |error| KernelError::Machine(format!("tiers = \"{tiers}\": {error}"));
         world = world.with_tiers(tiers).map_err(wrong)?;
     }
-    let config = config(options, world.topology(), scale, seed)
+    let mut world = world.with_classes(classes);
+    let config = config(options, classes, world.topology(), scale, seed)
         .map_err(|error| KernelError::Machine(error.to_string()))?;
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));
     let mut tierer = Tierer::new(&mut world, config);
@@ -54,23 +56,47 @@ pub(super) fn run<W: Source>(
         passes: tiering.map_or(0, |tiering| tiering.passes),
         lost: status.lost,
         failed_pages: status.failed_pages * u64::from(scale),
+        classes: tiering.map_or(Vec::new(), |tiering| {
+            let of = |class| class_result(class, u64::from(scale));
+            tiering.classes.iter().map(of).collect()
+        }),
     };
     let mut result = world.into_machine().into_run().result();
     result.tiering = Some(tiering);
     Ok(result)
 }
 
+fn class_result(class: &ClassStatus, scale: u64) -> ClassResult {
+    ClassResult {
+        name: class.name.clone(),
+        fast_pages: class.fast_pages.map(|pages| pages * scale),
+        low_pages: class.low_pages * scale,
+        high_pages: class.high_pages.map(|pages| pages * scale),
+        promoted_pages: class.promoted_pages * scale,
+        demoted_pages: class.demoted_pages * scale,
+        waiting_pages: class.waiting_pages * scale,
+    }
+}
+
 /// The loop's settings on a machine at scale 1/`scale`.
-fn config(
+pub(super) fn config(
     options: &TierOptions,
+    classes: &Classes,
     topology: &Topology,
     scale: u32,
     seed: u64,
 ) -> Result<TierConfig, memtide_core::hotness::ConfigError> {
     let page = memtide_core::units::PageSize::KIB_4;
     let whole = TierConfig::new(options, topology, page, seed ^ SEED)?;
+    let whole = whole.with_classes(classes, topology, page);
     let scale = u64::from(scale);
+    let share = |class: &Class| Class {
+        low: class.low / scale,
+        high: class.high.map(|high| high / scale),
+        ..class.clone()
+    };
     Ok(TierConfig {
+        classes: whole.classes.iter().map(share).collect(),
         gate: whole.gate.scaled(scale),
         headroom: whole.headroom / scale,
         idle: whole.idle.map(|rule| IdleRule {

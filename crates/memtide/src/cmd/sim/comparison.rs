@@ -375,6 +375,8 @@ pub mod samples {
                 bytes_per_s: vec![1e11, 1e10],
                 series: self,
                 group_seconds: vec![seconds],
+                programs: Vec::new(),
+                fairness: None,
             }
         }
     }

@@ -14,6 +14,7 @@ mod explain;
 mod html;
 mod list;
 mod load;
+mod programs;
 mod progress;
 mod replay;
 mod run;

@@ -21,6 +21,7 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
             continue;
         }
         outcomes(case, styled, &mut text);
+        super::programs::text(case, styled, &mut text);
         overhead(case, styled, &mut text);
         super::translations::text(case, styled, &mut text);
     }
@@ -87,6 +88,9 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
         "fast tier",
         Box::new(|outcome| percent(outcome.run.fast_share)),
     ));
+    if super::programs::are_several(case) {
+        columns.push(("fairness", Box::new(super::programs::fairness)));
+    }
     for &(name, count) in COUNTS {
         // What never happened has no column.
         if all.iter().any(|outcome| count(outcome) > 0) {

@@ -95,6 +95,7 @@ fn section(comparison: &Comparison, alone: bool, page: &mut String) -> anyhow::R
             continue;
         }
         card(page, "Comparison", &table_guide(case), &table(case));
+        super::programs::html(case, page);
         let chart = overlaid::values(case)?;
         let title = overlaid::values_title(case);
         card(page, title, &overlaid::values_guide(case), &chart);
@@ -188,6 +189,8 @@ fn table(case: &Case) -> String {
         head.extend(["published", "published ratio"]);
     }
     head.push("fast tier");
+    let several = super::programs::are_several(case);
+    head.extend(several.then_some("fairness"));
     let counts: Vec<_> = COUNTS
         .iter()
         .filter(|(_, count)| outcomes.iter().any(|outcome| count(outcome) > 0))
@@ -218,6 +221,7 @@ fn table(case: &Case) -> String {
             }
         }
         cells.push(percent(outcome.run.fast_share));
+        cells.extend(several.then(|| super::programs::fairness(outcome)));
         cells.extend(counts.iter().map(|(_, count)| grouped(count(outcome))));
         if any_moved {
             cells.push(moved(outcome).map_or("–".to_owned(), grouped));
@@ -304,7 +308,7 @@ fn meanings(comparison: &Comparison, page: &mut String) {
 }
 
 /// A titled box with a chart or table.
-fn card(page: &mut String, title: &str, guide: &str, content: &str) {
+pub(super) fn card(page: &mut String, title: &str, guide: &str, content: &str) {
     let _ = write!(
         page,
         "<figure class=\"card\"><h3>{}</h3>\n<figcaption>{}</figcaption>\n{content}</figure>\n",

@@ -1,0 +1,180 @@
+//! What classes may not say together: names, selectors, amounts.
+//!
+//! The service's file and a scenario's file have the same classes, so both are held to the same. Who
+//! reads a file knows where each key stands, and puts that before what is said here.
+
+use super::{Amount, ClassOptions, Classes};
+
+/// The longest name.
+const LONGEST: usize = 32;
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objection {
+    /// The class.
+    pub class: String,
+    /// The key in its table; empty if it is the table.
+    pub key: &'static str,
+    /// What is wrong with it and what to do.
+    pub what: String,
+}
+
+/// Where the key of a class stands, in words; an empty key is its table.
+pub type Place<'a> = &'a dyn Fn(&str, &str) -> Option<String>;
+
+/// That `name` can be a class's: names are labels of metrics, and TOML's keys without quotes.
+///
+/// # Errors
+///
+/// What it may have.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    match name.chars().all(fits) && (1..=LONGEST).contains(&name.len()) {
+        true => Ok(()),
+        false => Err(format!(
+            "no name of a class; it takes letters, digits, _ and -, {LONGEST} at most"
+        )),
+    }
+}
+
+/// What the classes' keys say together; of amounts only what can be said on any machine.
+///
+/// # Errors
+///
+/// The first key that cannot be. `place` is asked where another one stands.
+pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
+    for (n, (name, class)) in classes.iter().enumerate() {
+        let wrong = |key: &'static str, what: String| Objection {
+            class: name.clone(),
+            key,
+            what,
+        };
+        if class.kinds() == 0 {
+            let what = "names no processes; set cgroup, unit, user or executable";
+            return Err(wrong("", format!("class {name}: {what}")));
+        }
+        for (key, amount) in amounts(class) {
+            if amount.is_none() {
+                continue;
+            }
+            if class.leave_alone {
+                let what = "nothing moves of a class with leave_alone; leave one of both out";
+                return Err(wrong(key, format!("{key}: {what}")));
+            }
+            if class.user.is_some() || class.executable.is_some() {
+                let what = "what a class uses is known of whole cgroups only; leave this out, or user and executable";
+                return Err(wrong(key, format!("{key}: {what}")));
+            }
+        }
+        for (other_name, other) in classes.iter().take(n) {
+            if class.may_tie(other) {
+                let at = place(other_name, "").map_or(String::new(), |at| format!(" ({at})"));
+                let what = format!(
+                    "class {name}: a process may fit this class and {other_name}{at} equally well; give one of both a higher priority"
+                );
+                return Err(wrong("", what));
+            }
+        }
+    }
+    fit(classes, place, None)
+}
+
+fn amounts(class: &ClassOptions) -> [(&'static str, Option<Amount>); 2] {
+    [("fast.low", class.fast.low), ("fast.high", class.fast.high)]
+}
+
+/// Whether the amounts fit together, on a machine with so many bytes of fast memory if that is known.
+///
+/// # Errors
+///
+/// As [`agree`].
+pub fn fit(classes: &Classes, place: Place<'_>, fast: Option<u64>) -> Result<(), Objection> {
+    // Percent alone can be compared on any machine: as if it had so much.
+    const ANY: u64 = 100 << 40;
+    let comparable = |one: Amount, other: Amount| {
+        let share = |amount| matches!(amount, Amount::Share(_));
+        fast.is_some() || share(one) == share(other)
+    };
+    let bytes = |amount: Amount| amount.of(fast.unwrap_or(ANY));
+    let mut lows = 0_u64;
+    for (name, class) in classes {
+        let wrong = |what| Objection {
+            class: name.clone(),
+            key: "fast.low",
+            what,
+        };
+        let Some(low) = class.fast.low else { continue };
+        if let Some(high) = class.fast.high
+            && comparable(low, high)
+            && bytes(low) > bytes(high)
+        {
+            let at = place(name, "fast.high").map_or(String::new(), |at| format!(" ({at})"));
+            return Err(wrong(format!(
+                "fast.low: {low} is more than fast.high, {high}{at}"
+            )));
+        }
+        if fast.is_none() && matches!(low, Amount::Bytes(_)) {
+            continue;
+        }
+        lows = lows.saturating_add(bytes(low));
+        if lows > fast.unwrap_or(ANY) {
+            let what = match fast {
+                Some(fast) => format!("the machine's fast memory, {} MiB", fast >> 20),
+                None => "100% of fast memory".to_owned(),
+            };
+            return Err(wrong(format!(
+                "fast.low: all classes up to {name} together protect more than {what}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objection(text: &str, fast: Option<u64>) -> Option<(String, &'static str, String)> {
+        let classes: Classes = toml::from_str(text).unwrap();
+        let place = |class: &str, key: &str| Some(format!("{class}/{key}"));
+        let wrong = agree(&classes, &place).and_then(|()| fit(&classes, &place, fast));
+        let wrong = wrong.err()?;
+        Some((wrong.class, wrong.key, wrong.what))
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_named_with_its_key_and_the_others_place() {
+        let text = "[a]\ncgroup = '/a'\n[b]\ncgroup = '/a'";
+        let (class, key, what) = objection(text, None).unwrap();
+        assert_eq!((class.as_str(), key), ("b", ""));
+        assert!(
+            what.contains("this class and a (a/) equally well"),
+            "{what}"
+        );
+        let text = "[a]\ncgroup = '/a'\nfast.low = '3GiB'\nfast.high = '2GiB'";
+        let (_, key, what) = objection(text, None).unwrap();
+        assert_eq!(key, "fast.low");
+        assert_eq!(
+            what,
+            "fast.low: 3GiB is more than fast.high, 2GiB (a/fast.high)"
+        );
+        // 60 % and 60 % are more than there is; 3 GiB and 2 GiB only where there are 4.
+        let two = |one: &str, other: &str| {
+            format!(
+                "[a]\ncgroup = '/a'\nfast.low = '{one}'\n[b]\ncgroup = '/b'\nfast.low = '{other}'"
+            )
+        };
+        assert!(objection(&two("60%", "60%"), None).is_some());
+        assert_eq!(objection(&two("3GiB", "2GiB"), None), None);
+        assert_eq!(objection(&two("3GiB", "2GiB"), Some(5 << 30)), None);
+        assert!(objection(&two("3GiB", "2GiB"), Some(4 << 30)).is_some());
+    }
+
+    #[test]
+    fn names_are_those_of_labels() {
+        assert!(check_name("db-1_x").is_ok());
+        for wrong in ["", "a b", "a.b", "\u{e9}", &"x".repeat(33)] {
+            assert!(check_name(wrong).is_err(), "{wrong}");
+        }
+    }
+}
