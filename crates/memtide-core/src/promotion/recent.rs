@@ -77,6 +77,12 @@ impl RecentMoves {
         entry.is_some_and(|entry| !entry.in_use && now.since(entry.at) <= within_ms)
     }
 
+    /// Whether the page moved down last and was not known to be idle.
+    pub fn left_in_use(&self, page: PageNumber) -> bool {
+        let entry = self.slots[self.slot(page)].filter(|entry| entry.page == page.0);
+        entry.is_some_and(|entry| entry.in_use)
+    }
+
     /// The page's last move and how many ms ago it was.
     pub fn last(&self, page: PageNumber, now: Millis) -> Option<(Moved, u64)> {
         let entry = self.slots[self.slot(page)]?;

@@ -237,6 +237,14 @@ impl Blocks {
         self.in_use += fresh;
     }
 
+    /// The blocks of these pages are not known to be barren any more.
+    pub fn have_news(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
+        let (space, blocks) = (&self.space, &mut self.blocks);
+        space.for_runs(owner, first, pages, |_, dense, pages| {
+            each_block(dense.0, pages, &mut |n, _, _| blocks[n].rest = 0);
+        });
+    }
+
     /// They are not slow any more, or not there.
     pub fn left(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
         let (space, blocks) = (&self.space, &mut self.blocks);

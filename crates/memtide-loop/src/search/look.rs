@@ -55,10 +55,10 @@ impl Look {
 }
 
 impl Look {
-    /// What was asked for brings nothing.
-    pub fn abandon(&mut self) {
+    /// What was asked for brings nothing. These blocks are not looked at.
+    pub fn abandon(&mut self) -> Vec<u32> {
         self.stage = Stage::Resting;
-        self.blocks.clear();
+        std::mem::take(&mut self.blocks)
     }
 
     /// Whether a pass is under way that began more than `ms` before `now`.
@@ -143,7 +143,10 @@ impl Search {
         });
         for n in &look.blocks {
             let block = blocks.get_mut(*n as usize);
-            block.set(Flag::Seeing, block.has(Flag::Unseen));
+            block.set(
+                Flag::Seeing,
+                block.has(Flag::Unseen) || block.has(Flag::Seeing),
+            );
             block.set(Flag::Unseen, false);
         }
         look.seen.clear();

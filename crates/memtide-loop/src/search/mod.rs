@@ -213,8 +213,9 @@ pub struct Search {
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
     looks_wait: bool,
-    /// Blocks that a look should see soon, and how often there were such.
-    unseen: Vec<u32>,
+    /// Blocks that a look should see soon, with the time that it was asked for; and how
+    /// often it was.
+    unseen: Vec<(u32, u64)>,
     asked: u64,
     /// Pages that came since the cover was woken for such.
     unlooked: u64,
@@ -236,8 +237,8 @@ impl Yield {
 /// The cover goes on when one page in so many has come since.
 const UNSEEN_PART: u64 = 16;
 /// How eager to see a block of which nothing is known but that it should be seen, in
-/// 256ths.
-const MOST_EAGER: u32 = 256;
+/// 256ths: as one of which half is in use.
+const EAGER_SHARE: u32 = 128;
 /// A view that says nothing for so long, in ms, has stopped; see
 /// [`Search::patience_ms`].
 const PATIENCE_MS: u64 = 5_000;
@@ -298,7 +299,10 @@ impl Search {
     /// `span` came to slow memory: it was idle.
     pub fn came(&mut self, span: Span) {
         let (shared, blocks) = (&self.shared, &mut self.blocks);
-        shared.inward(span, |part| blocks.came(part.owner, part.first, part.pages));
+        shared.inward(span, |part| {
+            blocks.came(part.owner, part.first, part.pages);
+            blocks.have_news(part.owner, part.first, part.pages);
+        });
         // As idle ones they were taken by samples: where they are many, some are in use.
         self.unlooked += span.pages;
         if self.unlooked * UNSEEN_PART >= self.blocks.pages() {
@@ -307,38 +311,69 @@ impl Search {
         }
     }
 
-    /// `span` came to slow memory and may be in use: a look should see it soon.
-    pub fn should_see(&mut self, span: Span) {
+    /// `spans` came to slow memory and may be in use: a look should see them soon.
+    pub fn should_see(&mut self, spans: &[Span]) {
+        self.forget_seen();
         self.asked += 1;
         let (shared, blocks) = (&self.shared, &self.blocks);
         let mut asked = Vec::new();
-        shared.inward(span, |part| {
-            blocks.parts(part.owner, part.first, part.pages, |n, _, _| asked.push(n));
-        });
+        for span in spans {
+            shared.inward(*span, |part| {
+                blocks.parts(part.owner, part.first, part.pages, |n, _, _| asked.push(n));
+            });
+        }
+        asked.sort_unstable();
+        asked.dedup();
         for n in asked {
             let block = self.blocks.get_mut(n);
             block.set(Flag::Found, false);
             block.rest = 0;
-            if !block.has(Flag::Unseen) && !block.has(Flag::Seeing) {
-                self.unseen.push(n as u32);
-            }
             block.set(Flag::Unseen, true);
-            if !block.has(Flag::Eager) {
-                block.set(Flag::Eager, self.cover.eager(n as u32, MOST_EAGER));
-            }
+            self.unseen.push((n as u32, self.asked));
+            self.be_eager(n);
         }
     }
 
-    /// How often there was something that [should be seen](Search::should_see), and how
-    /// often there had been when the last of it was.
+    /// How often there was something that [should be seen](Search::should_see), and the
+    /// last time of which, and of all before, nothing is open.
     pub fn seen(&mut self) -> (u64, u64) {
+        self.forget_seen();
+        let open = self.unseen.iter().map(|(_, time)| *time).min();
+        (self.asked, open.map_or(self.asked, |time| time - 1))
+    }
+
+    fn forget_seen(&mut self) {
         let blocks = &self.blocks;
-        self.unseen.retain(|n| {
+        self.unseen.retain(|(n, _)| {
             let block = blocks.get(*n as usize);
-            block.has(Flag::Unseen) || block.has(Flag::Seeing)
+            let open = block.has(Flag::Unseen) || block.has(Flag::Seeing);
+            open && !block.has(Flag::Found)
         });
-        let open = u64::from(!self.unseen.is_empty());
-        (self.asked, self.asked - open)
+    }
+
+    fn be_eager(&mut self, n: usize) {
+        let block = self.blocks.get_mut(n);
+        if !block.has(Flag::Eager) {
+            block.set(Flag::Eager, self.cover.eager(n as u32, EAGER_SHARE));
+        }
+    }
+
+    /// There is reason to look at everything again.
+    pub fn wake_up(&mut self) {
+        self.cover.wake_up();
+    }
+
+    /// The look brings nothing: what it should have seen has its turn again.
+    fn abandon_look(&mut self) {
+        let blocks = self.look.abandon();
+        for n in blocks {
+            let block = self.blocks.get_mut(n as usize);
+            if block.has(Flag::Seeing) {
+                block.set(Flag::Seeing, false);
+                block.set(Flag::Unseen, true);
+                self.be_eager(n as usize);
+            }
+        }
     }
 
     /// `span` left slow memory. To be told once of each page.
@@ -353,7 +388,7 @@ impl Search {
         self.purse.earn(now);
         let patience_ms = self.patience_ms();
         if self.look.began_before(now, patience_ms) {
-            self.look.abandon();
+            self.abandon_look();
         }
         if self.glancing.began_before(now, patience_ms) {
             self.glancing.abandon();
@@ -422,7 +457,7 @@ impl Search {
     /// What `view` was last told will bring nothing: whose memory it was is gone.
     pub fn abandon(&mut self, view: View) {
         match view {
-            View::Look => self.look.abandon(),
+            View::Look => self.abandon_look(),
             View::Glance => self.glancing.abandon(),
         }
     }

@@ -187,7 +187,8 @@ impl Digest<'_> {
         let (observer, now) = (&mut *self.observer, self.now);
         observer.passes += 1;
         observer.look_passes += 1;
-        if observer.look_passes == 2 {
+        let nothing = observer.look_passes == 1 && observer.look_news.touched == 0;
+        if (observer.look_passes == 2 || nothing) && !observer.is_partial {
             observer.seen = observer.begun;
         }
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));

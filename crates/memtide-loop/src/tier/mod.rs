@@ -407,11 +407,12 @@ impl Tierer {
         self.flusher.choose(world, ledger, records, now);
         if !paused {
             // Nobody has looked whether its pages were in use.
-            if let Some(rounds) = &records.rounds {
-                let members = ledger.processes.iter();
-                let members = members.filter(|watched| watched.class == Some(class));
-                for section in members.flat_map(|of| ledger.space.sections_of(of.owner)) {
-                    let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+            let members = ledger.processes.iter();
+            let members = members.filter(|watched| watched.class == Some(class));
+            for section in members.flat_map(|of| ledger.space.sections_of(of.owner)) {
+                let first = PageNumber(u64::from(section) * SECTION_PAGES as u64);
+                records.idle.unknown(first, SECTION_PAGES as u64);
+                if let Some(rounds) = &records.rounds {
                     rounds.touched(first, SECTION_PAGES as u64);
                 }
             }

@@ -72,6 +72,8 @@ pub(super) struct Observer {
     pub begun: u64,
     pub seen: u64,
     pub look_passes: u32,
+    /// Whether the present look leaves out pages that it should take in.
+    pub is_partial: bool,
     /// What left before is not taken for idle: a sample of it was seen in use, or it was
     /// much.
     pub doubted: Option<Millis>,
@@ -135,6 +137,7 @@ impl Observer {
             begun: 0,
             seen: 0,
             look_passes: 0,
+            is_partial: false,
             doubted: None,
             doubts_due: None,
             cramped_since: None,
@@ -269,6 +272,7 @@ impl Observer {
             return Ok(None);
         }
         let looked = self.look(world, shared, now)?;
+        self.is_partial = looked.skipped().is_some();
         if looked.taken == 0 {
             // No pass will end of a look at nothing.
             self.cadence.pass_done(now, PassNews::default());

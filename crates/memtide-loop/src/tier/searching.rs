@@ -125,6 +125,7 @@ impl Searching {
         now: Millis,
     ) -> Result<(), WorldError> {
         let ledger = &shared.ledger;
+        let mut unseen = Vec::new();
         for (page, pages, way) in shared.moved.drain(..) {
             let Some((owner, first)) = ledger.space.locate(page) else {
                 continue;
@@ -139,11 +140,17 @@ impl Searching {
                 Moved::Down => {
                     self.search.came(span);
                     // Nobody knows yet whether it is in use.
-                    if !shared.records.recent.left_idle_within(page, u64::MAX, now) {
-                        self.search.should_see(span);
+                    if shared.records.recent.left_in_use(page) {
+                        unseen.push(span);
                     }
                 }
             }
+        }
+        if !unseen.is_empty() {
+            self.search.should_see(&unseen);
+        }
+        if std::mem::take(&mut observer.look_wanted) {
+            self.search.wake_up();
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);

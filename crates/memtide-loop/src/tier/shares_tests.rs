@@ -609,9 +609,8 @@ fn what_nobody_has_looked_at_is_no_success() {
         world.processes.push(one);
         if search {
             world.processes.push(process(8, None, 60_000, SLOW));
-        } else {
-            world.slowness = 100;
         }
+        world.slowness = 100;
         let look_pages = if search { 10_000 } else { u64::MAX };
         let classes = [(0, Some(4096))];
         let mut tierer = tierer_with(&mut world, &options(), &classes, |config| {
