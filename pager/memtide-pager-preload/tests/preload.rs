@@ -480,7 +480,7 @@ fn settings_that_make_no_sense_are_said_and_harm_nobody() {
         let (_folder, file) = data();
         let output = Command::new(program("hammer"))
             .arg(file)
-            .args(["2", "50"])
+            .args(["8", "50"])
             .env("LD_PRELOAD", library())
             .env("MEMTIDE_PAGER_FILES", "*.bin")
             .env("MEMTIDE_PAGER_BUDGET", budget)

@@ -568,7 +568,11 @@ fn new_pager() -> Option<Pager> {
         Ok(pager) => Some(pager),
         Err(why) => {
             switch(false);
-            exit::say(&why.to_string());
+            // Several threads may have mapped at once, and each have tried.
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                exit::say(&why.to_string());
+            }
             None
         }
     }
