@@ -104,3 +104,4 @@ pub mod tiering;
 pub mod topology;
 pub mod units;
 pub mod vmstat;
+pub mod wildcard;

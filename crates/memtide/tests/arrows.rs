@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, Option<&[&str]>)] = &[
     ("memtide-pager-c", Some(&["memtide-pager"])),
     (
         "memtide-pager-preload",
-        Some(&["memtide-linux", "memtide-pager"]),
+        Some(&["memtide-core", "memtide-linux", "memtide-pager"]),
     ),
     (COMMAND, None),
     ("testbed", None),

@@ -3,11 +3,10 @@
 //!
 //! What a pattern means is the `glob` crate's word, and so is whether there is such a
 //! pattern. Its matcher tries all ways to divide a name among stars, which takes hours with
-//! some ten of them. Here a star that turns out to be too short is made longer, and only the
-//! last one: what comes after a later star need not know where an earlier one ended. So a
-//! match takes at most the product of both lengths.
+//! some ten of them. Here it is bounded; see [`wildcard`].
 
 use glob::PatternError;
+use memtide_core::wildcard;
 use std::path::Path;
 
 /// A pattern.
@@ -31,8 +30,9 @@ enum Name {
 enum Part {
     /// `*`.
     Any,
-    /// One character.
-    One(glob::Pattern),
+    Character(char),
+    /// `?` or what is in brackets.
+    Class(glob::Pattern),
 }
 
 impl Pattern {
@@ -54,7 +54,8 @@ impl Pattern {
                 part => names.last_mut().into_iter().try_for_each(|name| {
                     name.push(match part {
                         "*" => Part::Any,
-                        part => Part::One(glob::Pattern::new(part)?),
+                        _ if first != '?' && first != '[' => Part::Character(first),
+                        part => Part::Class(glob::Pattern::new(part)?),
                     });
                     Ok(())
                 })?,
@@ -87,10 +88,9 @@ impl Pattern {
         let Some(text) = text else {
             return false;
         };
-        let names: Vec<&str> = text.split('/').collect();
-        divide(
+        wildcard::matches(
             &self.names,
-            &names,
+            text.split('/'),
             |name| *name == Name::AnyNumber,
             |name, text| match name {
                 Name::AnyNumber => true,
@@ -110,47 +110,16 @@ fn class(text: &str) -> usize {
 }
 
 fn is_name(parts: &[Part], text: &str) -> bool {
-    let characters: Vec<&str> = text.split("").filter(|one| !one.is_empty()).collect();
-    divide(
+    wildcard::matches(
         parts,
-        &characters,
+        text.chars(),
         |part| *part == Part::Any,
         |part, one| match part {
             Part::Any => true,
-            Part::One(pattern) => pattern.matches(one),
+            Part::Character(own) => own == one,
+            Part::Class(class) => class.matches(one.encode_utf8(&mut [0; 4])),
         },
     )
-}
-
-/// Matches elements, of which those of the pattern that are stars stand for any number of
-/// others.
-fn divide<P>(
-    pattern: &[P],
-    whole: &[&str],
-    is_star: impl Fn(&P) -> bool,
-    same: impl Fn(&P, &str) -> bool,
-) -> bool {
-    let (mut at, mut seen) = (0, 0);
-    // Behind the last star, and the first element that it does not stand for yet.
-    let mut last: Option<(usize, usize)> = None;
-    while seen < whole.len() {
-        match (pattern.get(at), last) {
-            (Some(star), _) if is_star(star) => {
-                at += 1;
-                last = Some((at, seen));
-            }
-            (Some(one), _) if same(one, whole[seen]) => {
-                at += 1;
-                seen += 1;
-            }
-            (_, Some((behind, from))) => {
-                last = Some((behind, from + 1));
-                (at, seen) = (behind, from + 1);
-            }
-            _ => return false,
-        }
-    }
-    pattern[at..].iter().all(is_star)
 }
 
 #[cfg(test)]

@@ -4,11 +4,9 @@
 //! Everything else means itself, backslashes and brackets too: systemd writes
 //! `\x2d` into the names of cgroups. Paths are bytes, as the kernel has them.
 //!
-//! Who is matched may have chosen the path, so the time is bounded: a star that
-//! turns out to be too short is made longer, and only the last one. That is enough,
-//! since what comes after a later star need not know where an earlier one ended. So
-//! a match takes at most the product of both lengths.
+//! Who is matched may have chosen the path, so the time is bounded; see [`wildcard`].
 
+use memtide_core::wildcard;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -30,9 +28,9 @@ pub struct Pattern {
 impl Pattern {
     /// Whether the path of these names is one of those.
     pub fn matches(&self, names: &[&[u8]]) -> bool {
-        matches(
+        wildcard::matches(
             &self.names,
-            names,
+            names.iter(),
             |name| **name == *b"**",
             |a, b| one(a, b),
         )
@@ -104,7 +102,7 @@ impl Pattern {
 
 /// Whether `name` is one of those that `pattern` stands for: in it `*` is any bytes.
 pub fn one(pattern: &[u8], name: &[u8]) -> bool {
-    matches(pattern, name, |byte| *byte == b'*', |a, b| a == b)
+    wildcard::matches(pattern, name.iter(), |byte| *byte == b'*', |a, b| a == *b)
 }
 
 /// Whether there may be a name of which both are patterns: what comes before their
@@ -128,39 +126,6 @@ pub fn names_may_meet(a: &[u8], b: &[u8]) -> bool {
             agree(before(a), before(b), false) && agree(after(a), after(b), true)
         }
     }
-}
-
-/// Matches elements, of which those of the pattern that are stars stand for any
-/// number of others.
-fn matches<P, T>(
-    pattern: &[P],
-    whole: &[T],
-    is_star: impl Fn(&P) -> bool,
-    same: impl Fn(&P, &T) -> bool,
-) -> bool {
-    let (mut at, mut seen) = (0, 0);
-    // Behind the last star, and the first element that it does not stand for yet.
-    let mut last: Option<(usize, usize)> = None;
-    while seen < whole.len() {
-        match pattern.get(at) {
-            Some(star) if is_star(star) => {
-                at += 1;
-                last = Some((at, seen));
-            }
-            Some(one) if same(one, &whole[seen]) => {
-                at += 1;
-                seen += 1;
-            }
-            _ => {
-                let Some((behind, stands_to)) = last else {
-                    return false;
-                };
-                last = Some((behind, stands_to + 1));
-                (at, seen) = (behind, stands_to + 1);
-            }
-        }
-    }
-    pattern[at..].iter().all(is_star)
 }
 
 impl FromStr for Pattern {

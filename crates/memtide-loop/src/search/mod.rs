@@ -327,7 +327,6 @@ impl Search {
         for n in asked {
             let block = self.blocks.get_mut(n);
             block.set(Flag::Found, false);
-            block.rest = 0;
             block.set(Flag::Unseen, true);
             self.unseen.push((n as u32, self.asked));
             self.be_eager(n);

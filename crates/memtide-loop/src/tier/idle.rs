@@ -13,8 +13,9 @@
 //!
 //! Nothing leaves that must not: pages of classes that are paused, what a `fast.low`
 //! protects, pages whose owner keeps them where they are. Memory that several managed
-//! processes map stays, for each of their page tables tells of its own accesses only. A bucket of tokens keeps the
-//! rate: it holds a second's worth, or a huge page if that is more.
+//! processes map stays, for each of their page tables tells of its own accesses only.
+//! A bucket of tokens keeps the rate: it holds a second's worth, or a huge page if that
+//! is more.
 
 use super::budgets::Budgets;
 use super::config::{IdleRule, TierConfig};

@@ -1,7 +1,6 @@
 //! From what a source reports to records and idle ages.
 
 use super::explain;
-
 use super::observer::{Observer, is_taken_for_idle};
 use super::shared::Shared;
 use crate::report::Reporter;

@@ -139,9 +139,9 @@ pub fn is_noted(root: &Root) -> bool {
 }
 
 /// Puts back what a killed run left, and then what a killed change for good did, if
-/// anything. The turn is that of [`journal`]. A run's note by which nothing is to be put back is forgotten: a run
-/// was killed just before it would have forgotten it, or somebody has written
-/// the table since. Later it could read by chance as that run had wanted it.
+/// anything. The turn is that of [`journal`]. A run's note by which nothing is to be put
+/// back is forgotten: a run was killed just before it would have forgotten it, or somebody
+/// has written the table since. Later it could read by chance as that run had wanted it.
 pub fn put_back_by(root: &Root, turn: &Turn) -> Result<Option<Change>, WeightError> {
     let of_run = match noted(root)? {
         Some((mut table, _)) => Some(table.restore(turn)?),
