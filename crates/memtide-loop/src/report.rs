@@ -7,7 +7,7 @@
 use crate::world::MemoryKind;
 use memtide_core::pages::Immovable;
 use memtide_core::units::{Millis, NodeId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -402,6 +402,40 @@ pub struct ClassStatus {
     pub left_alone: bool,
     /// Whether its pages stay where they are until it is resumed.
     pub paused: bool,
+}
+
+/// By what processes are put into order, most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessOrder {
+    /// Memory on slow nodes.
+    Slow,
+    /// Memory on fast nodes.
+    #[default]
+    Fast,
+    /// What moved up.
+    Promoted,
+    /// What moved down.
+    Demoted,
+}
+
+/// Where a managed process stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessStatus {
+    /// Its number.
+    pub pid: u32,
+    /// The program's name.
+    pub name: String,
+    /// The class that it is in, if any.
+    pub class: Option<String>,
+    /// Pages of it on top-tier nodes, as of the last survey and all moves since.
+    pub top_pages: u64,
+    /// Pages of it on lower tiers.
+    pub lower_pages: u64,
+    /// Pages of it that moved up.
+    pub promoted_pages: u64,
+    /// Pages of it that moved down.
+    pub demoted_pages: u64,
 }
 
 /// Where balancing stands.

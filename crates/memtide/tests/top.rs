@@ -22,10 +22,12 @@ const STATUS: &str = include_str!("data/status.json");
 /// For what is expected to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connections of a service.
+/// Streams of a service.
 type Kept = Arc<Mutex<Vec<UnixStream>>>;
 
-/// A service that answers each call with one status, and keeps the connection.
+const PROCESS: &str = r#"{"pid":4711,"name":"redis","class":"db","fast_bytes":4096,"slow_bytes":0,"promoted_bytes":0,"demoted_bytes":0}"#;
+
+/// A service that answers each call with one status, or one process, and keeps the streams.
 fn service(root: &Path) -> Kept {
     let folder = root.join("run/memtide");
     std::fs::create_dir_all(&folder).unwrap();
@@ -36,15 +38,30 @@ fn service(root: &Path) -> Kept {
     let kept = Kept::default();
     let keep = Arc::clone(&kept);
     thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            let mut call = [0; 4096];
-            let read = stream.read(&mut call).unwrap();
-            let more = String::from_utf8_lossy(&call[..read]).contains("\"more\":true");
-            tell(&mut stream, STATUS, more);
-            keep.lock().unwrap().push(stream);
+        while let Ok((stream, _)) = listener.accept() {
+            let keep = Arc::clone(&keep);
+            thread::spawn(move || answer(stream, &keep));
         }
     });
     kept
+}
+
+fn answer(mut stream: UnixStream, keep: &Kept) {
+    let mut call = [0; 4096];
+    while let Ok(read @ 1..) = stream.read(&mut call) {
+        let call = String::from_utf8_lossy(&call[..read]);
+        if call.contains("io.memtide.Processes") {
+            let reply = format!("{{\"parameters\":{{\"processes\":[{PROCESS}]}}}}\0");
+            stream.write_all(reply.as_bytes()).unwrap();
+            continue;
+        }
+        let more = call.contains("\"more\":true");
+        tell(&mut stream, STATUS, more);
+        if more {
+            keep.lock().unwrap().push(stream);
+            return;
+        }
+    }
 }
 
 fn tell(stream: &mut UnixStream, status: &str, more: bool) {
@@ -199,6 +216,10 @@ fn keys_are_heard_and_the_terminal_is_put_back() {
     terminal.shows("another");
     terminal.press("?sj");
     terminal.shows(">");
+    terminal.press("t");
+    terminal.shows("redis");
+    terminal.press("t");
+    terminal.shows("300.0");
     terminal.press("p");
     terminal.shows("PAUSED");
     // A wider terminal: it is drawn anew.
@@ -298,6 +319,10 @@ fn one_picture_goes_to_a_pipe() {
     );
     assert!(text.contains("\ndb "), "{text}");
     assert!(!text.contains('\x1b') && !text.contains("q end"), "{text}");
+    let output = memtide(root.path(), &["top", "--once", "--processes"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("4711 ") && text.contains(" redis "), "{text}");
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! which tier) is then answered from half a million words instead of a quarter
 //! of a billion, and [`Placement::runs`] gives the answer as runs.
 //!
-//! Counts of resident pages by node are kept as pages come and go.
+//! Counts of resident pages by node, of all and of each section, are kept as pages come
+//! and go.
 
 use crate::dense::SECTION_PAGES;
 use crate::units::{NodeId, PageNumber};
@@ -71,12 +72,12 @@ impl Group {
         }
     }
 
-    /// Replaces each word of `slots` by what `change` makes of it. `resident` is
-    /// told of what came and went.
+    /// Replaces each word of `slots` by what `change` makes of it. What came and
+    /// went is counted.
     fn change(
         &mut self,
         slots: std::ops::Range<usize>,
-        resident: &mut Vec<u64>,
+        counts: &mut Counts<'_>,
         change: impl Fn(u16) -> u16,
     ) {
         match self {
@@ -85,8 +86,8 @@ impl Group {
                 if old == new {
                     return;
                 }
-                count(resident, old, -(slots.len() as i64));
-                count(resident, new, slots.len() as i64);
+                counts.add(old, -(slots.len() as i32));
+                counts.add(new, slots.len() as i32);
                 if slots.len() == GROUP {
                     *bits = new;
                     return;
@@ -99,8 +100,8 @@ impl Group {
                 for bits in &mut pages[slots] {
                     let (old, new) = (*bits, change(*bits));
                     if old & (PRESENT | NODE) != new & (PRESENT | NODE) {
-                        count(resident, old, -1);
-                        count(resident, new, 1);
+                        counts.add(old, -1);
+                        counts.add(new, 1);
                     }
                     *bits = new;
                 }
@@ -113,10 +114,40 @@ impl Group {
     }
 }
 
+#[derive(Debug)]
+struct Section {
+    groups: Box<[Group]>,
+    resident: Vec<u32>,
+}
+
+/// Resident pages by node: of all, and of the section that changes.
+struct Counts<'a> {
+    all: &'a mut Vec<u64>,
+    own: &'a mut Vec<u32>,
+}
+
+impl Counts<'_> {
+    fn add(&mut self, bits: u16, change: i32) {
+        if bits & PRESENT == 0 {
+            return;
+        }
+        let node = usize::from(bits & NODE);
+        if self.all.len() <= node {
+            self.all.resize(node + 1, 0);
+        }
+        if self.own.len() <= node {
+            self.own.reserve_exact(node + 1 - self.own.len());
+            self.own.resize(node + 1, 0);
+        }
+        self.all[node] = self.all[node].wrapping_add_signed(i64::from(change));
+        self.own[node] = self.own[node].wrapping_add_signed(change);
+    }
+}
+
 /// The map. See the module's essay.
 #[derive(Debug, Default)]
 pub struct Placement {
-    sections: Vec<Option<Box<[Group]>>>,
+    sections: Vec<Option<Section>>,
     resident: Vec<u64>,
 }
 
@@ -129,7 +160,7 @@ impl Placement {
     /// What is known of `page`; `None` if it is not present.
     pub fn get(&self, page: PageNumber) -> Option<Place> {
         let (section, slot) = split(page);
-        let group = &self.sections.get(section)?.as_ref()?[slot / GROUP];
+        let group = &self.sections.get(section)?.as_ref()?.groups[slot / GROUP];
         Place::of(group.get(slot % GROUP))
     }
 
@@ -195,6 +226,15 @@ impl Placement {
         self.resident.get(node.index()).copied().unwrap_or(0)
     }
 
+    /// How many present pages of a section are on each node, by the node's number. Of
+    /// nodes behind the last none is.
+    pub fn residents_of(&self, section: u32) -> &[u32] {
+        let section = self.sections.get(section as usize);
+        section
+            .and_then(|section| section.as_ref())
+            .map_or(&[], |section| &section.resident)
+    }
+
     /// Gives the present ones of the pages `first..first + pages`, which lie in
     /// one section, to `visit` as runs of one place, ascending: the first, how
     /// many, and where. Two runs that follow one another may be alike.
@@ -205,7 +245,7 @@ impl Placement {
         mut visit: impl FnMut(PageNumber, u64, Place),
     ) {
         let (section, slot) = split(first);
-        let Some(Some(groups)) = self.sections.get(section) else {
+        let Some(Some(Section { groups, .. })) = self.sections.get(section) else {
             return;
         };
         // A run that goes on: its first slot, its end, its word.
@@ -244,11 +284,13 @@ impl Placement {
             Group::Even(_) => 0,
             Group::Pages(pages) => size_of_val(&**pages),
         };
-        let of_section =
-            |groups: &[Group]| size_of_val(groups) + groups.iter().map(of_group).sum::<usize>();
-        let slots = self.sections.capacity() * size_of::<Option<Box<[Group]>>>();
+        let of_section = |section: &Section| {
+            let pages: usize = section.groups.iter().map(of_group).sum();
+            size_of_val(&*section.groups) + pages + section.resident.capacity() * size_of::<u32>()
+        };
+        let slots = self.sections.capacity() * size_of::<Option<Section>>();
         let sections = self.sections.iter().flatten();
-        slots + sections.map(|groups| of_section(groups)).sum::<usize>()
+        slots + sections.map(of_section).sum::<usize>()
     }
 
     fn change(&mut self, first: PageNumber, pages: u64, change: impl Fn(u16) -> u16) {
@@ -258,11 +300,15 @@ impl Placement {
             "in one section"
         );
         let Placement { sections, resident } = self;
-        let Some(Some(groups)) = sections.get_mut(section) else {
+        let Some(Some(section)) = sections.get_mut(section) else {
             return;
         };
+        let mut counts = Counts {
+            all: resident,
+            own: &mut section.resident,
+        };
         for (group, slots) in parts(slot, pages) {
-            groups[group].change(slots, resident, &change);
+            section.groups[group].change(slots, &mut counts, &change);
         }
     }
 
@@ -270,7 +316,10 @@ impl Placement {
         if self.sections.len() <= section {
             self.sections.resize_with(section + 1, || None);
         }
-        self.sections[section].get_or_insert_with(|| vec![Group::EMPTY; GROUPS].into_boxed_slice());
+        self.sections[section].get_or_insert_with(|| Section {
+            groups: vec![Group::EMPTY; GROUPS].into_boxed_slice(),
+            resident: Vec::new(),
+        });
     }
 }
 
@@ -295,17 +344,6 @@ fn split(page: PageNumber) -> (usize, usize) {
         (page.0 / SECTION_PAGES as u64) as usize,
         (page.0 % SECTION_PAGES as u64) as usize,
     )
-}
-
-fn count(resident: &mut Vec<u64>, bits: u16, change: i64) {
-    if bits & PRESENT == 0 {
-        return;
-    }
-    let node = usize::from(bits & NODE);
-    if resident.len() <= node {
-        resident.resize(node + 1, 0);
-    }
-    resident[node] = resident[node].wrapping_add_signed(change);
 }
 
 #[cfg(test)]
@@ -422,6 +460,13 @@ mod tests {
             for node in 0..3 {
                 let there = model.0.values().filter(|at| at.0 == node).count() as u64;
                 assert_eq!(placement.resident(NodeId(node)), there, "round {round}");
+                let own = |section| {
+                    let by_node = placement.residents_of(section);
+                    u64::from(by_node.get(usize::from(node)).copied().unwrap_or(0))
+                };
+                assert_eq!(own(0) + own(1), there, "round {round}");
+                let inside = model.0.range(..S).filter(|(_, at)| at.0 == node).count();
+                assert_eq!(own(0), inside as u64, "round {round}");
             }
             let (from, length) = (section * S + below(600), below(2000));
             let mut pages = Vec::new();
@@ -447,16 +492,18 @@ mod tests {
     fn memory_follows_the_runs_and_not_the_pages() {
         const S: u64 = SECTION_PAGES as u64;
         let mut placement = Placement::new();
-        // 128 GiB of one node: 1024 sections of 64 groups of 16 bytes, and 16 a section.
+        // 128 GiB of one node: 1024 sections of 64 groups of 16 bytes, 40 a section, and 4 for
+        // each node up to CXL's number.
+        let plain = 1024 * (64 * 16 + 40 + 3 * 4);
         for section in 0..1024 {
             placement.set_run(PageNumber(section * S), S, CXL, false);
         }
-        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16));
+        assert_eq!(placement.memory_bytes(), plain);
         // One page that differs costs its group's words, until it does not any more.
         let page = PageNumber(7 * S + 700);
         placement.set_run(page, 1, DRAM, false);
-        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16) + 1024);
+        assert_eq!(placement.memory_bytes(), plain + 1024);
         placement.set_run(page, 1, CXL, false);
-        assert_eq!(placement.memory_bytes(), 1024 * (64 * 16 + 16));
+        assert_eq!(placement.memory_bytes(), plain);
     }
 }

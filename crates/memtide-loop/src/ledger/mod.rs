@@ -139,6 +139,21 @@ impl Ledger {
         nodes.map(|node| self.placement.resident(node.id)).sum()
     }
 
+    /// Pages of one process on the top tier, and on all others.
+    pub fn resident_of(&self, owner: OwnerId) -> (u64, u64) {
+        let (mut top, mut lower) = (0, 0);
+        for section in self.space.sections_of(owner) {
+            let by_node = self.placement.residents_of(section);
+            for (node, pages) in (0..).map(NodeId).zip(by_node) {
+                match self.topology.is_top_tier(node) {
+                    true => top += u64::from(*pages),
+                    false => lower += u64::from(*pages),
+                }
+            }
+        }
+        (top, lower)
+    }
+
     /// The nodes of the top tier that have memory.
     pub fn top_nodes(&self) -> Vec<NodeId> {
         let nodes = self.topology.nodes().iter();

@@ -1,5 +1,6 @@
 //! The processes under management, in slots.
 
+use crate::report::Direction;
 use crate::world::{AddressSpace, ClassId, Presence, ProcessId, ProcessSeen, World, WorldError};
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::Millis;
@@ -22,6 +23,10 @@ pub struct Watched {
     pub faults: u64,
     /// The class that it belongs to.
     pub class: Option<ClassId>,
+    /// Pages of it that moved to faster nodes.
+    pub promoted_pages: u64,
+    /// Pages of it that moved to slower ones.
+    pub demoted_pages: u64,
 }
 
 /// What a refresh found.
@@ -79,6 +84,18 @@ impl Processes {
     /// The process in `owner`'s slot.
     pub fn get(&self, owner: OwnerId) -> Option<&Watched> {
         self.slots.get(owner.0 as usize)?.as_ref()
+    }
+
+    /// So many pages of the process in `owner`'s slot moved.
+    pub fn moved(&mut self, owner: OwnerId, direction: Direction, pages: u64) {
+        let slot = self.slots.get_mut(owner.0 as usize);
+        let Some(watched) = slot.and_then(|slot| slot.as_mut()) else {
+            return;
+        };
+        match direction {
+            Direction::Promotion => watched.promoted_pages += pages,
+            Direction::Demotion => watched.demoted_pages += pages,
+        }
     }
 
     /// How many there are.
@@ -181,6 +198,8 @@ impl Processes {
             ticks: seen.ticks,
             faults: seen.faults,
             class: seen.class,
+            promoted_pages: 0,
+            demoted_pages: 0,
         });
         Ok(Some(owner))
     }

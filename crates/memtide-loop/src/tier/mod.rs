@@ -30,6 +30,7 @@ mod intake;
 mod making_way;
 mod observer;
 mod page;
+mod processes;
 mod promoter;
 mod refresh;
 mod searching;
@@ -46,7 +47,7 @@ mod tests;
 pub use budgets::Class;
 pub use config::{IdleRule, TierConfig};
 
-use crate::report::{Event, PageReport, Reporter, Status, TierStatus};
+use crate::report::{Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus};
 use crate::world::{Came, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
@@ -433,6 +434,11 @@ impl Tierer {
         address: u64,
     ) -> Result<PageReport, String> {
         page::report(&self.shared, &self.leaver, pid, address, world.now())
+    }
+
+    /// Where the first `most` managed processes in `order` stand.
+    pub fn processes(&self, order: ProcessOrder, most: usize) -> Vec<ProcessStatus> {
+        processes::list(&self.shared, order, most)
     }
 
     /// Ends observation and puts back what was changed to observe.

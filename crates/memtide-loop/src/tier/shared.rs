@@ -154,6 +154,7 @@ impl Shared {
             Direction::Demotion => Counter::PgdemoteProactive,
         };
         self.counters.add(counter, done.moved);
+        self.ledger.processes.moved(owner, direction, done.moved);
         if let Some(class) = class {
             self.budgets.moved(class, direction, done.moved, now);
         }

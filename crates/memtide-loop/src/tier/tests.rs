@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::options::TierOptions;
-use crate::report::{Direction, Stay, WhyStayed};
+use crate::report::{Direction, ProcessOrder, Stay, WhyStayed};
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Allowed, Fixed, Outcome};
 use memtide_core::pages::Folio;
@@ -126,6 +126,20 @@ fn idle_pages_make_room() {
             if moved.direction == Some(Direction::Demotion) && moved.pid == 6)
     };
     assert!(events.iter().any(|event| demoted(&event)));
+    let six = world.process(6).on(FAST);
+    let seven = world.process(7).on(FAST);
+    // A page of each may commute.
+    let near = |counted: u64, there: u64| counted.abs_diff(there) <= 1;
+    let up = tierer.processes(ProcessOrder::Promoted, 1);
+    assert_eq!((up.len(), up[0].pid), (1, 7));
+    assert!(near(up[0].top_pages, seven) && up[0].promoted_pages >= 500);
+    assert_eq!(up[0].top_pages + up[0].lower_pages, 2000);
+    let fast = tierer.processes(ProcessOrder::Fast, 9);
+    let most = fast.iter().map(|process| process.top_pages);
+    assert!(most.is_sorted_by(|a, b| a >= b) && fast.len() == 2);
+    let down = tierer.processes(ProcessOrder::Demoted, 2);
+    assert!(down[0].pid == 6 && near(down[0].top_pages, six));
+    assert_eq!(down[0].demoted_pages, 1000 - down[0].top_pages);
 }
 
 /// Pages that may not leave take nobody's turn, however idle they are.

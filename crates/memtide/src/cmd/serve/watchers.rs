@@ -3,7 +3,7 @@
 use super::manager::Manager;
 use crate::shared::control::Control;
 use crate::shared::control::interface::{self, Granted, Wish};
-use crate::shared::control::standing::{Setup, Standing};
+use crate::shared::control::standing::{Process, Setup, Standing};
 use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::report::Printer;
 use crate::shared::tiering::Watch;
@@ -14,12 +14,18 @@ use memtide_loop::report::Status;
 use memtide_loop::tier::Tierer;
 
 /// Does what a client wishes.
-fn grant(wish: Wish, tierer: &mut Tierer, world: &mut dyn World) -> Granted {
+fn grant(wish: Wish, tierer: &mut Tierer, world: &mut dyn World, page: PageSize) -> Granted {
     let (key, value) = match wish {
         Wish::Pause { class, paused } => match tierer.pause(world, &class, paused) {
             Some(changed) => ("changed", changed.into()),
             None => return Err(Reply::wrong(interface::NO_CLASS, "class", &class)),
         },
+        Wish::Processes { order, most } => {
+            let standing = tierer.processes(order, most);
+            let standing = standing.iter().map(|one| Process::of(one, page));
+            let standing = serde_json::to_value(standing.collect::<Vec<_>>());
+            ("processes", standing.unwrap_or_default())
+        }
         Wish::Explain { pid, address } => match tierer.page(world, pid, address) {
             Ok(page) => ("page", serde_json::to_value(page).unwrap_or_default()),
             Err(why) => return Err(Reply::wrong(interface::UNKNOWN, "reason", &why)),
@@ -47,7 +53,8 @@ impl Watchers<'_> {
 
 impl Watch for Watchers<'_> {
     fn asked(&self, tierer: &mut Tierer, world: &mut dyn World) {
-        self.control.grant(|wish| grant(wish, tierer, world));
+        let page = self.page;
+        (self.control).grant(|wish| grant(wish, tierer, world, page));
     }
 
     fn turned(&self) {

@@ -1,11 +1,11 @@
 //! The picture: a function of what is shown and of the size of the screen, and of nothing else.
 //!
 //! From above: who, where and since when; what it costs and what it does; memory by tier; what moves a
-//! second; classes; keys. What does not fit is cut, the classes first. Names come from outside and go
+//! second; classes, or processes; keys. What does not fit is cut, the table first. Names come from outside and go
 //! through `outside`. Without colours the chosen row has a mark.
 
 use super::state::{Rate, State};
-use crate::shared::control::standing::{Class, Node, Standing};
+use crate::shared::control::standing::{Class, Node, Process, Standing};
 use crate::shared::outside::{self, outside};
 use crate::shared::words::amount;
 use ratatui::backend::TestBackend;
@@ -24,11 +24,12 @@ const WORDS: u16 = 24;
 const BAR: u16 = 40;
 /// What stands beside a bar.
 const BESIDE: u16 = 48;
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 7] = [
     "q, Esc      end",
-    "up, k       the class above",
-    "down, j     the class below",
-    "s           another order of classes",
+    "up, k       the row above",
+    "down, j     the row below",
+    "t, Tab      classes, or processes",
+    "s           another order of the rows",
     "p           pause the picture, or go on",
     "?, h        show or hide this",
 ];
@@ -48,11 +49,14 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
         Constraint::Min(0),
         Constraint::Length(u16::from(state.keys)),
     ];
-    let [at_head, at_memory, at_rates, at_classes, at_keys] = Layout::vertical(blocks).areas(area);
+    let [at_head, at_memory, at_rates, at_table, at_keys] = Layout::vertical(blocks).areas(area);
     frame.render_widget(Paragraph::new(head), at_head);
     frame.render_widget(Paragraph::new(memory), at_memory);
     draw_rates(frame, at_rates, state);
-    draw_classes(frame, at_classes, state);
+    match state.wanted() {
+        Some(_) => draw_processes(frame, at_table, state),
+        None => draw_classes(frame, at_table, state),
+    }
     frame.render_widget(Paragraph::new(keys(state)), at_keys);
     if state.help {
         draw_help(frame, area);
@@ -229,25 +233,56 @@ fn draw_classes(frame: &mut Frame<'_>, area: Rect, state: &State) {
         }
         return;
     }
-    let header = [
+    let names = [
         "class", "uses", "low", "high", "promoted", "demoted", "waiting",
     ];
-    let header = header.map(|name| Line::styled(name, bold(state)));
-    let widths = [
-        Constraint::Min(8),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
-        Constraint::Length(10),
+    let mut widths = [Constraint::Length(10); 7];
+    widths[0] = Constraint::Min(8);
+    let rows = classes.into_iter().map(row);
+    draw_table(frame, area, state, names, Table::new(rows, widths));
+}
+
+fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let names = [
+        "pid", "process", "class", "fast", "slow", "promoted", "demoted",
     ];
-    let table = Table::new(classes.into_iter().map(row), widths)
+    let mut widths = [Constraint::Length(10); 7];
+    widths[0] = Constraint::Length(7);
+    widths[1] = Constraint::Min(8);
+    widths[2] = Constraint::Max(12);
+    let rows = state.processes().into_iter().map(process_row);
+    draw_table(frame, area, state, names, Table::new(rows, widths));
+}
+
+fn draw_table<const N: usize>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    state: &State,
+    names: [&'static str; N],
+    table: Table<'_>,
+) {
+    let header = names.map(|name| Line::styled(name, bold(state)));
+    let table = table
         .header(Row::new(header))
         .highlight_symbol("> ")
         .row_highlight_style(bold(state));
     let mut chosen = TableState::new().with_selected(state.chosen());
     frame.render_stateful_widget(table, area, &mut chosen);
+}
+
+fn process_row(process: &Process) -> Row<'static> {
+    Row::new([
+        process.pid.to_string(),
+        outside(&process.name).into_owned(),
+        process
+            .class
+            .as_ref()
+            .map_or("-".to_owned(), |class| outside(class).into_owned()),
+        amount(process.fast_bytes),
+        amount(process.slow_bytes),
+        amount(process.promoted_bytes),
+        amount(process.demoted_bytes),
+    ])
 }
 
 fn row(class: &Class) -> Row<'static> {
@@ -267,9 +302,13 @@ fn row(class: &Class) -> Row<'static> {
 
 fn keys(state: &State) -> Line<'static> {
     let paused = if state.paused { "  PAUSED" } else { "" };
+    let other = match state.wanted() {
+        Some(_) => "classes",
+        None => "processes",
+    };
     let text = format!(
-        "q end  s order: {}  p pause  ? keys{paused}",
-        state.order.name()
+        "q end  t {other}  s order: {}  p pause  ? keys{paused}",
+        state.order()
     );
     Line::from(text)
 }
@@ -343,7 +382,49 @@ mod tests {
         assert!(lines[10].starts_with("class "), "{text}");
         assert!(lines[11].starts_with("batch  "), "{text}");
         assert!(lines[12].contains("300.0 MiB"), "{text}");
-        assert_eq!(lines[23], "q end  s order: name  p pause  ? keys");
+        assert_eq!(
+            lines[23],
+            "q end  t processes  s order: name  p pause  ? keys"
+        );
+    }
+
+    #[test]
+    fn processes_have_a_row_each() {
+        let mut state = state();
+        state.press(Key::Table);
+        let process = |pid, name: &str, fast_bytes| Process {
+            pid,
+            name: name.to_owned(),
+            class: Some("db".to_owned()),
+            fast_bytes,
+            slow_bytes: 3 << 30,
+            promoted_bytes: 5 << 20,
+            demoted_bytes: 0,
+        };
+        state.hear_processes(vec![
+            process(17, HOSTILE, 1),
+            process(4711, "redis", 2 << 30),
+        ]);
+        state.press(Key::Down);
+        let text = page(&state, 80, 24).unwrap();
+        let row = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let names = "pid process class fast slow promoted demoted";
+        assert_eq!(row(lines[10]), row(names), "{text}");
+        let redis = "> 4711 redis db 2.0 GiB 3.0 GiB 5.0 MiB 0 KiB";
+        assert_eq!(row(lines[11]), row(redis), "{text}");
+        assert!(
+            !text.contains(|c: char| is_hidden(c) && c != '\n'),
+            "{text:?}"
+        );
+        assert_eq!(
+            lines[23],
+            "q end  t classes  s order: fast  p pause  ? keys"
+        );
     }
 
     #[test]
@@ -446,6 +527,7 @@ mod tests {
         let mut states = [state(), State::new(String::new(), true), state(), state()];
         states[2].press(Key::Help);
         states[3].standing.as_mut().unwrap().classes.clear();
+        states[3].hear_processes(vec![Process::default(); 3]);
         for state in &states {
             for width in 1..=45 {
                 for height in 1..=16 {

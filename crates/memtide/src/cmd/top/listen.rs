@@ -1,17 +1,21 @@
-//! The threads that listen: one to the service, and one to the terminal.
+//! The threads that listen: two to the service, and one to the terminal.
 //!
 //! The first comes again where the service has gone: it may have been started again, or a reload moved its
-//! socket. The second may wait for ever, and nobody waits for it.
+//! socket. The second asks for processes as long as they are shown; what it cannot hear, the first tells of.
+//! The third may wait for ever, and nobody waits for it.
 
 use crate::shared::control::client::Client;
-use crate::shared::control::standing::Standing;
+use crate::shared::control::standing::{Process, Standing};
 use crate::shared::outside::causes;
 use memtide_linux::fs::Root;
+use memtide_loop::report::ProcessOrder;
 use ratatui::crossterm::event::{self, Event};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+/// The most processes that are asked for: a terminal has fewer rows.
+pub const PROCESSES: usize = 200;
 /// From one try to the next.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -19,6 +23,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub enum Heard {
     /// The latest status.
     Status(Box<Standing>),
+    /// The first processes.
+    Processes(Vec<Process>),
     /// Nothing comes at present, and why.
     Trouble(String),
     /// A key, or another size.
@@ -61,6 +67,49 @@ pub fn to_the_service(client: Client, root: Root, tell: SyncSender<Heard>) -> st
         }
     };
     let named = thread::Builder::new().name("listen".to_owned());
+    named.spawn(work).map(drop)
+}
+
+/// Asks for processes about once a second, in the order that `wanted` said last, until nobody takes what it
+/// tells.
+///
+/// # Errors
+/// There can be no thread.
+pub fn to_the_processes(
+    root: Root,
+    wanted: Receiver<Option<ProcessOrder>>,
+    tell: SyncSender<Heard>,
+) -> std::io::Result<()> {
+    let mut client = None;
+    let mut order = None;
+    let work = move || {
+        loop {
+            match wanted.recv_timeout(AGAIN) {
+                Ok(next) => order = next,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // The last of several keys.
+            order = wanted.try_iter().last().unwrap_or(order);
+            let Some(order) = order else {
+                client = None;
+                continue;
+            };
+            client = client.or_else(|| Client::connect(&root).ok());
+            let Some(asking) = &mut client else {
+                continue;
+            };
+            match asking.processes(order, PROCESSES) {
+                Ok(processes) => {
+                    if tell.send(Heard::Processes(processes)).is_err() {
+                        return;
+                    }
+                }
+                Err(_) => client = None,
+            }
+        }
+    };
+    let named = thread::Builder::new().name("processes".to_owned());
     named.spawn(work).map(drop)
 }
 

@@ -1,7 +1,7 @@
 //! `memtide top`: the running service, live.
 //!
-//! A thread of its own listens to the service's stream of statuses, another one to the keys, and both hand
-//! over what they have heard. Here keys and statuses change a [`state::State`], and [`draw`] makes a picture
+//! A thread of its own listens to the service's stream of statuses, another one asks for processes, a third
+//! one listens to the keys, and all hand over what they have heard. Here keys and statuses change a [`state::State`], and [`draw`] makes a picture
 //! of it, which depends on nothing else. [`screen`] is the terminal; whatever way it ends, the terminal is
 //! as before.
 //!
@@ -38,6 +38,10 @@ pub struct Args {
     /// Print one picture as text, and end
     #[arg(long)]
     once: bool,
+
+    /// Begin with the processes instead of the classes
+    #[arg(long)]
+    processes: bool,
 }
 
 /// Runs the command.
@@ -52,8 +56,14 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let host = host.unwrap_or_default();
     let host = String::from_utf8_lossy(&host).trim().to_owned();
     let mut state = State::new(host, context.styled);
+    if args.processes {
+        state.show_processes();
+    }
     if args.once {
         state.hear(client.status()?);
+        if let Some(order) = state.wanted() {
+            state.hear_processes(client.processes(order, listen::PROCESSES)?);
+        }
         state.for_a_page();
         let height = PAGE
             .1
@@ -69,6 +79,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let signal = signals::hear()?;
     let (tell, heard) = mpsc::sync_channel(MOST);
     listen::to_the_service(client, context.root.clone(), tell.clone())?;
+    let (order, wanted) = mpsc::channel();
+    listen::to_the_processes(context.root.clone(), wanted, tell.clone())?;
+    let mut asked = None;
     let mut screen = screen::Screen::begin()?;
     listen::to_the_keys(tell)?;
     let mut stale = true;
@@ -87,6 +100,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
                 break 'all;
             }
         }
+        if asked != state.wanted() {
+            asked = state.wanted();
+            order.send(asked).context("cannot ask for processes")?;
+        }
     }
     screen.end()?;
     Ok(ExitCode::SUCCESS)
@@ -96,6 +113,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 fn take(heard: Heard, state: &mut State) -> anyhow::Result<bool> {
     match heard {
         Heard::Status(standing) => state.hear(*standing),
+        Heard::Processes(processes) => state.hear_processes(processes),
         Heard::Trouble(why) => state.lost(why),
         Heard::Event(Event::Key(key)) => {
             return Ok(Key::of(&key).is_none_or(|key| state.press(key)));

@@ -1,9 +1,13 @@
 //! What is shown: the latest status, the rates of the last minutes, and what keys have chosen.
 //!
+//! Below is one table: the classes, or the processes that have most of what they are ordered by. Without
+//! classes it is the processes until a key says otherwise.
+//!
 //! No clock and no terminal are here. A rate is what two statuses differ in over the run's own time
 //! between them. Where a new run began, or the service did, there is no rate, for its sums are new.
 
-use crate::shared::control::standing::{Class, Standing};
+use crate::shared::control::standing::{Class, Process, Standing};
+use memtide_loop::report::ProcessOrder;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -22,6 +26,8 @@ pub enum Key {
     Down,
     /// Another order.
     Sort,
+    /// The other table.
+    Table,
     /// The picture stays, or goes on.
     Pause,
     /// The keys, shown or not.
@@ -43,6 +49,7 @@ impl Key {
             KeyCode::Up | KeyCode::Char('k') => Some(Key::Up),
             KeyCode::Down | KeyCode::Char('j') => Some(Key::Down),
             KeyCode::Char('s') => Some(Key::Sort),
+            KeyCode::Char('t') | KeyCode::Tab => Some(Key::Table),
             KeyCode::Char('p') => Some(Key::Pause),
             KeyCode::Char('?' | 'h') => Some(Key::Help),
             _ => None,
@@ -84,6 +91,25 @@ impl Order {
     }
 }
 
+/// For people.
+fn name_of(order: ProcessOrder) -> &'static str {
+    match order {
+        ProcessOrder::Fast => "fast",
+        ProcessOrder::Slow => "slow",
+        ProcessOrder::Promoted => "promoted",
+        ProcessOrder::Demoted => "demoted",
+    }
+}
+
+fn after(order: ProcessOrder) -> ProcessOrder {
+    match order {
+        ProcessOrder::Fast => ProcessOrder::Slow,
+        ProcessOrder::Slow => ProcessOrder::Promoted,
+        ProcessOrder::Promoted => ProcessOrder::Demoted,
+        ProcessOrder::Demoted => ProcessOrder::Fast,
+    }
+}
+
 /// What moved, in bytes a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
@@ -111,9 +137,18 @@ pub struct State {
     /// Why nothing comes at present.
     pub trouble: Option<String>,
     /// The order of classes.
-    pub order: Order,
+    order: Order,
     /// The name of the class that is chosen.
     chosen: Option<String>,
+    /// The processes that came last, and those that a pause holds back.
+    processes: Vec<Process>,
+    latest_processes: Vec<Process>,
+    /// The order of processes.
+    process_order: ProcessOrder,
+    /// The process that is chosen.
+    chosen_pid: Option<u32>,
+    /// Whether the processes are shown, if anybody said so.
+    shows_processes: Option<bool>,
     /// Whether the picture stays.
     pub paused: bool,
     /// Whether the keys are shown.
@@ -133,6 +168,11 @@ impl State {
             trouble: None,
             order: Order::Name,
             chosen: None,
+            processes: Vec::new(),
+            latest_processes: Vec::new(),
+            process_order: ProcessOrder::default(),
+            chosen_pid: None,
+            shows_processes: None,
             paused: false,
             help: false,
         }
@@ -143,11 +183,41 @@ impl State {
         self.keys = false;
     }
 
-    /// How many classes there are.
+    /// How many rows the table has.
     pub fn rows(&self) -> usize {
-        self.standing
-            .as_ref()
-            .map_or(0, |standing| standing.classes.len())
+        match self.wanted() {
+            Some(_) => self.processes.len(),
+            None => self.classes().len(),
+        }
+    }
+
+    /// The processes are to be shown, whether there are classes or not.
+    pub fn show_processes(&mut self) {
+        self.shows_processes = Some(true);
+    }
+
+    /// In which order processes are wanted, if they are.
+    pub fn wanted(&self) -> Option<ProcessOrder> {
+        let standing = self.standing.as_ref();
+        let no_class = standing.is_some_and(|standing| standing.classes.is_empty());
+        let shows = self.shows_processes.unwrap_or(no_class);
+        shows.then_some(self.process_order)
+    }
+
+    /// The name of the order of what is shown.
+    pub fn order(&self) -> &'static str {
+        match self.wanted() {
+            Some(order) => name_of(order),
+            None => self.order.name(),
+        }
+    }
+
+    /// Takes what is known of processes.
+    pub fn hear_processes(&mut self, processes: Vec<Process>) {
+        self.latest_processes = processes;
+        if !self.paused {
+            self.processes = self.latest_processes.clone();
+        }
     }
 
     /// Takes a status.
@@ -176,11 +246,16 @@ impl State {
             Key::Quit => return false,
             Key::Up => self.step(false),
             Key::Down => self.step(true),
+            Key::Sort if self.wanted().is_some() => {
+                self.process_order = after(self.process_order);
+            }
             Key::Sort => self.order = self.order.next(),
+            Key::Table => self.shows_processes = Some(self.wanted().is_none()),
             Key::Pause => {
                 self.paused = !self.paused;
                 if !self.paused {
                     self.standing = self.latest.clone();
+                    self.processes = self.latest_processes.clone();
                 }
             }
             Key::Help => self.help = !self.help,
@@ -189,18 +264,31 @@ impl State {
     }
 
     fn step(&mut self, down: bool) {
-        let names: Vec<String> = self
-            .classes()
-            .iter()
-            .map(|class| class.name.clone())
-            .collect();
-        let last = names.len().saturating_sub(1);
+        let last = self.rows().saturating_sub(1);
         let next = match self.chosen() {
             None => 0,
             Some(row) if down => (row + 1).min(last),
             Some(row) => row.saturating_sub(1),
         };
-        self.chosen = names.into_iter().nth(next);
+        match self.wanted() {
+            Some(_) => self.chosen_pid = self.processes().get(next).map(|process| process.pid),
+            None => self.chosen = self.classes().get(next).map(|class| class.name.clone()),
+        }
+    }
+
+    /// The processes in their order.
+    pub fn processes(&self) -> Vec<&Process> {
+        let mut processes: Vec<&Process> = self.processes.iter().collect();
+        processes.sort_by_key(|process| {
+            let most = match self.process_order {
+                ProcessOrder::Fast => process.fast_bytes,
+                ProcessOrder::Slow => process.slow_bytes,
+                ProcessOrder::Promoted => process.promoted_bytes,
+                ProcessOrder::Demoted => process.demoted_bytes,
+            };
+            (Reverse(most), process.pid)
+        });
+        processes
     }
 
     /// The classes in their order.
@@ -219,8 +307,13 @@ impl State {
         classes
     }
 
-    /// The row of the class that is chosen, if it is still there.
+    /// The row that is chosen, if it is still there.
     pub fn chosen(&self) -> Option<usize> {
+        if self.wanted().is_some() {
+            let processes = self.processes();
+            let mut pids = processes.iter().map(|process| process.pid);
+            return pids.position(|pid| Some(pid) == self.chosen_pid);
+        }
         let chosen = self.chosen.as_ref()?;
         self.classes()
             .iter()
@@ -321,6 +414,48 @@ mod tests {
         without.classes.clear();
         state.hear(without);
         assert_eq!(state.chosen(), None);
+    }
+
+    #[test]
+    fn processes_have_their_own_order_and_choice() {
+        let mut state = State::new(String::new(), false);
+        assert_eq!(state.wanted(), None);
+        state.hear(standing());
+        assert_eq!((state.wanted(), state.order()), (None, "name"));
+        state.press(Key::Table);
+        assert_eq!(state.wanted(), Some(ProcessOrder::Fast));
+        let process = |pid, fast_bytes, slow_bytes| Process {
+            pid,
+            fast_bytes,
+            slow_bytes,
+            ..Process::default()
+        };
+        state.hear_processes(vec![process(3, 10, 1), process(2, 10, 7), process(1, 5, 4)]);
+        let pids = |state: &State| -> Vec<u32> {
+            let processes = state.processes();
+            processes.iter().map(|process| process.pid).collect()
+        };
+        assert_eq!(pids(&state), [2, 3, 1]);
+        state.press(Key::Down);
+        state.press(Key::Down);
+        state.press(Key::Sort);
+        assert_eq!((pids(&state), state.order()), (vec![2, 1, 3], "slow"));
+        assert_eq!(state.chosen(), Some(2));
+        state.press(Key::Pause);
+        state.hear_processes(Vec::new());
+        assert_eq!(state.rows(), 3);
+        state.press(Key::Pause);
+        assert_eq!((state.rows(), state.chosen()), (0, None));
+        state.press(Key::Table);
+        assert_eq!((state.rows(), state.order()), (2, "name"));
+        // Without classes they are shown until somebody says otherwise.
+        let mut without = standing();
+        without.classes.clear();
+        let mut state = State::new(String::new(), false);
+        state.hear(without);
+        assert_eq!(state.wanted(), Some(ProcessOrder::Fast));
+        state.press(Key::Table);
+        assert_eq!(state.wanted(), None);
     }
 
     #[test]

@@ -5,14 +5,16 @@
 //! [`PATIENCE`]; a reload may take longer, for it may put everything back and begin again.
 
 use super::interface::{
-    CLOSING, DENIED, EXPLAIN, NO_CLASS, NOT_READY, PAUSE, REFUSED, RELOAD, RESUME, STATUS, UNKNOWN,
+    CLOSING, DENIED, EXPLAIN, NO_CLASS, NOT_READY, PAUSE, PROCESSES, REFUSED, RELOAD, RESUME,
+    STATUS, UNKNOWN,
 };
 use super::socket::places;
-use super::standing::{Page, Standing};
+use super::standing::{Page, Process, Standing};
 use super::varlink::{Call, Incoming, Parameters, Reply};
 use crate::shared::outside;
 use anyhow::{Context as _, anyhow, bail};
 use memtide_linux::fs::Root;
+use memtide_loop::report::ProcessOrder;
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -110,6 +112,19 @@ impl Client {
         let method = if paused { PAUSE } else { RESUME };
         let changed = self.ask(method, [("class", class.into())], "changed")?;
         serde_json::from_value(changed).context("an answer that makes no sense")
+    }
+
+    /// The first `most` processes in `order`.
+    ///
+    /// # Errors
+    /// The service's, or of the connection.
+    pub fn processes(&mut self, order: ProcessOrder, most: usize) -> anyhow::Result<Vec<Process>> {
+        let parameters = [
+            ("order", serde_json::to_value(order)?),
+            ("most", most.into()),
+        ];
+        let processes = self.ask(PROCESSES, parameters, "processes")?;
+        serde_json::from_value(processes).context("an answer that makes no sense")
     }
 
     /// What is known of the page at an address of a process.

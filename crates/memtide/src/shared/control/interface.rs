@@ -4,6 +4,7 @@
 //! can be tried with any call: who may do what, which methods there are, which parameters they take.
 
 use super::varlink::{Call, Parameters, Reply};
+use memtide_loop::report::ProcessOrder;
 use serde_json::{Value, json};
 
 /// Our interface.
@@ -16,6 +17,8 @@ pub const RELOAD: &str = "io.memtide.Reload";
 pub const PAUSE: &str = "io.memtide.Pause";
 /// They move again.
 pub const RESUME: &str = "io.memtide.Resume";
+/// Where processes stand.
+pub const PROCESSES: &str = "io.memtide.Processes";
 /// Why a page is where it is.
 pub const EXPLAIN: &str = "io.memtide.Explain";
 /// There is no class of this name.
@@ -56,6 +59,9 @@ error PermissionDenied ()
 error ExpectedMore ()
 ";
 
+/// The most processes that are told of, and how many if the caller does not say.
+const PROCESSES_MOST: (u64, u64) = (1000, 100);
+
 /// What is to be done about a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -81,6 +87,13 @@ pub enum Wish {
         class: String,
         /// Whether they stay.
         paused: bool,
+    },
+    /// Says where processes stand. The only one that everybody may have.
+    Processes {
+        /// Which come first.
+        order: ProcessOrder,
+        /// How many.
+        most: usize,
     },
     /// Says why a page is where it is.
     Explain {
@@ -110,6 +123,7 @@ pub fn answer(call: &Call, may_change: bool) -> Answer {
         "org.varlink.service.GetInterfaceDescription" => &["interface"],
         PAUSE | RESUME => &["class"],
         EXPLAIN => &["pid", "address"],
+        PROCESSES => &["order", "most"],
         _ => return wrong("MethodNotFound", "method", &call.method),
     };
     if call.upgrade {
@@ -144,6 +158,10 @@ pub fn answer(call: &Call, may_change: bool) -> Answer {
                 _ => wrong("InvalidParameter", "parameter", "pid"),
             }
         }
+        PROCESSES => match processes(&call.parameters) {
+            Ok(wish) => Answer::Wish(wish),
+            Err(key) => wrong("InvalidParameter", "parameter", key),
+        },
         "org.varlink.service.GetInfo" => done(&json!({
             "vendor": "memtide",
             "product": "memtide",
@@ -158,6 +176,18 @@ pub fn answer(call: &Call, may_change: bool) -> Answer {
             None => wrong("InvalidParameter", "parameter", "interface"),
         },
     }
+}
+
+/// Of a call for processes; or which of its parameters makes no sense.
+fn processes(parameters: &Parameters) -> Result<Wish, &'static str> {
+    let given = |key| parameters.get(key).filter(|value| !value.is_null());
+    let order = given("order").map(|order| serde_json::from_value(order.clone()));
+    let most = given("most").map(Value::as_u64);
+    let most = most.unwrap_or(Some(PROCESSES_MOST.1)).ok_or("most")?;
+    Ok(Wish::Processes {
+        order: order.transpose().map_err(|_| "order")?.unwrap_or_default(),
+        most: most.min(PROCESSES_MOST.0) as usize,
+    })
 }
 
 fn done(parameters: &Value) -> Answer {
@@ -179,7 +209,11 @@ pub fn fuzz(bytes: &[u8]) {
             let again = call.message();
             assert_eq!(again.last(), Some(&0));
             assert_eq!(Call::read(&again[..again.len() - 1]).as_ref(), Some(&call));
-            let changes = matches!(answer(&call, false), Answer::Reload | Answer::Wish(_));
+            let changes = match answer(&call, false) {
+                Answer::Reload => true,
+                Answer::Wish(wish) => !matches!(wish, Wish::Processes { .. }),
+                _ => false,
+            };
             assert!(!changes);
             if let Answer::Reply(reply) = answer(&call, true) {
                 let said = reply.message();
@@ -283,6 +317,34 @@ mod tests {
     }
 
     #[test]
+    fn everybody_may_ask_for_processes() {
+        let asked = |parameters: &str| {
+            let text = format!(r#"{{"method":"io.memtide.Processes","parameters":{parameters}}}"#);
+            answer(&Call::read(text.as_bytes()).unwrap(), false)
+        };
+        let wish = |order, most| Answer::Wish(Wish::Processes { order, most });
+        assert_eq!(asked("{}"), wish(ProcessOrder::Fast, 100));
+        assert_eq!(
+            asked(r#"{"order":"demoted","most":1000000}"#),
+            wish(ProcessOrder::Demoted, 1000)
+        );
+        assert_eq!(
+            asked(r#"{"order":null,"most":null}"#),
+            wish(ProcessOrder::Fast, 100)
+        );
+        for (parameters, key) in [
+            (r#"{"order":"name"}"#, "order"),
+            (r#"{"most":-1}"#, "most"),
+            (r#"{"most":"9"}"#, "most"),
+        ] {
+            let Answer::Reply(reply) = asked(parameters) else {
+                panic!("{parameters}");
+            };
+            assert_eq!(reply.parameters.unwrap()["parameter"], key);
+        }
+    }
+
+    #[test]
     fn what_cannot_be_asked_has_the_error_of_every_service() {
         for (text, error, key, value) in [
             (
@@ -343,7 +405,7 @@ mod tests {
         let words = r#"{"method":"org.varlink.service.GetInterfaceDescription","parameters":{"interface":"io.memtide"}}"#;
         let description = reply(words).parameters.unwrap()["description"].clone();
         let description = description.as_str().unwrap();
-        for name in [STATUS, RELOAD, PAUSE, RESUME, EXPLAIN] {
+        for name in [STATUS, PROCESSES, RELOAD, PAUSE, RESUME, EXPLAIN] {
             let name = name.strip_prefix("io.memtide.").unwrap();
             assert!(description.contains(&format!("\nmethod {name}(")), "{name}");
         }

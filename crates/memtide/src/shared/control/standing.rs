@@ -7,7 +7,7 @@ use super::varlink::Parameters;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_loop::options::TierOptions;
-use memtide_loop::report::{ClassStatus, Status};
+use memtide_loop::report::{ClassStatus, ProcessStatus, Status};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -47,6 +47,41 @@ pub struct Class {
     pub left_alone: bool,
     /// Whether its pages stay where they are.
     pub paused: bool,
+}
+
+/// A managed process. What several processes map is counted for each of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The program's name.
+    pub name: String,
+    /// Its class, if it is in one.
+    pub class: Option<String>,
+    /// Its memory on fast nodes.
+    pub fast_bytes: u64,
+    /// And on slow ones.
+    pub slow_bytes: u64,
+    /// What moved up.
+    pub promoted_bytes: u64,
+    /// What moved down.
+    pub demoted_bytes: u64,
+}
+
+impl Process {
+    /// What the loop says of it.
+    pub fn of(status: &ProcessStatus, page: PageSize) -> Process {
+        let bytes = |pages: u64| pages.saturating_mul(page.bytes());
+        Process {
+            pid: status.pid,
+            name: status.name.clone(),
+            class: status.class.clone(),
+            fast_bytes: bytes(status.top_pages),
+            slow_bytes: bytes(status.lower_pages),
+            promoted_bytes: bytes(status.promoted_pages),
+            demoted_bytes: bytes(status.demoted_pages),
+        }
+    }
 }
 
 /// How the run is set up.
@@ -384,6 +419,8 @@ pub mod tests {
         check(&said["status"], "Standing");
         assert_eq!(Standing::heard(said), Some(standing()));
         assert_eq!(Standing::heard(Parameters::new()), None);
+        let process = Process::of(&ProcessStatus::default(), PageSize::KIB_4);
+        check(&serde_json::to_value(process).unwrap(), "Process");
     }
 
     #[test]

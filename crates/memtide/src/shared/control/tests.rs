@@ -4,9 +4,10 @@ use super::client::Client;
 use super::interface::{RELOAD, STATUS};
 use super::server::{KEPT, MOST, has_room};
 use super::socket::{places, tests::machine};
-use super::standing::tests::standing;
+use super::standing::{Process, tests::standing};
 use super::varlink::{Call, LONGEST, Reply};
 use super::*;
+use memtide_loop::report::ProcessOrder;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -218,6 +219,10 @@ fn the_loop_does_what_clients_wish() {
     let pause = asking(|client| format!("{:?}", client.pause("db", true).unwrap()));
     let none = asking(|client| client.pause("web\n", false).unwrap_err().to_string());
     let unknown = asking(|client| client.explain(7, 4096).unwrap_err().to_string());
+    let processes = asking(|client| {
+        let processes = client.processes(ProcessOrder::Slow, 5).unwrap();
+        format!("{} {}", processes.len(), processes[0].pid)
+    });
     let mut silent = service.connect();
     let oneway = Call {
         oneway: true,
@@ -226,7 +231,7 @@ fn the_loop_does_what_clients_wish() {
     };
     silent.write_all(&oneway.message()).unwrap();
     let mut granted = 0;
-    while granted < 4 {
+    while granted < 5 {
         service.control.grant(|wish| {
             granted += 1;
             match wish {
@@ -236,6 +241,15 @@ fn the_loop_does_what_clients_wish() {
                 }
                 Wish::Pause { class, .. } => {
                     Err(Reply::wrong(interface::NO_CLASS, "class", &class))
+                }
+                Wish::Processes { order, most } => {
+                    assert_eq!((order, most), (ProcessOrder::Slow, 5));
+                    let process = Process {
+                        pid: 7,
+                        ..Process::default()
+                    };
+                    let processes = serde_json::to_value([process]).unwrap();
+                    Ok([("processes".to_owned(), processes)].into_iter().collect())
                 }
                 Wish::Explain { pid, address } => {
                     assert_eq!((pid, address), (7, 4096));
@@ -247,6 +261,7 @@ fn the_loop_does_what_clients_wish() {
         std::thread::yield_now();
     }
     assert_eq!(pause.join().unwrap(), "true");
+    assert_eq!(processes.join().unwrap(), "1 7");
     let none = none.join().unwrap();
     assert!(
         none.starts_with("class web\\n: not in the service's configuration"),

@@ -66,7 +66,7 @@ fn reload(context: &mut Context) -> Result<()> {
     manager.wait_for("READY=1", 1)?;
     until_home(&mut service, &victim.known_pages(), &dram, PATIENCE)?;
     manager.wait_for("STATUS=tiering 1 processes: ", 1)?;
-    socket::asked(&group)?;
+    socket::asked(&group, victim.pids()[0])?;
 
     put(DROP_IN, "[tier]\nwindow = 6\n")?;
     service.signal(Signal::HUP)?;

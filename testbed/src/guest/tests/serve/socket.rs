@@ -26,7 +26,7 @@ struct Setup {
 }
 
 /// The commands' answers while the service runs; and the socket is for root alone.
-pub(super) fn asked(group: &Group) -> Result<()> {
+pub(super) fn asked(group: &Group, pid: u32) -> Result<()> {
     let about = std::fs::symlink_metadata(SOCKET).context(SOCKET)?;
     let private = about.file_type().is_socket() && about.mode() & 0o777 == 0o600;
     ensure!(private, "{SOCKET} has mode {:o}", about.mode());
@@ -51,6 +51,9 @@ pub(super) fn asked(group: &Group) -> Result<()> {
         picture.starts_with("memtide") && picture.contains("\nfast "),
         "{picture}"
     );
+    let picture = done(&["top", "--once", "--processes"])?;
+    let row = format!("\n{pid} ");
+    ensure!(picture.contains(&row), "{picture}");
     Ok(())
 }
 
