@@ -13,6 +13,13 @@ pub fn decimal<N: FromStr>(text: &str) -> Option<N> {
     digits.then(|| text.parse().ok())?
 }
 
+/// Digits with at most one point among them; `None` if it is anything else, as `1e6`.
+pub fn fraction(text: &str) -> Option<f64> {
+    let plain = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    let number = text.bytes().all(plain).then(|| text.parse().ok())?;
+    number.filter(|number: &f64| number.is_finite())
+}
+
 /// Hexadecimal digits, without `0x`; `None` as of [`decimal`].
 pub fn hexadecimal(digits: &str) -> Option<u64> {
     let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -34,5 +41,17 @@ mod tests {
         }
         assert_eq!(decimal::<u8>("256"), None);
         assert_eq!(hexadecimal("10000000000000000"), None);
+    }
+
+    #[test]
+    fn a_fraction_has_one_point_and_no_exponent() {
+        assert_eq!([fraction("01"), fraction("22.5")], [Some(1.0), Some(22.5)]);
+        assert_eq!([fraction(".5"), fraction("5.")], [Some(0.5), Some(5.0)]);
+        for text in [
+            "", ".", "1.2.3", "+1", "-1", "1e6", "1e+6", "inf", "nan", "1_0", " 1",
+        ] {
+            assert_eq!(fraction(text), None, "{text}");
+        }
+        assert_eq!(fraction(&"9".repeat(400)), None);
     }
 }

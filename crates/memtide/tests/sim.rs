@@ -333,6 +333,42 @@ fn a_recording_is_replayed() {
     assert!(line.starts_with("absent.parquet: "), "{line}");
 }
 
+/// Nobody waits through them, in no row.
+#[test]
+fn idle_days_of_a_recording_are_over_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("days.csv");
+    let last = 100 * 86_400 * 1_000_000_000u64;
+    let rows = format!("time_ns,thread,address,write\n0,0,0,0\n{last},0,4096,0\n");
+    std::fs::write(&csv, rows).unwrap();
+    let machine = here("tests/data/tiny-machine.toml").display().to_string();
+    let csv = csv.to_str().unwrap();
+    let only = "memtide tier";
+    let words = ["run", "--trace", csv, "--machine", &machine, "--only", only];
+    let document = prints(&[&words[..], &["--no-scale-error", "--json", "-"]].concat());
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let run = &document["scenarios"][0]["cases"][0]["configurations"][0];
+    assert_eq!(run["seconds"].as_f64().unwrap().round(), 8_640_000.0);
+    // Only while it was awake, some seconds, did the loop look at anything.
+    let passes = run["tiering"]["passes"].as_u64().unwrap();
+    assert!(passes < 1000, "{passes}");
+}
+
+#[test]
+fn a_recording_has_threads_within_limits() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = folder.path().join("threads.csv");
+    let mut rows = "time_ns,thread,address,write\n".to_owned();
+    (0..=1 << 16).for_each(|thread| rows += &format!("{thread},{thread},0,0\n"));
+    std::fs::write(&csv, rows).unwrap();
+    let (status, line) = fails(&["run", "--trace", csv.to_str().unwrap()]);
+    assert_eq!(status, Some(2));
+    assert!(
+        line.ends_with("it has 65537 threads, more than 65536; cut it"),
+        "{line}"
+    );
+}
+
 #[test]
 fn mistakes_are_named_with_what_would_be_right() {
     let cases: [(&[&str], &str); 13] = [

@@ -228,6 +228,57 @@ fn a_trace_is_not_put_over_its_recording() {
     assert_eq!(std::fs::read(&hard).unwrap(), before);
 }
 
+/// A scenario, its machine and its recording, each by a link, too.
+#[test]
+fn results_are_not_put_over_what_they_come_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny-machine.toml");
+    std::fs::copy(machine, at("machine.toml")).unwrap();
+    let rows = "time_ns,thread,address,write\n0,0,0,0\n9,0,4096,0\n";
+    std::fs::write(at("rows.csv"), rows).unwrap();
+    let scenario = "title = \"A trace\"\nshows = \"It.\"\nmachine = \"machine.toml\"\nscale = 1\n\
+                    [workload.trace]\nfile = \"rows.csv\"\nnode = 0\non = 0\nops_per_access = 10\n\
+                    think = \"1 ns\"\n[[configuration]]\nname = \"off\"\nabout = \"Nothing.\"\n";
+    std::fs::write(at("scenario.toml"), scenario).unwrap();
+    let names = ["scenario.toml", "machine.toml", "rows.csv"];
+    let before = names.map(|name| std::fs::read(at(name)).unwrap());
+    let (scenario, machine, rows) = (at(names[0]), at(names[1]), at(names[2]));
+    let run = ["sim", "run", text(&scenario)];
+    let replay = [
+        "sim",
+        "run",
+        "--trace",
+        text(&rows),
+        "--machine",
+        text(&machine),
+    ];
+    for (words, inputs) in [(&run[..], &names[..]), (&replay[..], &names[1..])] {
+        for (option, input) in ["--json", "--report"]
+            .iter()
+            .flat_map(|option| inputs.iter().map(move |input| (*option, *input)))
+        {
+            let link = at("link");
+            symlink(input, &link).unwrap();
+            for output in [&at(input), &link] {
+                let (status, error) = fails(&[words, &[option, text(output)]].concat());
+                assert_eq!(status, Some(2), "{error}");
+                let told = format!(
+                    "{option} {}: one of the inputs; name another file",
+                    text(output)
+                );
+                assert!(error.contains(&told), "{error}");
+            }
+            std::fs::remove_file(link).unwrap();
+        }
+    }
+    assert_eq!(names.map(|name| std::fs::read(at(name)).unwrap()), before);
+    let output = memtide(&[&run[..], &["--json", text(&at("new.json"))]].concat()).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(at("new.json").exists());
+}
+
 #[test]
 fn a_full_device_is_an_error_and_no_panic() {
     for arguments in [&["--help"][..], &["tier", "--help"], &["--version"]] {

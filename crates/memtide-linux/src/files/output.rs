@@ -13,7 +13,8 @@
 //! it is written to as it comes, and never removed or replaced. Between the look
 //! at it and its opening somebody may put a link or a file in its place, which is
 //! neither followed nor written to. Only procfs has links that are followed
-//! whatever they lead to: those of what a process has open.
+//! whatever they lead to: those of what a process has open (`/dev/fd/63`, as a
+//! shell writes `>(jq .)`).
 
 use super::step;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
@@ -119,12 +120,8 @@ impl Output {
         replaces: bool,
     ) -> io::Result<Output> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
-        let parent = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = fs::open(parent, flags, Mode::empty())?;
+        let folder = fs::open(folder_of(path), flags, Mode::empty())?;
         let (file, made) = make_beside(&folder, &name, Mode::from_raw_mode(new))?;
         let output = Output {
             file,
@@ -291,48 +288,77 @@ enum Place {
     Open(OwnedFd, OsString),
 }
 
-/// The folder and the name of a link of procfs, where nobody but the kernel makes links.
-fn of_procfs(link: &Path) -> io::Result<Option<Place>> {
-    let (Some(folder), Some(name)) = (link.parent(), link.file_name()) else {
-        return Ok(None);
-    };
-    if !folder.starts_with("/proc") {
-        return Ok(None);
+/// Whether a folder is one of procfs, where nobody but the kernel makes links.
+fn is_procfs(folder: &OwnedFd) -> io::Result<bool> {
+    Ok(fs::fstatfs(folder)?.f_type == fs::PROC_SUPER_MAGIC)
+}
+
+/// A name in its folder, held so that what is looked at is what is read.
+struct Entry {
+    folder: OwnedFd,
+    name: OsString,
+    held: OwnedFd,
+}
+
+impl Entry {
+    /// What is at `path`; `None` if nothing is, or if the path ends in no name.
+    fn find(path: &Path) -> io::Result<Option<Entry>> {
+        let Some(name) = path.file_name() else {
+            return Ok(None);
+        };
+        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let entry = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let find = || {
+            let folder = fs::open(folder_of(path), folder, Mode::empty())?;
+            let held = fs::openat(&folder, name, entry, Mode::empty())?;
+            let name = name.to_owned();
+            Ok(Entry { folder, name, held })
+        };
+        match find() {
+            Ok(entry) => Ok(Some(entry)),
+            // Whether it can be made is seen later.
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = fs::open(folder, flags, Mode::empty())?;
-    let kernels_own = fs::fstatfs(&folder)?.f_type == fs::PROC_SUPER_MAGIC;
-    Ok(kernels_own.then(|| Place::Open(folder, name.to_owned())))
+
+    /// Where it leads, if it is a link; an error if that is one which is not followed.
+    fn link(&self) -> io::Result<Option<PathBuf>> {
+        let there = fs::fstat(&self.held)?;
+        if FileType::from_raw_mode(there.st_mode) != FileType::Symlink {
+            return Ok(None);
+        }
+        if there.st_uid != 0 && there.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other(
+                "a link of another user's, which is not followed; name the file itself",
+            ));
+        }
+        let leads_to = fs::readlinkat(&self.held, "", Vec::new())?;
+        Ok(Some(OsString::from_vec(leads_to.into_bytes()).into()))
+    }
+}
+
+/// The folder that a path names, as it can be opened.
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent();
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }
 
 /// Where `path` leads by links that may be followed.
 fn through_trusted_links(path: &Path) -> io::Result<Place> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
-        let there = match std::fs::symlink_metadata(&path) {
-            Ok(there) => there,
-            // Whether it can be made is seen later.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Place::Named(path));
-            }
-            Err(error) => return Err(error),
-        };
-        if FileType::from_raw_mode(there.mode()) != FileType::Symlink {
+        let Some(entry) = Entry::find(&path)? else {
             return Ok(Place::Named(path));
-        }
-        if there.uid() != 0 && there.uid() != geteuid().as_raw() {
-            return Err(io::Error::other(
-                "a link of another user's, which is not followed; name the file itself",
-            ));
-        }
-        if let Some(place) = of_procfs(&path)? {
-            return Ok(place);
-        }
-        let leads_to = std::fs::read_link(&path)?;
-        path = match path.parent() {
-            Some(parent) => parent.join(leads_to),
-            None => leads_to,
         };
+        let Some(leads_to) = entry.link()? else {
+            return Ok(Place::Named(path));
+        };
+        if is_procfs(&entry.folder)? {
+            return Ok(Place::Open(entry.folder, entry.name));
+        }
+        path = folder_of(&path).join(leads_to);
     }
     Err(Errno::LOOP.into())
 }
@@ -503,6 +529,57 @@ mod tests {
         write(&by_root.join("b"), b"three").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"three");
         assert_ne!(std::fs::metadata(&path).unwrap().ino(), old);
+    }
+
+    /// A shell gives `>(jq .)` as `/dev/fd/63`, a pipe; its folder is a link, too.
+    #[test]
+    fn a_pipe_of_a_shell_is_written_to() {
+        for folder in ["/dev/fd", "/proc/self/fd"] {
+            let (mut reader, writer) = io::pipe().unwrap();
+            let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+            write(Path::new(&format!("{folder}/{number}")), b"one").unwrap();
+            drop(writer);
+            let mut told = String::new();
+            io::Read::read_to_string(&mut reader, &mut told).unwrap();
+            assert_eq!(told, "one", "{folder}");
+        }
+    }
+
+    /// An own link and one of another user's change places all the time: what was found to be our own
+    /// is what is followed.
+    #[test]
+    fn the_link_that_was_looked_at_is_the_one_that_is_followed() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        if !geteuid().is_root() {
+            println!("skipped: only root can make a link of another user's");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (own, other) = (at("own"), at("other"));
+        symlink("ours", &own).unwrap();
+        symlink("victim", &other).unwrap();
+        std::os::unix::fs::lchown(&other, Some(65534), None).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let change = RenameFlags::EXCHANGE;
+                    let exchanged = fs::renameat_with(fs::CWD, &own, fs::CWD, &other, change);
+                    exchanged.unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                let place = through_trusted_links(&own);
+                if let Ok(Place::Named(path)) = place
+                    && path != at("ours")
+                {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{}", path.display());
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
+        // The library would take signs and exponents, as in `1e+6MiB`.
+        let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+        if numbers::fraction(number).is_none() {
+            return Err("not a size; write it as 64MiB or 1G".to_owned());
+        }
         parse_size::Config::new()
             .with_binary()
             .parse_size(text)
@@ -372,6 +377,14 @@ mod tests {
         }
         assert!("+1GiB".parse::<Size>().is_err() && "+5s".parse::<Window>().is_err());
         assert!("+10m".parse::<IdleTime>().is_err());
+        for text in [
+            "1e+6MiB", "1e6MiB", "1e6", "1e-1GiB", "1_000MiB", "1.5.2G", ".", "-1G", " 1G",
+        ] {
+            let error = text.parse::<Size>().unwrap_err();
+            assert!(error.starts_with("not a size"), "{text}: {error}");
+        }
+        assert_eq!("1.5 GiB".parse(), Ok(Size(3 << 29)));
+        assert_eq!("1e".parse(), Ok(Size(1 << 60)));
         assert_eq!("02".parse(), Ok(Threshold(2)));
     }
 

@@ -204,11 +204,20 @@ impl<W: Source> Run<W> {
     ///
     /// See [`run_configuration`].
     pub fn quantum(&mut self) -> Result<bool, KernelError> {
+        self.quantum_within(u64::MAX)
+    }
+
+    /// The same for somebody who looks on at `to_ns`: time jumps no further.
+    ///
+    /// # Errors
+    ///
+    /// See [`run_configuration`].
+    pub(crate) fn quantum_within(&mut self, to_ns: u64) -> Result<bool, KernelError> {
         let ended = self.ends_at_ps.is_some_and(|end| self.now_ps >= end);
         if ended || self.threads.iter().all(Thread::is_done) {
             return Ok(false);
         }
-        self.skip_idle_time();
+        self.skip_idle_time(to_ns);
         let end_ps = self.now_ps + QUANTUM_NS * PS;
         self.run_threads(end_ps)?;
         self.now_ps = end_ps;
@@ -232,7 +241,7 @@ impl<W: Source> Run<W> {
 
     /// Where nobody does anything for long, time jumps to shortly before somebody does: the kernel has had
     /// [`IDLE_QUANTA`] to finish what it was at, and pages age no further by being left alone longer.
-    fn skip_idle_time(&mut self) {
+    fn skip_idle_time(&mut self, to_ns: u64) {
         const QUANTUM_PS: u64 = QUANTUM_NS * PS;
         let next_ps = self.next_ps().unwrap_or(0);
         let next_ps = self.ends_at_ps.map_or(next_ps, |end| next_ps.min(end));
@@ -242,11 +251,21 @@ impl<W: Source> Run<W> {
             return;
         }
         self.idle_quanta += 1;
-        if self.idle_quanta > IDLE_QUANTA && ahead > 1 {
-            self.now_ps += (ahead - 1) * QUANTUM_PS;
-            self.quanta += ahead - 1;
-            self.idle_quanta = 0;
+        let within = to_ns.saturating_mul(PS).saturating_sub(self.now_ps) / QUANTUM_PS;
+        let jump = ahead.min(within).saturating_sub(1);
+        if self.idle_quanta > IDLE_QUANTA && jump > 0 {
+            self.now_ps += jump * QUANTUM_PS;
+            self.quanta += jump;
+            // Who looks on sees the rest of it in jumps, too.
+            if ahead <= within {
+                self.idle_quanta = 0;
+            }
         }
+    }
+
+    /// Whether nobody is doing anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle_quanta > 0
     }
 
     /// Hands samples to the kernel; who was sampled pays for the work.

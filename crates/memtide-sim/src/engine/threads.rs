@@ -50,7 +50,7 @@ impl Thread {
             accesses: 0,
             asleep: false,
             rng: Rng::new(seed, index),
-            batch: vec![Access(0); BATCH],
+            batch: Vec::new(),
             at: 0,
             end: 0,
             since_tick_ps: 0,
@@ -232,6 +232,10 @@ impl<W: Source> Run<W> {
                 let wanted = (until_ps.saturating_sub(thread.clock_ps))
                     .checked_div(thread.typical_ps)
                     .map_or(LEAST_BATCH, |n| n.clamp(LEAST_BATCH, BATCH as u64));
+                // Most threads of a recording are short.
+                if thread.batch.len() < wanted as usize {
+                    thread.batch.resize(wanted as usize, Access(0));
+                }
                 let batch = &mut thread.batch[..wanted as usize];
                 let now_ns = thread.clock_ps / PS;
                 match self.source.fill(index, now_ns, &mut thread.rng, batch) {
@@ -253,6 +257,7 @@ impl<W: Source> Run<W> {
                     }
                     Filled::Done => {
                         thread.state = State::Done;
+                        thread.batch = Vec::new();
                         self.hw.end_thread(index as u32);
                         break;
                     }

@@ -26,7 +26,7 @@ pub use shipped::{MACHINES, SHIPPED, Shipped, ShippedMachine, shipped};
 
 use crate::config::Configuration;
 use crate::spec::MachineSpec;
-use crate::workload::{Measure, Places, TraceRow, Workload, WorkloadSpec};
+use crate::workload::{Measure, Places, TraceRow, Workload, WorkloadSpec, spread};
 use std::sync::Arc;
 
 /// An experiment.
@@ -90,6 +90,13 @@ impl Scenario {
     pub fn with_trace(mut self, rows: Vec<TraceRow>) -> Scenario {
         self.rows = Arc::new(rows);
         self
+    }
+
+    /// Pages that its recording is spread over at scale 1/`scale`: a mapping is all of its pages, however
+    /// few were accessed. 0 without one.
+    #[must_use]
+    pub fn recorded_pages(&self, scale: u32) -> u64 {
+        spread(&self.rows, scale)
     }
 
     /// The workload of a case as a configuration runs it: at scale 1/`scale`, with the configuration's

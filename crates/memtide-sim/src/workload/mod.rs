@@ -46,6 +46,7 @@ pub use regions::RegionsSpec;
 pub use scan_over_hot::ScanOverHotSpec;
 pub use sockets::SocketsSpec;
 pub use streams::{MlcSpec, StreamSpec};
+pub(crate) use trace::spread;
 pub use trace::{SLEEP_NS, TraceRow, TraceSpec};
 pub use two_set::TwoSetSpec;
 pub use xsbench::XsbenchSpec;

@@ -158,6 +158,18 @@ impl TraceSpec {
     }
 }
 
+/// The pages of the mappings that rows become at scale 1/`scale`, with those in their gaps.
+pub(crate) fn spread(rows: &[TraceRow], scale: u32) -> u64 {
+    let page_of = |row: &TraceRow| row.address / 4096 / u64::from(scale.max(1));
+    let mut touched: Vec<u64> = rows.iter().map(page_of).collect();
+    touched.sort_unstable();
+    let more = touched.windows(2).map(|pair| match pair[1] - pair[0] {
+        gap if gap <= GAP_PAGES => gap,
+        _ => 1,
+    });
+    more.sum::<u64>() + u64::from(!touched.is_empty())
+}
+
 /// One of each `scale` rows of each group of `scale` neighbouring pages, in order.
 fn kept(rows: &[TraceRow], scale: u64) -> Vec<TraceRow> {
     if scale == 1 {
@@ -291,5 +303,38 @@ impl Acts for Trace {
             rate: self.counts[region][page as usize] as f32,
             node: self.node,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::machine;
+
+    #[test]
+    fn the_spread_is_that_of_the_mappings() {
+        // Gaps of 512 pages belong to a mapping, and of 513 do not: 513 pages, two, and one.
+        let pages = [0, 512, 1025, 1026, 9000, 9000];
+        let row = |page: u64| TraceRow {
+            time_ns: 0,
+            thread: 0,
+            address: page << 12,
+            write: false,
+        };
+        let rows = Arc::new(pages.map(row).to_vec());
+        assert_eq!(spread(&rows, 1), 516);
+        assert_eq!(spread(&[], 1), 0);
+        let spec = TraceSpec {
+            file: String::new(),
+            node: 0,
+            on: 0,
+            ops_per_access: 1,
+            think: Nanos(0.0),
+            recorded: Nanos(0.0),
+        };
+        let machine = machine(&[(16_384, 1)], 64);
+        let (plan, _) = spec.build(&Places::new(&machine), 1, &rows);
+        let built: Vec<u32> = plan.regions.iter().map(|region| region.pages).collect();
+        assert_eq!(built, [513, 2, 1]);
     }
 }

@@ -44,6 +44,13 @@ pub struct Simulated<W> {
     over: bool,
     /// Time after the last thread is done, which the engine does not count.
     after_ns: u64,
+    /// Where the engine's time leapt over what was idle: its time then, and all that it has leapt over. The
+    /// loop sleeps meanwhile, as in a suspended machine.
+    leaps: Vec<(u64, u64)>,
+    /// How much of a time in which nobody does anything the loop is awake for, and how much of the
+    /// present one it was.
+    attends_ns: u64,
+    attended_ns: u64,
     /// The CPU that a kernel thread takes next if none is idle.
     turn: u32,
     /// How often programs lose their translations by themselves; 0: never.
@@ -59,10 +66,34 @@ impl<W: Source> Simulated<W> {
             run,
             over: false,
             after_ns: 0,
+            leaps: Vec::new(),
+            attends_ns: 0,
+            attended_ns: 0,
             turn: 0,
             flush_every_ns: 0,
             lost: 0,
         }
+    }
+
+    /// Of a time in which nobody does anything, the loop is awake for the first `ns`. It has something to
+    /// do then if it is to find out what is idle.
+    pub(super) fn attend_idle_time(&mut self, ns: u64) {
+        self.attends_ns = ns;
+    }
+
+    /// How far the engine's time may jump in a step to the loop's time `until_ns`; `None` if the loop
+    /// sleeps through what is idle.
+    fn attended_to_ns(&self, until_ns: u64) -> Option<u64> {
+        let left_ns = self.attends_ns.saturating_sub(self.attended_ns);
+        let step_ns = until_ns.saturating_sub(self.now_ns()).min(left_ns);
+        (left_ns >= QUANTUM_NS).then(|| self.run.now_ns() + step_ns)
+    }
+
+    /// The engine's time `at_ns` without what it had leapt over until then.
+    fn awake_ns(&self, at_ns: u64) -> u64 {
+        let leaps = self.leaps.partition_point(|&(at, _)| at <= at_ns);
+        let leapt = leaps.checked_sub(1).map_or(0, |last| self.leaps[last].1);
+        at_ns.saturating_sub(leapt)
     }
 
     /// The same with programs that drop all their translations every `ns`, as those do that map and
@@ -179,17 +210,29 @@ fn is_there(pte: Pte) -> bool {
 
 impl<W: Source> Machine for Simulated<W> {
     fn now_ns(&self) -> u64 {
-        self.run.now_ns() + self.after_ns
+        self.awake_ns(self.run.now_ns()) + self.after_ns
     }
 
     fn step(&mut self, until_ns: u64) -> Result<(), WorldError> {
         if !self.over {
-            let more = self.run.quantum().map_err(|error| WorldError::Failed {
+            let (before_ns, attended) = (self.run.now_ns(), self.attended_to_ns(until_ns));
+            let more = self.run.quantum_within(attended.unwrap_or(u64::MAX));
+            let more = more.map_err(|error| WorldError::Failed {
                 what: error.to_string(),
             })?;
             self.over = !more;
             let period = |ns: u64| ns.checked_div(self.flush_every_ns);
             let now_ns = self.run.now_ns();
+            let leapt = (now_ns - before_ns).saturating_sub(QUANTUM_NS);
+            if !self.run.is_idle() {
+                self.attended_ns = 0;
+            } else if attended.is_some() {
+                self.attended_ns += now_ns - before_ns;
+            }
+            if leapt > 0 && attended.is_none() {
+                let all = self.leaps.last().map_or(0, |leap| leap.1) + leapt;
+                self.leaps.push((now_ns, all));
+            }
             if period(now_ns) != period(now_ns.saturating_sub(QUANTUM_NS)) {
                 for space in self.run.spaces() {
                     self.run.hw.forget_space(space);
@@ -198,7 +241,7 @@ impl<W: Source> Machine for Simulated<W> {
         }
         if self.over {
             self.after_ns = until_ns
-                .saturating_sub(self.run.now_ns())
+                .saturating_sub(self.awake_ns(self.run.now_ns()))
                 .max(self.after_ns);
         }
         Ok(())
@@ -236,7 +279,7 @@ impl<W: Source> Machine for Simulated<W> {
         seen.extend(spaces.into_iter().map(|space| ProcessSeen {
             process: self.process_of(space),
             parent: 1,
-            born: Millis(self.start_ticks(space) * TICK_NS / 1_000_000),
+            born: Millis(self.awake_ns(self.start_ticks(space) * TICK_NS) / 1_000_000),
             ticks: self.run.space_ran_ns(space) / TICK_NS,
             // The machine counts them in one sum: who took none may still be looked at.
             faults,

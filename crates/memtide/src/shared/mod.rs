@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod metrics_args;
 pub mod nodes;
 pub mod outside;
+pub mod overwriting;
 pub mod pacing;
 pub mod program;
 pub mod report;

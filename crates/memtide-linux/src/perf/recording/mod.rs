@@ -36,6 +36,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of a process's name that are kept: the kernel's own names are shorter
 /// (15, and up to 63 for its workers), and every fork copies one.
@@ -118,7 +119,7 @@ pub struct Summary {
     /// Accesses that stood too late in the file and got the time of the one before.
     pub late: u64,
     /// Processes that were named, with the last name of each.
-    pub names: BTreeMap<u32, String>,
+    pub names: BTreeMap<u32, Arc<str>>,
     /// Accesses by process.
     pub by_process: BTreeMap<u32, u64>,
 }
@@ -279,7 +280,7 @@ fn named(body: &[u8], summary: &mut Summary) {
             .next()
             .unwrap_or_default();
         let name = &name[..name.len().min(LONGEST_NAME)];
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = String::from_utf8_lossy(name).into();
         summary.names.insert(pid, name);
     }
 }

@@ -7,6 +7,8 @@ mod balance;
 #[cfg(test)]
 mod tests;
 mod tier;
+#[cfg(test)]
+mod tier_tests;
 
 use super::{Machine, SimWorld, Simulated};
 use crate::config::Configuration;

@@ -1,6 +1,6 @@
 //! A row in which `memtide tier` runs.
 
-use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
+use super::super::{Machine as _, SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
@@ -36,6 +36,10 @@ pub(super) fn run<W: Source>(
     let mut world = world.with_classes(classes);
     let config = config(options, classes, world.topology(), scale, seed)
         .map_err(|error| KernelError::Machine(error.to_string()))?;
+    if let Some(rule) = &config.idle {
+        let ns = until_idle_pages_left_ns(&world, rule);
+        world.machine.attend_idle_time(ns);
+    }
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));
     let mut tierer = Tierer::new(&mut world, config);
     let mut booked = Booked::default();
@@ -64,6 +68,22 @@ pub(super) fn run<W: Source>(
     let mut result = world.into_machine().into_run().result();
     result.tiering = Some(tiering);
     Ok(result)
+}
+
+/// How long nobody does anything until all idle pages have left: rounds may take twice as long as they
+/// should, where there is more to observe than fits, and then the rate admits the whole fast tier.
+fn until_idle_pages_left_ns<W: Source>(world: &SimWorld<Simulated<W>>, rule: &IdleRule) -> u64 {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let topology = world.topology();
+    let nodes = topology.nodes().iter().map(|node| node.id);
+    let fast = nodes.filter(|node| topology.is_top_tier(*node));
+    let pages: u64 = fast
+        .filter_map(|node| Some(world.machine.room(node)?.present))
+        .sum();
+    // Nothing ever leaves at no rate.
+    let seconds = pages.checked_div(rule.rate_pages).unwrap_or(0);
+    let rounds_ns = rule.after.ms() * 1_000_000 * 2;
+    seconds.saturating_mul(SECOND_NS).saturating_add(rounds_ns)
 }
 
 fn class_result(class: &ClassStatus, scale: u64) -> ClassResult {

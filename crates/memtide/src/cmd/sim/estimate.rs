@@ -17,6 +17,10 @@ const LARGE_BYTES: u64 = 16 << 30;
 /// What a simulated page of the machine or of the program takes, on the host.
 const BYTES_A_PAGE: u64 = 32;
 
+/// Simulated pages that a recording may be spread over: 1 TiB. Where a row stands for half a mebibyte, a
+/// small file would take all memory.
+const MOST_RECORDED_PAGES: u64 = 1 << 28;
+
 /// What a run takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -54,6 +58,17 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
 
 /// That a run may start.
 pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> anyhow::Result<()> {
+    let pages = scenario.recorded_pages(options.scale.unwrap_or(scenario.scale));
+    if pages > MOST_RECORDED_PAGES {
+        return Err(BadUsage(format!(
+            "{}: the recording is spread over {} of simulated memory, more than {}; cut it, or give a \
+             coarser --scale",
+            scenario.name,
+            bytes(pages * 4096),
+            bytes(MOST_RECORDED_PAGES * 4096),
+        ))
+        .into());
+    }
     let estimate = of(scenario, options, seeds);
     if yes || (estimate.seconds <= LONG_S && estimate.bytes <= LARGE_BYTES) {
         return Ok(());
@@ -82,6 +97,33 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memtide_sim::workload::TraceRow;
+
+    /// 2^19 rows, each 512 pages from the one before, and one page more than is allowed.
+    #[test]
+    fn a_few_rows_may_not_spread_over_all_memory() {
+        let row = |row: u64| TraceRow {
+            time_ns: row,
+            thread: 0,
+            address: (row * 512) << 12,
+            write: false,
+        };
+        let scenario = memtide_sim::scenario::shipped("zipf-drift").unwrap();
+        let of = |rows: u64, scale| {
+            let scenario = scenario.read().unwrap();
+            let scenario = scenario.with_trace((0..rows).map(row).collect());
+            let options = Options {
+                scale: Some(scale),
+                ..Options::default()
+            };
+            allow(&scenario, &options, 1, true)
+        };
+        assert!(of(1 << 19, 1).is_ok());
+        let error = of((1 << 19) + 1, 1).unwrap_err().to_string();
+        let told = "zipf-drift: the recording is spread over 1.0 TiB of simulated memory, more than 1 TiB; ";
+        assert!(error.starts_with(told), "{error}");
+        assert!(of((1 << 19) + 1, 2).is_ok());
+    }
 
     #[test]
     fn long_runs_are_asked_about() {

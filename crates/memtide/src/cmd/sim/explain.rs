@@ -78,7 +78,7 @@ struct PublishedRow {
 
 /// Runs the command.
 pub fn run(args: &ExplainArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let scenario = load::without_trace(&args.scenario)?;
+    let scenario = load::without_trace(&args.scenario, &mut Vec::new())?;
     let report = Report::new(&scenario);
     match args.json || context.json {
         true => context.print_json(&report)?,

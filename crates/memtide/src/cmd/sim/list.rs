@@ -98,7 +98,7 @@ fn machines() -> anyhow::Result<Vec<MachineLine>> {
         .map(|shipped| {
             Ok(MachineLine {
                 name: shipped.name.to_owned(),
-                about: load::machine(shipped.name)?.about,
+                about: load::machine(shipped.name, &mut Vec::new())?.about,
             })
         })
         .collect()

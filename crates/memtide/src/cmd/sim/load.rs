@@ -2,64 +2,77 @@
 //!
 //! A word with a slash or the ending `.toml` is a path; any other is the name of one that comes with
 //! memtide. Files that a file names are relative to it.
+//!
+//! What was read is kept in a list, for [`never_over`]: results do not replace what they come from.
 
+use super::words::grouped;
 use crate::shared::context::BadUsage;
+use crate::shared::outside;
+use crate::shared::overwriting::replaces;
 use anyhow::Context as _;
 use memtide_linux::files::{self, input};
 use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
 use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
-use memtide_sim::workload::{MAX_SPAN_NS, TraceRow};
-use std::path::Path;
+use memtide_sim::workload::{MAX_SPAN_NS, MAX_THREADS, TraceRow};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 /// The most that a scenario or a machine may be, in bytes.
 const LARGEST_TEXT: u64 = 16 << 20;
 
+/// The most rows that a recording may have here: a replay holds them all. A small Parquet file may have
+/// very many.
+const MOST_ROWS: usize = 1 << 26;
+
+/// The files that were read.
+pub type Inputs = Vec<PathBuf>;
+
 /// A scenario, ready to run.
-pub fn scenario(word: &str) -> anyhow::Result<Scenario> {
-    let scenario = without_trace(word)?;
+pub fn scenario(word: &str, inputs: &mut Inputs) -> anyhow::Result<Scenario> {
+    let scenario = without_trace(word, inputs)?;
     let Some(file) = scenario.trace_file() else {
         return Ok(scenario);
     };
-    let rows = trace(&folder(word).join(file))?;
+    let rows = trace(&folder(word).join(file), inputs)?;
     Ok(scenario.with_trace(rows))
 }
 
 /// A scenario, without its trace.
-pub fn without_trace(word: &str) -> anyhow::Result<Scenario> {
+pub fn without_trace(word: &str, inputs: &mut Inputs) -> anyhow::Result<Scenario> {
     if let Some(shipped) = SHIPPED.iter().find(|shipped| shipped.name == word) {
         return Ok(shipped.read()?);
     }
     let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
-    let text = text(word, "scenario", &names).map_err(BadUsage)?;
-    Scenario::read(&text, word, &mut |path| beside(word, path))
+    let text = text(word, "scenario", &names, inputs).map_err(BadUsage)?;
+    Scenario::read(&text, word, &mut |path| beside(word, path, inputs))
         .map_err(|error| BadUsage(error.to_string()).into())
 }
 
 /// A machine.
-pub fn machine(word: &str) -> anyhow::Result<MachineSpec> {
-    let text = machine_text(word).map_err(BadUsage)?;
+pub fn machine(word: &str, inputs: &mut Inputs) -> anyhow::Result<MachineSpec> {
+    let text = machine_text(word, inputs).map_err(BadUsage)?;
     let source = Source {
         file: word,
         text: &text,
     };
-    MachineSpec::read(source, &mut |path| beside(word, path))
+    MachineSpec::read(source, &mut |path| beside(word, path, inputs))
         .map_err(|error| BadUsage(error.to_string()).into())
 }
 
 /// The text of a machine's file.
-pub fn machine_text(word: &str) -> Result<String, String> {
+pub fn machine_text(word: &str, inputs: &mut Inputs) -> Result<String, String> {
     match MACHINES.iter().find(|shipped| shipped.name == word) {
         Some(shipped) => Ok(shipped.text.to_owned()),
         None => {
             let names: Vec<&str> = MACHINES.iter().map(|shipped| shipped.name).collect();
-            text(word, "machine", &names)
+            text(word, "machine", &names, inputs)
         }
     }
 }
 
 /// The text of a file that is named by its path; `names` could have been meant instead.
-fn text(word: &str, what: &str, names: &[&str]) -> Result<String, String> {
+fn text(word: &str, what: &str, names: &[&str], inputs: &mut Inputs) -> Result<String, String> {
     if !word.contains('/') && !word.ends_with(".toml") {
         let hint = match nearest(word, names) {
             Some(name) => format!("did you mean {name}? "),
@@ -70,6 +83,7 @@ fn text(word: &str, what: &str, names: &[&str]) -> Result<String, String> {
              name of a file ends with .toml"
         ));
     }
+    inputs.push(word.into());
     input::text(Path::new(word), LARGEST_TEXT).map_err(|error| format!("{word}: {error}"))
 }
 
@@ -79,13 +93,17 @@ fn folder(file: &str) -> &Path {
 }
 
 /// A file by its path relative to another.
-fn beside(file: &str, path: &str) -> Result<String, String> {
+fn beside(file: &str, path: &str, inputs: &mut Inputs) -> Result<String, String> {
     let path = folder(file).join(path);
-    input::text(&path, LARGEST_TEXT).map_err(|error| format!("{}: {error}", path.display()))
+    let text = input::text(&path, LARGEST_TEXT);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()));
+    inputs.push(path);
+    text
 }
 
 /// The rows of a recording.
-pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
+pub fn trace(path: &Path, inputs: &mut Inputs) -> anyhow::Result<Vec<TraceRow>> {
+    inputs.push(path.to_owned());
     if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
         let what = "it is no file; a recording is read more than once";
         return Err(BadUsage(format!("{}: {what}", path.display())).into());
@@ -94,19 +112,11 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
     // the library would write to standard error says nothing more.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let rows = memtide_trace::Rows::open(path).and_then(|rows| {
-        rows.map(|row| {
-            row.map(|row| TraceRow {
-                time_ns: row.time_ns,
-                thread: row.thread,
-                address: row.address,
-                write: row.write,
-            })
-        })
-        .collect::<Result<Vec<_>, _>>()
-    });
+    let rows = memtide_trace::Rows::open(path)
+        .map_err(|error| error.to_string())
+        .and_then(|rows| held(rows, path, MOST_ROWS));
     std::panic::set_hook(hook);
-    let rows = rows.map_err(|error| BadUsage(error.to_string()))?;
+    let rows = rows.map_err(BadUsage)?;
     let times = rows.iter().map(|row| row.time_ns);
     let Some((first, last)) = times.clone().min().zip(times.max()) else {
         return Err(BadUsage(format!("{}: it has no rows", path.display())).into());
@@ -115,7 +125,43 @@ pub fn trace(path: &Path) -> anyhow::Result<Vec<TraceRow>> {
         let what = "its rows are more than 100 days apart; cut it";
         return Err(BadUsage(format!("{}: {what}", path.display())).into());
     }
+    let threads: HashSet<_> = rows.iter().map(|row| row.thread).collect();
+    if threads.len() as u64 > MAX_THREADS {
+        let threads = threads.len();
+        let what = format!("it has {threads} threads, more than {MAX_THREADS}; cut it");
+        return Err(BadUsage(format!("{}: {what}", path.display())).into());
+    }
     Ok(rows)
+}
+
+/// All rows, if they are not more than `most`.
+fn held(rows: memtide_trace::Rows, path: &Path, most: usize) -> Result<Vec<TraceRow>, String> {
+    let mut held = Vec::new();
+    for row in rows {
+        let row = row.map_err(|error| error.to_string())?;
+        if held.len() == most {
+            let what = format!("it has more than {} rows; cut it", grouped(most as u64));
+            return Err(format!("{}: {what}", path.display()));
+        }
+        held.push(TraceRow {
+            time_ns: row.time_ns,
+            thread: row.thread,
+            address: row.address,
+            write: row.write,
+        });
+    }
+    Ok(held)
+}
+
+/// An error if the file that an option names is one of the `inputs`.
+pub fn never_over(inputs: &Inputs, option: &str, file: &Path) -> anyhow::Result<()> {
+    match inputs.iter().any(|input| replaces(file, input)) {
+        true => {
+            let what = "one of the inputs; name another file";
+            Err(BadUsage(format!("{option} {}: {what}", outside::path(file))).into())
+        }
+        false => Ok(()),
+    }
 }
 
 /// Writes a file that an option names.
@@ -127,6 +173,22 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use crate::shared::failing::leaves_the_old_or_the_new;
+
+    #[test]
+    fn a_recording_has_rows_within_limits() {
+        let path = Path::new("a.csv");
+        let rows = |rows: &str| {
+            let text = format!("time_ns,thread,address,write\n{rows}");
+            memtide_trace::Rows::from_csv(std::io::Cursor::new(text), path)
+        };
+        let two = "0,0,0,0\n1,0,0,0\n";
+        assert_eq!(held(rows(two), path, 2).unwrap().len(), 2);
+        // What is wrong with a row beyond it is not looked at.
+        for more in ["2,0,0,0\n", "2,0,0,0\nx\n"] {
+            let error = held(rows(&format!("{two}{more}")), path, 2).unwrap_err();
+            assert_eq!(error, "a.csv: it has more than 2 rows; cut it");
+        }
+    }
 
     /// `--json FILE`, `--report FILE` and `--make`.
     #[test]

@@ -4,7 +4,7 @@
 //! other configurations copies it into a file and changes it there. The recorded pages begin on the
 //! slow tier, since that is where placing them has something to do.
 
-use super::load;
+use super::load::{self, Inputs};
 use crate::shared::context::BadUsage;
 use memtide_sim::scenario::Scenario;
 use memtide_sim::spec::MachineSpec;
@@ -29,14 +29,18 @@ tier = {}
 "#;
 
 /// The scenario of a recording.
-pub fn scenario(trace: &Path, machine: Option<&str>) -> anyhow::Result<Scenario> {
+pub fn scenario(
+    trace: &Path,
+    machine: Option<&str>,
+    inputs: &mut Inputs,
+) -> anyhow::Result<Scenario> {
     let word = machine.unwrap_or(MACHINE);
-    let spec = load::machine(word)?;
+    let spec = load::machine(word, inputs)?;
     let text = text(trace, &spec).map_err(BadUsage)?;
     let file = format!("{}.toml", name(trace));
-    let scenario = Scenario::read(&text, &file, &mut |_| load::machine_text(word))
+    let scenario = Scenario::read(&text, &file, &mut |_| load::machine_text(word, inputs))
         .map_err(|error| BadUsage(error.to_string()))?;
-    Ok(scenario.with_trace(load::trace(trace)?))
+    Ok(scenario.with_trace(load::trace(trace, inputs)?))
 }
 
 fn name(trace: &Path) -> String {

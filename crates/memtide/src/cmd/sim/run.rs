@@ -16,14 +16,21 @@ use std::time::Instant;
 pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     memtide_linux::HugePages::ask();
     // All are read before the first runs: a mistake in the last shows at once.
+    let mut inputs = Vec::new();
     let scenarios = match &args.trace {
-        Some(trace) => vec![replay::scenario(trace, args.machine.as_deref())?],
-        None => args
-            .scenarios
-            .iter()
-            .map(|word| load::scenario(word))
+        Some(trace) => {
+            let machine = args.machine.as_deref();
+            vec![replay::scenario(trace, machine, &mut inputs)?]
+        }
+        None => (args.scenarios.iter())
+            .map(|word| load::scenario(word, &mut inputs))
             .collect::<Result<Vec<_>, _>>()?,
     };
+    for (option, file) in [("--json", &args.json), ("--report", &args.report)] {
+        if let Some(file) = file {
+            load::never_over(&inputs, option, file)?;
+        }
+    }
     for scenario in &scenarios {
         scenario.runs(&options(args, scenario)).map_err(blame)?;
     }

@@ -7,6 +7,7 @@
 
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::outside::{self, outside};
+use crate::shared::overwriting::replaces;
 use crate::shared::words::pid;
 use anyhow::Context as _;
 use memtide_linux::files::Output;
@@ -15,7 +16,6 @@ use memtide_trace::{Format, Row, Writer};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufWriter;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .ok_or_else(|| BadUsage("a trace's name ends with .parquet or .csv".to_owned()))?;
     let shown = args.recording.display();
-    if is_same(&args.recording, &args.output) {
+    if replaces(&args.output, &args.recording) {
         let output = outside::path(&args.output);
         let why = format!("{output}: the recording itself; name another file for the trace");
         return Err(BadUsage(why).into());
@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
         recording: args.recording.clone(),
         output: args.output.clone(),
         pid,
-        name: summary.names.get(&pid).cloned(),
+        name: summary.names.get(&pid).map(|name| name.to_string()),
         events: (recording.events().iter())
             .map(|event| event.name.clone().unwrap_or_else(|| "unnamed".to_owned()))
             .collect(),
@@ -97,20 +97,11 @@ pub fn run(args: &Args, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether both names lead to one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| {
-        let there = path.metadata().ok()?;
-        Some((there.dev(), there.ino()))
-    };
-    file(one).is_some_and(|one| file(other) == Some(one))
-}
-
 /// Whose accesses are taken.
 fn process(asked: Option<u32>, summary: &Summary) -> Result<u32, String> {
     let list = || {
         let named = |(pid, accesses): (&u32, &u64)| {
-            let name = outside(summary.names.get(pid).map_or("unnamed", String::as_str));
+            let name = outside(summary.names.get(pid).map_or("unnamed", |name| name));
             format!("{pid} ({name}, {accesses})")
         };
         let mut most: Vec<_> = summary.by_process.iter().collect();
@@ -212,7 +203,7 @@ mod tests {
     fn summary(processes: &[(u32, u64)]) -> Summary {
         Summary {
             by_process: processes.iter().copied().collect(),
-            names: [(5, "redis".to_owned())].into(),
+            names: [(5, "redis".into())].into(),
             ..Summary::default()
         }
     }
@@ -220,8 +211,7 @@ mod tests {
     #[test]
     fn a_name_cannot_draw_on_the_terminal() {
         let mut both = summary(&[(5, 10), (7, 90)]);
-        both.names
-            .insert(7, "\x1b[2J\nmemtide: all is well".to_owned());
+        both.names.insert(7, "\x1b[2J\nmemtide: all is well".into());
         let why = process(None, &both).unwrap_err();
         assert!(
             why.contains(r"7 (\u{1b}[2J\nmemtide: all is well, 90)"),

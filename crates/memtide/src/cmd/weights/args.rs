@@ -4,7 +4,9 @@ use crate::shared::nodes::List;
 use crate::shared::weight_words;
 use clap::ValueEnum;
 use memtide_core::mempolicy::measured::Mix;
+use memtide_core::numbers;
 use memtide_core::units::NodeId;
+use memtide_loop::options::Size;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,13 +128,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    parse_size::Config::new()
-        .with_binary()
-        .parse_size(text)
-        .map_err(|error| match error {
-            parse_size::Error::PosOverflow => "more than there can be".to_owned(),
-            _ => "not a size; write it as 64MiB or 1G".to_owned(),
-        })
+    text.parse::<Size>().map(|size| size.0)
 }
 
 fn bandwidths(text: &str) -> Result<BTreeMap<NodeId, u64>, String> {
@@ -159,14 +155,7 @@ fn bandwidth(word: &str) -> Option<u64> {
         None if plain.len() == word.len() => (plain, 1000.0),
         None => return None,
     };
-    // `parse` would take a sign, `inf` and `1e9`.
-    if !number
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
-    {
-        return None;
-    }
-    let mbps = (number.parse::<f64>().ok()? * factor).round();
+    let mbps = (numbers::fraction(number)? * factor).round();
     (1.0..=1e9).contains(&mbps).then_some(mbps as u64)
 }
 
