@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use testbed::guest::agreement::{agree, eat, execute};
-use testbed::guest::{demo, init, pace, sets, victim};
+use testbed::guest::{contain, demo, init, pace, sets, victim};
 
 /// Plays a part in the test guest.
 #[derive(Debug, Parser)]
@@ -23,6 +23,8 @@ enum Part {
     Demo(demo::Options),
     /// Tell how long known work takes here
     Pace(pace::Options),
+    /// Become a program in a container made by hand
+    Contain(contain::Options),
     Execute(execute::Options),
     Agree(agree::Options),
     Eat(eat::Options),
@@ -38,6 +40,7 @@ fn main() -> anyhow::Result<()> {
         Part::Sets(options) => sets::main(&options),
         Part::Demo(options) => demo::main(options),
         Part::Pace(options) => pace::main(options),
+        Part::Contain(options) => contain::main(&options),
         Part::Execute(options) => execute::main(&options),
         Part::Agree(options) => agree::main(&options),
         Part::Eat(options) => eat::main(&options),

@@ -4,6 +4,7 @@
 //! without any. See `src/bin/guest.rs`.
 
 pub mod agreement;
+pub mod contain;
 pub mod damon_regions;
 pub mod demo;
 pub mod demo_sets;

@@ -366,6 +366,21 @@ pub fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }.into()).map(drop)
 }
 
+/// Gives this process the namespaces that a container has: all but those of processes and users. Its
+/// cgroup becomes the root of those that it sees.
+///
+/// # Errors
+/// The kernel's.
+pub fn own_namespaces() -> io::Result<()> {
+    const OWN: libc::c_int = libc::CLONE_NEWNS
+        | libc::CLONE_NEWCGROUP
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS;
+    // SAFETY: takes a number and touches no memory; descriptors stay shared.
+    check(unsafe { libc::unshare(OWN) }.into()).map(drop)
+}
+
 /// Has the kernel answer `EINVAL` when `command`, or whatever it starts, sets the task policy
 /// `MPOL_WEIGHTED_INTERLEAVE`. Takes CAP_SYS_ADMIN.
 pub fn without_weighted_interleave(command: &mut Command) {

@@ -19,7 +19,7 @@ const DOCUMENTS: [&str; 5] = [
     "LICENSE-APACHE",
 ];
 
-/// Folders that come along: experiments; a dashboard and rules for alerts.
+/// Folders that come along: experiments; a dashboard, rules for alerts, files for containers.
 const FOLDERS: [&str; 2] = ["scenarios", "deploy"];
 
 /// What administrators change: an upgrade leaves their version.

@@ -186,7 +186,9 @@ pub fn parse_mounts(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, ParseE
 }
 
 /// Parses `/proc/PID/cgroup`: the path on the line of hierarchy 0, which is
-/// version 2, or `None` if there is no such line.
+/// version 2, or `None` if there is no such line. Also `None` if the path leads up:
+/// then it is outside of the cgroup namespace of who reads, as in a container, and
+/// counts from there and not from the hierarchy's root.
 pub fn parse_membership(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, ParseError> {
     for (line, content) in lines(bytes) {
         let mut fields = content.splitn(3, |byte| *byte == b':');
@@ -196,7 +198,9 @@ pub fn parse_membership(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, Pa
             return Err(ParseError::new(line, "cgroup", problem));
         };
         if number(hierarchy, line, "hierarchy")? == 0 {
-            return Ok(Some(unescape(path)));
+            let path = unescape(path);
+            let leads_up = path.components().any(|part| part == Component::ParentDir);
+            return Ok((!leads_up).then_some(path));
         }
     }
     Ok(None)
@@ -350,6 +354,7 @@ mod tests {
             Some(PathBuf::from("/user.slice/a:b"))
         );
         assert_eq!(parse("4:memory:/x\n").unwrap(), None);
+        assert_eq!(parse("0::/../../system.slice/a\n").unwrap(), None);
         assert_eq!(
             parse("0:/x\n").unwrap_err().to_string(),
             "1: cgroup: \"0:/x\" is not \"id:controllers:path\""

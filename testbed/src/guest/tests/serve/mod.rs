@@ -3,6 +3,7 @@
 //! The manager is the test: it listens on a socket of its own and sends the signals. What systemd makes
 //! of the unit beside that is not tried here.
 
+mod container;
 mod shares;
 mod socket;
 
@@ -21,6 +22,7 @@ use super::manners::group::Group;
 use super::manners::settings::Settings;
 use super::manners::{PATIENCE, SMALL, until_home};
 use super::{BootClass, Context, Test};
+use crate::guest::contain::capabilities;
 use crate::guest::late::within;
 use crate::guest::memtide::{Line, Memtide};
 use crate::guest::pace::Stretch;
@@ -41,6 +43,7 @@ pub(super) fn tests() -> Vec<Test> {
     };
     vec![
         test("serve/reload", "cxl", reload),
+        test("serve/container", "cxl", container::comes_home),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
     ]
@@ -136,10 +139,7 @@ fn put(path: &str, text: &str) -> Result<()> {
 fn bounding_set() -> Result<CapabilitySet> {
     let lines = UNIT.lines();
     let lines = lines.filter_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_"));
-    let mut set = CapabilitySet::empty();
-    for name in lines {
-        set |= CapabilitySet::from_name(name).with_context(|| format!("{name}: no capability"))?;
-    }
+    let set = capabilities(lines)?;
     ensure!(!set.is_empty(), "the unit names no capability");
     Ok(set)
 }
