@@ -294,6 +294,29 @@ fn a_note_of_weights_that_were_put_back_is_forgotten() {
     }
 }
 
+/// Two sockets that the kernel takes for equal, of which the second is slow.
+#[test]
+fn it_judges_with_tiers_that_are_given() {
+    let machine = Machine::copy("two-sockets");
+    let (status, alone) = document(machine.root(), &[]);
+    assert_eq!(check(&alone, "tiers").0, "unavailable");
+    assert_eq!(status, Some(0));
+    let (_, given) = document(machine.root(), &["--tiers", "0/1"]);
+    let (state, detail) = check(&given, "tiers");
+    assert_eq!(state, "works");
+    assert!(
+        detail.ends_with(", as --tiers gives them; node 1 promotes to node 0"),
+        "{detail}"
+    );
+    assert_ne!(given["verdict"], alone["verdict"]);
+    let wrong = doctor(machine.root(), &["--tiers", "0/7"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(
+        text(&wrong.stderr).starts_with("memtide: --tiers 0/7: "),
+        "{wrong:?}"
+    );
+}
+
 #[test]
 fn rights_that_are_missing_are_named() {
     let machine = Machine::copy("two-sockets-cxl-hmat");

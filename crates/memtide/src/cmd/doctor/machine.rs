@@ -4,8 +4,9 @@ use super::check::{Check, Finding, State};
 use super::slow_memory;
 use crate::shared::lent_weights::{self, Standing as TableStanding};
 use crate::shared::source::damon_options;
+use anyhow::anyhow;
 use memtide_core::nodemask::NodeMask;
-use memtide_core::topology::Topology;
+use memtide_core::topology::{HandTiers, Topology};
 use memtide_core::units::NodeId;
 use memtide_linux::fs::numa::{self, Capabilities, Capability};
 use memtide_linux::fs::proc::status;
@@ -25,13 +26,24 @@ const NEEDED: [Capability; 3] = [
 /// What was read. A part that could not be read carries the error.
 pub struct Machine {
     pub root: Root,
-    pub topology: fs::Result<Topology>,
+    /// As the kernel has it.
+    topology: fs::Result<Topology>,
+    /// With the tiers that the user gives, if he does.
+    by_hand: Option<Topology>,
     pub capabilities: fs::Result<Option<Capabilities>>,
     pub balancing: fs::Result<Option<numa::BalancingMode>>,
     pub damon: Result<Standing, StandingError>,
     pub weights: Result<TableStanding, WeightError>,
     /// The nodes that the cpuset allows; `None` without cpusets.
     allowed: fs::Result<Option<NodeMask>>,
+}
+
+/// Nodes that hot pages leave for a faster one.
+fn lower_nodes(topology: &Topology) -> impl Iterator<Item = NodeId> {
+    let nodes = topology.nodes().iter();
+    nodes
+        .filter(|node| !node.top_tier && node.has_memory() && node.promotion_target.is_some())
+        .map(|node| node.id)
 }
 
 impl Machine {
@@ -42,6 +54,7 @@ impl Machine {
         };
         Machine {
             topology: topology::read(root).map(|machine| machine.topology),
+            by_hand: None,
             capabilities: numa::capabilities(root),
             balancing: numa::balancing(root),
             damon: standing::damon(&damon_options(root)),
@@ -51,9 +64,28 @@ impl Machine {
         }
     }
 
+    /// The same with the tiers that the user gives. The kernel keeps its own, and makes hint
+    /// faults by those.
+    ///
+    /// # Errors
+    /// They do not fit the nodes.
+    pub fn with_tiers(mut self, tiers: &HandTiers) -> anyhow::Result<Machine> {
+        if let Ok(topology) = &self.topology {
+            let with = topology.with_tiers(tiers);
+            self.by_hand = Some(with.map_err(|wrong| anyhow!("--tiers {tiers}: {wrong}"))?);
+        }
+        Ok(self)
+    }
+
+    /// With the tiers by which memtide would go.
+    fn tiered(&self) -> Result<&Topology, &FsError> {
+        self.by_hand.as_ref().map_or(self.topology.as_ref(), Ok)
+    }
+
     /// Whether there is a tier to promote from and one to promote to.
     pub fn has_two_tiers(&self) -> bool {
-        self.lower_nodes().next().is_some()
+        self.tiered()
+            .is_ok_and(|topology| lower_nodes(topology).next().is_some())
     }
 
     /// Nodes with memory that this process may use, lower tiers first: pages
@@ -71,9 +103,10 @@ impl Machine {
         nodes
     }
 
-    /// A usable node of a lower tier.
+    /// A usable node of a lower tier of the kernel's.
     pub fn lower_node(&self) -> Option<NodeId> {
-        let lower: Vec<NodeId> = self.lower_nodes().collect();
+        let topology = self.topology.as_ref().ok()?;
+        let lower: Vec<NodeId> = lower_nodes(topology).collect();
         let usable = self.usable_nodes();
         usable.into_iter().find(|node| lower.contains(node))
     }
@@ -98,16 +131,8 @@ impl Machine {
             Check::named("damon_stat", self.damon_stat()),
             Check::named("left_over", self.left_over()),
         ];
-        checks.extend(slow_memory::checks(&self.root, self.topology.as_ref().ok()));
+        checks.extend(slow_memory::checks(&self.root, self.tiered().ok()));
         checks
-    }
-
-    /// Nodes that hot pages leave for a faster one.
-    fn lower_nodes(&self) -> impl Iterator<Item = NodeId> {
-        let nodes = self.topology.iter().flat_map(Topology::nodes);
-        nodes
-            .filter(|node| !node.top_tier && node.has_memory() && node.promotion_target.is_some())
-            .map(|node| node.id)
     }
 
     fn kernel(&self) -> Finding {
@@ -134,7 +159,7 @@ impl Machine {
     }
 
     fn tiers(&self) -> Finding {
-        let topology = match &self.topology {
+        let topology = match self.tiered() {
             Ok(topology) => topology,
             Err(error @ FsError::Missing { .. }) => return absent(&error.to_string()),
             Err(error) => return unreadable(error),
@@ -144,7 +169,10 @@ impl Machine {
             .iter()
             .map(|(tier, nodes)| format!("tier {} is {}", tier.0, named_nodes(nodes)))
             .collect();
-        let tiers = tiers.join(", ");
+        let mut tiers = tiers.join(", ");
+        if self.by_hand.is_some() {
+            tiers.push_str(", as --tiers gives them");
+        }
         let promotions: Vec<String> = topology
             .nodes()
             .iter()
@@ -164,7 +192,7 @@ impl Machine {
             .map(|node| node.id)
             .collect();
         let counts = if bare.len() == 1 { "counts" } else { "count" };
-        if !bare.is_empty() {
+        if !bare.is_empty() && self.by_hand.is_none() {
             return Finding::new(
                 State::Advice,
                 format!(

@@ -36,6 +36,7 @@ use crate::shared::signals;
 use anyhow::bail;
 use check::{Check, Report};
 use machine::Machine;
+use memtide_core::topology::HandTiers;
 use proofs::Trial;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -54,6 +55,10 @@ pub struct Args {
     /// Put back what a memtide that crashed left changed, and do nothing else
     #[arg(long)]
     restore: bool,
+
+    /// Judge with these tiers of nodes, from fast to slow, as in 0,1/2/3
+    #[arg(long, value_name = "NODES/NODES...", conflicts_with = "restore")]
+    tiers: Option<HandTiers>,
 
     /// How long each proof may take
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = limit)]
@@ -85,7 +90,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
 fn examine(args: &Args, context: &Context) -> anyhow::Result<Report> {
     let began = Instant::now();
     let stop = signals::hear()?;
-    let machine = Machine::read(&context.root);
+    let mut machine = Machine::read(&context.root);
+    if let Some(tiers) = &args.tiers {
+        machine = machine.with_tiers(tiers)?;
+    }
     let trial = match (args.no_probe, context.root.is_live()) {
         (true, _) => Err("--no-probe"),
         (_, false) => Err("a copy of a machine was given, not this one"),
