@@ -227,6 +227,15 @@ pub mod tests {
         }
     }
 
+    /// The nearest number that there is, also of many digits: of this one a library was off by one.
+    #[test]
+    fn numbers_are_what_was_written() {
+        let digits = format!("1{}", "3".repeat(122));
+        let text = format!(r#"{{"method":"a.B","parameters":{{"x":{digits}}}}}"#);
+        let call = Call::read(text.as_bytes()).unwrap();
+        assert_eq!(call.parameters["x"].as_f64(), digits.parse().ok());
+    }
+
     #[test]
     fn a_reply_says_only_what_there_is() {
         let text = |reply: Reply| String::from_utf8(reply.message()).unwrap();
