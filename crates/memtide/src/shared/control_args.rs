@@ -11,7 +11,7 @@ const LONGEST: usize = 32;
 pub struct ControlArgs {
     /// Whether there is one.
     pub enabled: bool,
-    /// A group, by name or number, whose members may read the status; root alone otherwise.
+    /// A group, by name or number, whose members may read the status and the list of processes; root alone otherwise.
     #[serde(deserialize_with = "group")]
     pub group: Option<String>,
 }

@@ -243,6 +243,12 @@ fn draw_classes(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    if let Some(why) = &state.no_processes {
+        let text = format!("no processes: {}", outside::line(why));
+        let line = Line::styled(text, painted(state, Color::Red));
+        frame.render_widget(Paragraph::new(line), area);
+        return;
+    }
     let names = [
         "pid", "process", "class", "fast", "slow", "promoted", "demoted",
     ];
@@ -514,6 +520,8 @@ mod tests {
         let mut state = State::new(HOSTILE.to_owned(), true);
         state.hear(one);
         state.lost(HOSTILE.to_owned());
+        state.show_processes();
+        state.lose_processes(HOSTILE.to_owned());
         let text = page(&state, 300, 50).unwrap();
         assert!(
             !text.contains(|c: char| is_hidden(c) && c != '\n'),

@@ -1,7 +1,7 @@
 //! The threads that listen: two to the service, and one to the terminal.
 //!
 //! The first comes again where the service has gone: it may have been started again, or a reload moved its
-//! socket. The second asks for processes as long as they are shown; what it cannot hear, the first tells of.
+//! socket. The second asks for processes as long as they are shown.
 //! The third may wait for ever, and nobody waits for it.
 
 use crate::shared::control::client::Client;
@@ -25,6 +25,8 @@ pub enum Heard {
     Status(Box<Standing>),
     /// The first processes.
     Processes(Vec<Process>),
+    /// There are none to show, and why.
+    NoProcesses(String),
     /// Nothing comes at present, and why.
     Trouble(String),
     /// A key, or another size.
@@ -95,17 +97,21 @@ pub fn to_the_processes(
                 client = None;
                 continue;
             };
-            client = client.or_else(|| Client::connect(&root).ok());
-            let Some(asking) = &mut client else {
-                continue;
+            let mut ask = || -> anyhow::Result<Vec<Process>> {
+                let mut asking = match client.take() {
+                    Some(client) => client,
+                    None => Client::connect(&root)?,
+                };
+                let processes = asking.processes(order, PROCESSES)?;
+                client = Some(asking);
+                Ok(processes)
             };
-            match asking.processes(order, PROCESSES) {
-                Ok(processes) => {
-                    if tell.send(Heard::Processes(processes)).is_err() {
-                        return;
-                    }
-                }
-                Err(_) => client = None,
+            let heard = match ask() {
+                Ok(processes) => Heard::Processes(processes),
+                Err(error) => Heard::NoProcesses(causes(&error)),
+            };
+            if tell.send(heard).is_err() {
+                return;
             }
         }
     };

@@ -1,7 +1,7 @@
 //! `memtide top`: the running service, live.
 //!
-//! A thread of its own listens to the service's stream of statuses, another one asks for processes, a third
-//! one listens to the keys, and all hand over what they have heard. Here keys and statuses change a [`state::State`], and [`draw`] makes a picture
+//! Threads of their own listen to the service's stream of statuses, ask for processes, and listen to the
+//! keys; all hand over what they have heard. Here keys and statuses change a [`state::State`], and [`draw`] makes a picture
 //! of it, which depends on nothing else. [`screen`] is the terminal; whatever way it ends, the terminal is
 //! as before.
 //!
@@ -15,6 +15,7 @@ mod state;
 
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::client::Client;
+use crate::shared::outside::causes;
 use crate::shared::signals;
 use anyhow::{Context as _, bail};
 use listen::Heard;
@@ -62,7 +63,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if args.once {
         state.hear(client.status()?);
         if let Some(order) = state.wanted() {
-            state.hear_processes(client.processes(order, listen::PROCESSES)?);
+            match client.processes(order, listen::PROCESSES) {
+                Ok(processes) => state.hear_processes(processes),
+                Err(error) if args.processes => return Err(error),
+                Err(error) => state.lose_processes(causes(&error)),
+            }
         }
         state.for_a_page();
         let height = PAGE
@@ -114,6 +119,7 @@ fn take(heard: Heard, state: &mut State) -> anyhow::Result<bool> {
     match heard {
         Heard::Status(standing) => state.hear(*standing),
         Heard::Processes(processes) => state.hear_processes(processes),
+        Heard::NoProcesses(why) => state.lose_processes(why),
         Heard::Trouble(why) => state.lost(why),
         Heard::Event(Event::Key(key)) => {
             return Ok(Key::of(&key).is_none_or(|key| state.press(key)));

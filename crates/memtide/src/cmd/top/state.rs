@@ -143,6 +143,8 @@ pub struct State {
     /// The processes that came last, and those that a pause holds back.
     processes: Vec<Process>,
     latest_processes: Vec<Process>,
+    /// Why none come at present.
+    pub no_processes: Option<String>,
     /// The order of processes.
     process_order: ProcessOrder,
     /// The process that is chosen.
@@ -170,6 +172,7 @@ impl State {
             chosen: None,
             processes: Vec::new(),
             latest_processes: Vec::new(),
+            no_processes: None,
             process_order: ProcessOrder::default(),
             chosen_pid: None,
             shows_processes: None,
@@ -214,8 +217,10 @@ impl State {
 
     /// Takes what is known of processes.
     pub fn hear_processes(&mut self, processes: Vec<Process>) {
+        self.no_processes = None;
         self.latest_processes = processes;
-        if !self.paused {
+        // A pause holds what is shown, and not what has not been shown yet.
+        if !self.paused || self.processes.is_empty() {
             self.processes = self.latest_processes.clone();
         }
     }
@@ -233,6 +238,11 @@ impl State {
             }
             self.standing = Some(standing);
         }
+    }
+
+    /// No processes come, for this reason.
+    pub fn lose_processes(&mut self, why: String) {
+        self.no_processes = Some(why);
     }
 
     /// Nothing comes, for this reason.

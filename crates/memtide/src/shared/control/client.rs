@@ -2,7 +2,8 @@
 //!
 //! A client believes nothing of what comes: a reply has a limit of length, and what it holds is a document
 //! of the structs of [`standing`](super::standing) or an error. A call has to be answered within
-//! [`PATIENCE`]; a reload may take longer, for it may put everything back and begin again.
+//! [`PATIENCE`]. A reload may take longer, for it may put everything back and begin again; so may what
+//! waits for the loop while one goes on.
 
 use super::interface::{
     CLOSING, DENIED, EXPLAIN, NO_CLASS, NOT_READY, PAUSE, PROCESSES, REFUSED, RELOAD, RESUME,
@@ -23,7 +24,7 @@ use std::time::Duration;
 
 /// For an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For a reload.
+/// For a reload, and for what may wait for one.
 const LONG: Duration = Duration::from_secs(120);
 /// The longest reply, in bytes: thousands of classes.
 const LARGEST: usize = 8 << 20;
@@ -110,7 +111,7 @@ impl Client {
     /// There is no such class.
     pub fn pause(&mut self, class: &str, paused: bool) -> anyhow::Result<bool> {
         let method = if paused { PAUSE } else { RESUME };
-        let changed = self.ask(method, [("class", class.into())], "changed")?;
+        let changed = self.ask(method, [("class", class.into())], "changed", LONG)?;
         serde_json::from_value(changed).context("an answer that makes no sense")
     }
 
@@ -123,7 +124,7 @@ impl Client {
             ("order", serde_json::to_value(order)?),
             ("most", most.into()),
         ];
-        let processes = self.ask(PROCESSES, parameters, "processes")?;
+        let processes = self.ask(PROCESSES, parameters, "processes", PATIENCE)?;
         serde_json::from_value(processes).context("an answer that makes no sense")
     }
 
@@ -133,7 +134,7 @@ impl Client {
     /// Nothing is known, and why.
     pub fn explain(&mut self, pid: u32, address: u64) -> anyhow::Result<Page> {
         let parameters = [("pid", pid.into()), ("address", address.into())];
-        let page = self.ask(EXPLAIN, parameters, "page")?;
+        let page = self.ask(EXPLAIN, parameters, "page", LONG)?;
         serde_json::from_value(page).context("an answer that makes no sense")
     }
 
@@ -142,13 +143,14 @@ impl Client {
         method: &str,
         parameters: [(&str, Value); N],
         wanted: &str,
+        patience: Duration,
     ) -> anyhow::Result<Value> {
         let parameters = parameters.map(|(key, value)| (key.to_owned(), value));
         let call = Call {
             parameters: Parameters::from_iter(parameters),
             ..Call::of(method, false)
         };
-        self.call(&call, LONG)?;
+        self.call(&call, patience)?;
         let mut parameters = self.reply()?;
         Ok(parameters.remove(wanted).unwrap_or_default())
     }

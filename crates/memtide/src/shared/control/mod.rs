@@ -6,9 +6,11 @@
 //!
 //! # Who may what
 //!
-//! Who can open the socket may read the status: root, and a group where one is configured. The rest is for
-//! root and for the user that the service runs as, whatever the mode of the socket: the kernel says who
-//! connected. What is known of single pages is no matter for a group: it tells of a program's addresses. A reload over the socket is the one of SIGHUP; a call can choose the moment and nothing else.
+//! Who can open the socket may read the status, and which processes are managed: root, and a group where
+//! one is configured. The rest is for root and for the user that the service runs as, whatever the mode of
+//! the socket: the kernel says who connected. What is known of single pages is no matter for a group: it
+//! tells of a program's addresses. A reload over the socket is the one of SIGHUP; a call can choose the
+//! moment and nothing else.
 
 pub mod client;
 pub mod interface;

@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 pub const MOST: usize = 32;
 /// Of these, for those who may reload.
 pub const KEPT: usize = 8;
+/// Lists of processes that the loop makes in one of its turns.
+pub const LISTS: usize = 4;
 /// For a call to come, and for a reply to go.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// What is read at once, in bytes.
@@ -97,9 +99,33 @@ impl Shared {
         self.wake();
     }
 
-    /// What clients wish since the last time.
+    /// What clients wish since the last time. Lists of processes, which everybody may wish,
+    /// wait for their turn if they are many, so that nobody keeps the loop from its work.
     pub fn wishes(&self) -> Vec<(u64, Wish)> {
-        std::mem::take(&mut *locked(&self.wishes))
+        let mut wishes = locked(&self.wishes);
+        let mut lists = 0;
+        let (now, later) = std::mem::take(&mut *wishes)
+            .into_iter()
+            .partition(|(_, wish)| {
+                let is_list = matches!(wish, Wish::Processes { .. });
+                lists += usize::from(is_list);
+                !is_list || lists <= LISTS
+            });
+        *wishes = later;
+        now
+    }
+
+    /// How many wishes wait for the loop.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        locked(&self.wishes).len()
+    }
+
+    /// Who waited for a list of processes has gone. Other wishes hold all the same: who wants
+    /// no reply need not wait for it.
+    fn forget(&self, ticket: u64) {
+        locked(&self.wishes)
+            .retain(|(of, wish)| *of != ticket || !matches!(wish, Wish::Processes { .. }));
     }
 
     /// Leaves an order.
@@ -221,7 +247,11 @@ impl Server {
                 && connection
                     .go_on(shared, wished, latest.as_ref(), now + *patience)
                     .is_ok();
-            alive && (connection.is_patient() || now < connection.until)
+            let stays = alive && (connection.is_patient() || now < connection.until);
+            if !stays && let Doing::Wishing { ticket, .. } = connection.doing {
+                shared.forget(ticket);
+            }
+            stays
         });
         if listens {
             let _ = self.accept(now);
@@ -464,7 +494,7 @@ impl Connection {
         }
         let reply = match (interface::answer(call, self.may_change), latest) {
             (Answer::Reply(reply), _) => reply,
-            (Answer::Status { .. }, None) => Reply {
+            (Answer::Status { .. } | Answer::Wish(Wish::Processes { .. }), None) => Reply {
                 error: Some(interface::NOT_READY.to_owned()),
                 parameters: Some(Parameters::new()),
                 continues: false,

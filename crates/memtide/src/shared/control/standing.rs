@@ -49,7 +49,7 @@ pub struct Class {
     pub paused: bool,
 }
 
-/// A managed process. What several processes map is counted for each of them.
+/// A managed process. What several processes map is counted for each of them, as of its last survey.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.

@@ -1,11 +1,11 @@
 //! The service's side and a client's over a socket, with a loop that the tests play.
 
 use super::client::Client;
-use super::interface::{RELOAD, STATUS};
-use super::server::{KEPT, MOST, has_room};
+use super::interface::{PROCESSES, RELOAD, STATUS};
+use super::server::{KEPT, LISTS, MOST, has_room};
 use super::socket::{places, tests::machine};
 use super::standing::{Process, tests::standing};
-use super::varlink::{Call, LONGEST, Reply};
+use super::varlink::{Call, LONGEST, Parameters, Reply};
 use super::*;
 use memtide_loop::report::ProcessOrder;
 use std::io::{Read, Write};
@@ -207,10 +207,49 @@ fn what_came_of_a_reload_is_told_before_the_end() {
     assert!(asking.join().unwrap().unwrap().is_empty());
 }
 
+/// Lists of processes are for everybody, so they must not keep the loop from its work.
+#[test]
+fn many_who_ask_for_processes_and_go_are_no_trouble() {
+    let service = service();
+    service.tell(1);
+    let shared = &service.control.answering.as_ref().unwrap().shared;
+    let ask = || {
+        let mut stream = service.connect();
+        stream
+            .write_all(&Call::of(PROCESSES, false).message())
+            .unwrap();
+        stream
+    };
+    for _ in 0..3 * MOST {
+        drop(ask());
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    // Served after all of those.
+    Client::connect(&service.root).unwrap().status().unwrap();
+    while shared.waiting() > 0 {
+        assert!(Instant::now() < until, "{} wait", shared.waiting());
+        std::thread::yield_now();
+    }
+    let streams: Vec<_> = (0..2 * LISTS + 1).map(|_| ask()).collect();
+    while shared.waiting() < streams.len() {
+        assert!(Instant::now() < until, "{} wait", shared.waiting());
+        std::thread::yield_now();
+    }
+    for left in [LISTS, LISTS, 1] {
+        let mut lists = 0;
+        service.control.grant(|_| {
+            lists += 1;
+            Ok(Parameters::new())
+        });
+        assert_eq!(lists, left);
+    }
+}
+
 /// The loop grants wishes between its turns, and tells each client of its own.
 #[test]
 fn the_loop_does_what_clients_wish() {
     let service = service();
+    service.tell(1);
     let root = service.root.clone();
     let asking = |ask: fn(&mut Client) -> String| {
         let root = root.clone();
