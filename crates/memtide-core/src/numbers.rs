@@ -20,6 +20,13 @@ pub fn fraction(text: &str) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
+/// Whether it is a [`fraction`] with nothing but a unit behind it, as `1.5 GiB`. Libraries
+/// that read units take signs and exponents, too.
+pub fn is_quantity(text: &str) -> bool {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+    fraction(number).is_some()
+}
+
 /// Hexadecimal digits, without `0x`; `None` as of [`decimal`].
 pub fn hexadecimal(digits: &str) -> Option<u64> {
     let all = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -53,5 +60,11 @@ mod tests {
             assert_eq!(fraction(text), None, "{text}");
         }
         assert_eq!(fraction(&"9".repeat(400)), None);
+        assert!(["1.5 GiB", "2G", "7"].into_iter().all(is_quantity));
+        assert!(
+            !["1e+6MiB", "1e6", "GiB", "", "-1G"]
+                .into_iter()
+                .any(is_quantity)
+        );
     }
 }

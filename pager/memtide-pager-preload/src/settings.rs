@@ -6,6 +6,7 @@
 //! keeps nothing, since the program must run, but is said once.
 
 use crate::pattern::Pattern;
+use memtide_core::numbers;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -74,10 +75,13 @@ impl Settings {
         let Some(budget) = text(BUDGET)? else {
             return Err(format!("{BUDGET} is missing; write it as 2GiB"));
         };
-        let budget_bytes = parse_size::Config::new()
-            .with_binary()
-            .parse_size(&budget)
-            .map_err(|_| format!("{BUDGET}: {budget:?} is not a size; write it as 2GiB"))?;
+        let read = parse_size::Config::new().with_binary().parse_size(&budget);
+        let budget_bytes = read.ok().filter(|_| numbers::is_quantity(&budget));
+        let Some(budget_bytes) = budget_bytes else {
+            return Err(format!(
+                "{BUDGET}: {budget:?} is not a size; write it as 2GiB"
+            ));
+        };
         let eager = match text(EVICTION)?.as_deref() {
             None | Some("lazy") => false,
             Some("eager") => true,
@@ -149,6 +153,10 @@ mod tests {
         for (pairs, words) in [
             (&[(FILES, "*")][..], "MEMTIDE_PAGER_BUDGET is missing"),
             (&[(FILES, "*"), (BUDGET, "much")], "\"much\" is not a size"),
+            (
+                &[(FILES, "*"), (BUDGET, "1e+6MiB")],
+                "\"1e+6MiB\" is not a size",
+            ),
             (&[(FILES, ":"), size], "no pattern in it"),
             (&[(FILES, "a***"), size], "\"a***\" is no pattern"),
             (

@@ -226,8 +226,8 @@ impl Placement {
         self.resident.get(node.index()).copied().unwrap_or(0)
     }
 
-    /// How many present pages of a section are on each node, by the node's number. Of
-    /// nodes behind the last none is.
+    /// How many present pages of a section are on each node, by the node's number. There
+    /// are none on nodes beyond the end.
     pub fn residents_of(&self, section: u32) -> &[u32] {
         let section = self.sections.get(section as usize);
         section

@@ -97,7 +97,9 @@ impl Output {
             Place::Named(path) => path,
             Place::Open(folder, name) => {
                 step("open the output")?;
-                let file = fs::openat(&folder, &name, DIRECT, Mode::empty())?.into();
+                // Opened a second time, a file is at its beginning.
+                let flags = DIRECT | OFlags::APPEND;
+                let file = fs::openat(&folder, &name, flags, Mode::empty())?.into();
                 return Ok(Output { file, beside: None });
             }
         };
@@ -543,6 +545,18 @@ mod tests {
             io::Read::read_to_string(&mut reader, &mut told).unwrap();
             assert_eq!(told, "one", "{folder}");
         }
+    }
+
+    /// As `--json /dev/fd/3 3>>log` has it: what the file had stays.
+    #[test]
+    fn a_file_that_is_open_is_added_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "what was there\n").unwrap();
+        let file = File::options().append(true).open(&path).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&file);
+        write(Path::new(&format!("/dev/fd/{number}")), b"one").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"what was there\none");
     }
 
     /// An own link and one of another user's change places all the time: what was found to be our own

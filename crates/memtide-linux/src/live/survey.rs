@@ -30,7 +30,7 @@ pub enum SurveyError {
     Gone(u32),
     /// We may not look at the process.
     #[error(
-        "process {0}: not allowed to look at its pages: run as root, or with CAP_SYS_PTRACE and CAP_SYS_NICE"
+        "process {0}: not allowed to look at its pages: run as root, or with CAP_SYS_PTRACE, CAP_SYS_NICE and CAP_DAC_READ_SEARCH"
     )]
     NotPermitted(u32),
     /// Something that is not expected.

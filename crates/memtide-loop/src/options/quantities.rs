@@ -111,9 +111,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        // The library would take signs and exponents, as in `1e+6MiB`.
-        let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
-        if numbers::fraction(number).is_none() {
+        if !numbers::is_quantity(text) {
             return Err("not a size; write it as 64MiB or 1G".to_owned());
         }
         parse_size::Config::new()

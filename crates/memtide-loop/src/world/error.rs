@@ -18,7 +18,7 @@ pub enum WorldError {
     },
     /// We may not look at a process.
     #[error(
-        "process {pid}: not allowed to look at its pages: run as root, or with CAP_SYS_PTRACE and CAP_SYS_NICE"
+        "process {pid}: not allowed to look at its pages: run as root, or with CAP_SYS_PTRACE, CAP_SYS_NICE and CAP_DAC_READ_SEARCH"
     )]
     NotPermitted {
         /// The process.

@@ -256,7 +256,7 @@ impl<W: Source> Run<W> {
         if self.idle_quanta > IDLE_QUANTA && jump > 0 {
             self.now_ps += jump * QUANTUM_PS;
             self.quanta += jump;
-            // Who looks on sees the rest of it in jumps, too.
+            // Somebody looks on before the end: the next quantum jumps on.
             if ahead <= within {
                 self.idle_quanta = 0;
             }

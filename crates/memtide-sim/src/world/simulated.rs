@@ -47,9 +47,9 @@ pub struct Simulated<W> {
     /// Where the engine's time leapt over what was idle: its time then, and all that it has leapt over. The
     /// loop sleeps meanwhile, as in a suspended machine.
     leaps: Vec<(u64, u64)>,
-    /// How much of a time in which nobody does anything the loop is awake for, and how much of the
-    /// present one it was.
+    /// For how long the loop is awake of a time in which nobody does anything.
     attends_ns: u64,
+    /// For how long it was awake of the present one.
     attended_ns: u64,
     /// The CPU that a kernel thread takes next if none is idle.
     turn: u32,
@@ -233,7 +233,7 @@ impl<W: Source> Machine for Simulated<W> {
                 let all = self.leaps.last().map_or(0, |leap| leap.1) + leapt;
                 self.leaps.push((now_ns, all));
             }
-            if period(now_ns) != period(now_ns.saturating_sub(QUANTUM_NS)) {
+            if period(now_ns) != period(before_ns) {
                 for space in self.run.spaces() {
                     self.run.hw.forget_space(space);
                 }

@@ -70,8 +70,8 @@ pub(super) fn run<W: Source>(
     Ok(result)
 }
 
-/// How long nobody does anything until all idle pages have left: rounds may take twice as long as they
-/// should, where there is more to observe than fits, and then the rate admits the whole fast tier.
+/// How long it takes until all idle pages have left, if nobody does anything. Rounds may take twice as
+/// long as they should, where there is more to observe than fits; then all fast memory leaves at the rate.
 fn until_idle_pages_left_ns<W: Source>(world: &SimWorld<Simulated<W>>, rule: &IdleRule) -> u64 {
     const SECOND_NS: u64 = 1_000_000_000;
     let topology = world.topology();

@@ -30,6 +30,8 @@ pub struct Estimate {
     pub bytes: u64,
     /// On this host.
     pub seconds: f64,
+    /// Pages that the recording is spread over; 0 without one.
+    recorded_pages: u64,
 }
 
 /// Reckons it for `seeds` seeds.
@@ -47,18 +49,21 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
         .nodes
         .iter()
         .map(|node| node.capacity_bytes / 4096);
-    let pages = capacity.sum::<u64>() / u64::from(scale);
+    let recorded_pages = scenario.recorded_pages(scale);
+    let pages = (capacity.sum::<u64>() / u64::from(scale)).max(recorded_pages);
     let at_once = options.jobs.min(runs.len()).max(1);
     Estimate {
         accesses,
-        bytes: pages * BYTES_A_PAGE * at_once as u64,
+        bytes: pages.saturating_mul(BYTES_A_PAGE * at_once as u64),
         seconds: accesses as f64 / RATE / at_once as f64,
+        recorded_pages,
     }
 }
 
 /// That a run may start.
 pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> anyhow::Result<()> {
-    let pages = scenario.recorded_pages(options.scale.unwrap_or(scenario.scale));
+    let estimate = of(scenario, options, seeds);
+    let pages = estimate.recorded_pages;
     if pages > MOST_RECORDED_PAGES {
         return Err(BadUsage(format!(
             "{}: the recording is spread over {} of simulated memory, more than {}; cut it, or give a \
@@ -69,7 +74,6 @@ pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> a
         ))
         .into());
     }
-    let estimate = of(scenario, options, seeds);
     if yes || (estimate.seconds <= LONG_S && estimate.bytes <= LARGE_BYTES) {
         return Ok(());
     }

@@ -125,22 +125,22 @@ pub fn trace(path: &Path, inputs: &mut Inputs) -> anyhow::Result<Vec<TraceRow>> 
         let what = "its rows are more than 100 days apart; cut it";
         return Err(BadUsage(format!("{}: {what}", path.display())).into());
     }
-    let threads: HashSet<_> = rows.iter().map(|row| row.thread).collect();
-    if threads.len() as u64 > MAX_THREADS {
-        let threads = threads.len();
-        let what = format!("it has {threads} threads, more than {MAX_THREADS}; cut it");
-        return Err(BadUsage(format!("{}: {what}", path.display())).into());
-    }
     Ok(rows)
 }
 
 /// All rows, if they are not more than `most`.
 fn held(rows: memtide_trace::Rows, path: &Path, most: usize) -> Result<Vec<TraceRow>, String> {
     let mut held = Vec::new();
+    let mut threads = HashSet::new();
     for row in rows {
         let row = row.map_err(|error| error.to_string())?;
         if held.len() == most {
             let what = format!("it has more than {} rows; cut it", grouped(most as u64));
+            return Err(format!("{}: {what}", path.display()));
+        }
+        threads.insert(row.thread);
+        if threads.len() as u64 > MAX_THREADS {
+            let what = format!("it has more than {} threads; cut it", grouped(MAX_THREADS));
             return Err(format!("{}: {what}", path.display()));
         }
         held.push(TraceRow {
