@@ -84,11 +84,17 @@ impl FileMap {
     /// Pages of it in the page cache, whoever brought them there; `None` where
     /// the kernel does not tell: it tells those who may write to the file.
     pub fn resident_pages(&self) -> Option<u64> {
+        let resident = self.resident()?;
+        Some(resident.into_iter().filter(|there| *there).count() as u64)
+    }
+
+    /// Of each page, whether it is in the page cache; `None` as of [`FileMap::resident_pages`].
+    pub fn resident(&self) -> Option<Vec<bool>> {
         let page = rustix::param::page_size();
         let mut seen = vec![0u8; self.bytes.div_ceil(page)];
         // SAFETY: the mapping is ours, and the vector has a byte for each page.
         let result = unsafe { libc::mincore(self.start, self.bytes, seen.as_mut_ptr()) };
-        (result == 0).then(|| seen.iter().filter(|byte| *byte & 1 != 0).count() as u64)
+        (result == 0).then(|| seen.into_iter().map(|byte| byte & 1 != 0).collect())
     }
 }
 
@@ -125,6 +131,7 @@ mod tests {
         assert_eq!(map.words(), 513);
         assert_eq!(map.read(510, 3).collect::<Vec<_>>(), [510, 511, 512]);
         assert_eq!(map.resident_pages(), Some(2));
+        assert_eq!(map.resident(), Some(vec![true, true]));
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub struct Measured {
     pub others_shootdowns_per_s: Option<f64>,
     /// The most of the file that was seen in memory, from the warm-up on.
     pub peak_resident_bytes: Option<u64>,
-    /// Of what was mapped at the end, by node; `None` where the kernel does not say.
+    /// What of the data was in memory at the end, by node; `None` where the kernel does not say.
     pub mapped: Option<Vec<OnNode>>,
     /// Whether the file's every byte is known and was checked.
     pub checked: bool,
@@ -255,7 +255,7 @@ fn measure(
         shootdowns: difference(|moment| moment.shootdowns),
         others_shootdowns_per_s: None,
         peak_resident_bytes: peak.map(|pages| pages * PAGE_BYTES),
-        mapped: mapped_by_node(root, map, data),
+        mapped: by_node(root, map, data, args.mode),
         checked: known,
         unmap: match data {
             Data::Plain => None,
@@ -282,8 +282,21 @@ fn since(after: &Statistics, before: &Statistics) -> anyhow::Result<serde_json::
     Ok(after)
 }
 
-/// Where the kernel has what is mapped of the data.
-fn mapped_by_node(root: &Root, map: &FileMap, data: &Data) -> Option<Vec<OnNode>> {
+/// Where the kernel has what is in memory of the data. It tells of what is mapped, so that is all of it
+/// first: an evictor may just have unmapped most.
+fn by_node(root: &Root, map: &FileMap, data: &Data, mode: Hold) -> Option<Vec<OnNode>> {
+    if mode == Hold::File {
+        let words: &dyn Words = match data {
+            Data::Plain => map,
+            Data::Pager(_, region) => region,
+        };
+        let resident = map.resident().unwrap_or_default();
+        // A part of a page at the end is nobody's to read.
+        let whole = (0..).zip(resident).take(map.words() / PAGE_WORDS);
+        for (page, _) in whole.filter(|(_, there)| *there) {
+            words.check(page, false);
+        }
+    }
     let data = match data {
         Data::Plain => map.address()..map.address() + map.words() * 8,
         Data::Pager(_, region) => region.address()..region.address() + region.len(),
