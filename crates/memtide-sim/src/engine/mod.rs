@@ -39,7 +39,7 @@ use threads::{PriceLists, Thread};
 /// A quantum, in nanoseconds.
 pub const QUANTUM_NS: u64 = 1_000_000;
 /// Quanta in which nobody does anything before time jumps.
-const IDLE_QUANTA: u64 = 2_000;
+pub(crate) const IDLE_QUANTA: u64 = 2_000;
 /// Picoseconds of a nanosecond.
 const PS: u64 = 1000;
 

@@ -61,6 +61,8 @@ pub struct Recorder {
     nodes: Vec<usize>,
     points: Vec<Point>,
     interval: u64,
+    /// The quanta after which it was last asked.
+    asked: u64,
     last: Totals,
 }
 
@@ -70,13 +72,17 @@ impl Recorder {
             nodes: machine.nodes.iter().map(|n| usize::from(n.id)).collect(),
             points: Vec::new(),
             interval: FIRST_INTERVAL,
+            asked: 0,
             last: Totals::default(),
         }
     }
 
-    /// Whether a point is due after so many quanta.
-    pub fn is_due(&self, quanta: u64) -> bool {
-        quanta.is_multiple_of(self.interval)
+    /// Whether a point became due since it was last asked; now there were so many quanta. Time jumps
+    /// over what is idle, and with it over the moment itself.
+    pub fn is_due(&mut self, quanta: u64) -> bool {
+        let since = self.asked / self.interval;
+        self.asked = quanta;
+        quanta / self.interval > since
     }
 
     /// Takes a point, unless no time has passed since the last one.
@@ -205,4 +211,25 @@ fn since(last: &[Part], now: &[Part]) -> Vec<Part> {
             ..*now
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time jumps from 90 quanta to 2,050, so over 20 moments at which points were due, and goes on: one
+    /// point is due after the jump, and the next at the next moment.
+    #[test]
+    fn a_jump_makes_one_point_due() {
+        let scenario = crate::scenario::shipped("zipf-drift").unwrap();
+        let mut recorder = Recorder::new(&scenario.read().unwrap().machine);
+        recorder.interval = 100;
+        let mut due = Vec::new();
+        for quanta in (1..=90).chain(2050..=2150) {
+            if recorder.is_due(quanta) {
+                due.push(quanta);
+            }
+        }
+        assert_eq!(due, [2050, 2100]);
+    }
 }

@@ -6,10 +6,11 @@
 
 use super::{Case, Figure, Mark, Published, PublishedBalancing, Scenario};
 use crate::config::Configuration;
+use crate::engine::{IDLE_QUANTA, QUANTUM_NS};
 use crate::result::TlbCounts;
 use crate::result::{RunResult, Score};
 use crate::text::did_you_mean;
-use crate::workload::{Measure, WorkloadSpec};
+use crate::workload::{Measure, WorkloadSpec, pauses};
 use crate::world;
 use serde::Serialize;
 use std::sync::Mutex;
@@ -205,6 +206,31 @@ impl Scenario {
     pub fn runs(&self, options: &Options) -> Result<Vec<(String, String)>, RunError> {
         let runs = self.planned(options)?.into_iter();
         Ok(runs.map(|(case, c)| (case.name.clone(), c.name)).collect())
+    }
+
+    /// Quanta of all runs of a recording in which nobody accesses anything. Time jumps over long pauses,
+    /// but not before the kernel is done with what it was at, and `memtide tier` with pages that leave
+    /// because they are idle. 0 without a recording.
+    ///
+    /// # Errors
+    ///
+    /// An unknown name.
+    pub fn paused_quanta(&self, options: &Options) -> Result<u64, RunError> {
+        let runs = self.planned(options)?;
+        let attended = |(_, configuration): &(&Case, Configuration)| {
+            let tier = configuration.tier.as_ref();
+            let ns = tier.map_or(0, |tier| world::row::attended_ns(&self.machine, tier));
+            (ns / QUANTUM_NS).max(IDLE_QUANTA)
+        };
+        let mut most: Vec<u64> = runs.iter().map(attended).collect();
+        most.sort_unstable();
+        most.dedup();
+        let sums = pauses(&self.rows, &most);
+        let of_run = |run| sums[most.binary_search(&attended(run)).unwrap_or(0)];
+        Ok(runs
+            .iter()
+            .map(of_run)
+            .fold(0u64, |all, quanta| all.saturating_add(quanta)))
     }
 
     fn planned(&self, options: &Options) -> Result<Vec<(&Case, Configuration)>, RunError> {

@@ -17,6 +17,7 @@
 use super::checks::some_operations;
 use super::places::START_VPN;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong};
+use crate::engine::QUANTUM_NS;
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::Nanos;
@@ -168,6 +169,19 @@ pub(crate) fn spread(rows: &[TraceRow], scale: u32) -> u64 {
         _ => 1,
     });
     more.sum::<u64>() + u64::from(!touched.is_empty())
+}
+
+/// The pauses between rows, in quanta, where none counts for more than one of `most`: a sum for each.
+pub(crate) fn pauses(rows: &[TraceRow], most: &[u64]) -> Vec<u64> {
+    let mut times: Vec<u64> = rows.iter().map(|row| row.time_ns).collect();
+    times.sort_unstable();
+    let quanta = || {
+        times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) / QUANTUM_NS)
+    };
+    let sum = |most: &u64| quanta().map(|pause| pause.min(*most)).sum();
+    most.iter().map(sum).collect()
 }
 
 /// One of each `scale` rows of each group of `scale` neighbouring pages, in order.

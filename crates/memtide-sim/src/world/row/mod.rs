@@ -7,6 +7,7 @@ mod balance;
 #[cfg(test)]
 mod tests;
 mod tier;
+pub(crate) use tier::attended_ns;
 #[cfg(test)]
 mod tier_tests;
 
@@ -40,6 +41,7 @@ pub fn run<W: Source>(
         (Some(options), _) => {
             let run = Run::new(machine, source, configuration, seed, scale)?;
             tier::run(
+                machine,
                 run,
                 options,
                 &configuration.classes,

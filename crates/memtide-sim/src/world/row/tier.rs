@@ -1,11 +1,13 @@
 //! A row in which `memtide tier` runs.
 
-use super::super::{Machine as _, SimWorld, Simulated, SourceChoice, WorldCosts};
+use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
 use crate::result::{ClassResult, RunResult, Tiering};
+use crate::spec::{MachineSpec, NodeSpec};
 use memtide_core::topology::Topology;
+use memtide_core::units::NodeId;
 use memtide_core::vmstat::Counter;
 use memtide_loop::World;
 use memtide_loop::options::{Classes, TierOptions, TierSource};
@@ -16,8 +18,9 @@ use memtide_loop::world::WorldError;
 /// Where the loop's random choices start, apart from the workload's.
 const SEED: u64 = 0x7135;
 
-/// Runs it beside the workload of `run`.
+/// Runs it beside the workload of `run` on `machine`, which is told of unscaled.
 pub(super) fn run<W: Source>(
+    machine: &MachineSpec,
     run: Run<W>,
     options: &TierOptions,
     classes: &Classes,
@@ -36,10 +39,9 @@ pub(super) fn run<W: Source>(
     let mut world = world.with_classes(classes);
     let config = config(options, classes, world.topology(), scale, seed)
         .map_err(|error| KernelError::Machine(error.to_string()))?;
-    if let Some(rule) = &config.idle {
-        let ns = until_idle_pages_left_ns(&world, rule);
-        world.machine.attend_idle_time(ns);
-    }
+    world
+        .machine
+        .attend_idle_time(attended_ns(machine, options));
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));
     let mut tierer = Tierer::new(&mut world, config);
     let mut booked = Booked::default();
@@ -70,20 +72,25 @@ pub(super) fn run<W: Source>(
     Ok(result)
 }
 
-/// How long it takes until all idle pages have left, if nobody does anything. Rounds may take twice as
-/// long as they should, where there is more to observe than fits; then all fast memory leaves at the rate.
-fn until_idle_pages_left_ns<W: Source>(world: &SimWorld<Simulated<W>>, rule: &IdleRule) -> u64 {
-    const SECOND_NS: u64 = 1_000_000_000;
-    let topology = world.topology();
-    let nodes = topology.nodes().iter().map(|node| node.id);
-    let fast = nodes.filter(|node| topology.is_top_tier(*node));
-    let pages: u64 = fast
-        .filter_map(|node| Some(world.machine.room(node)?.present))
-        .sum();
+/// How long nobody does anything before all idle pages have left, in ns; 0 where none leave. Rounds may
+/// take twice as long as they should, where there is more to observe than fits; then all fast memory
+/// leaves at the rate.
+pub fn attended_ns(machine: &MachineSpec, options: &TierOptions) -> u64 {
+    const SECOND_NS: u128 = 1_000_000_000;
+    let Some(after) = options.demote_idle else {
+        return 0;
+    };
+    let fast = |node: &&NodeSpec| machine.topology.is_top_tier(NodeId(node.id));
+    let bytes = machine
+        .nodes
+        .iter()
+        .filter(fast)
+        .map(|node| u128::from(node.capacity_bytes));
     // Nothing ever leaves at no rate.
-    let seconds = pages.checked_div(rule.rate_pages).unwrap_or(0);
-    let rounds_ns = rule.after.ms() * 1_000_000 * 2;
-    seconds.saturating_mul(SECOND_NS).saturating_add(rounds_ns)
+    let rate = u128::from(options.demote_idle_rate.0);
+    let leave_ns = (bytes.sum::<u128>() * SECOND_NS).checked_div(rate);
+    let rounds_ns = u128::from(after.ms()) * 1_000_000 * 2;
+    u64::try_from(rounds_ns + leave_ns.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
 fn class_result(class: &ClassStatus, scale: u64) -> ClassResult {

@@ -10,6 +10,8 @@ use memtide_sim::scenario::{Options, Scenario};
 
 /// Simulated accesses a second of one processor.
 const RATE: f64 = 20e6;
+/// Milliseconds of a recording in which nobody accesses anything, in a second of one processor.
+const PAUSED_RATE: f64 = 5e5;
 /// Ten minutes.
 const LONG_S: f64 = 600.0;
 /// A run of more is asked about.
@@ -32,6 +34,8 @@ pub struct Estimate {
     pub seconds: f64,
     /// Pages that the recording is spread over; 0 without one.
     recorded_pages: u64,
+    /// Whether most of the time goes into its pauses.
+    pauses: bool,
 }
 
 /// Reckons it for `seeds` seeds.
@@ -44,6 +48,7 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
         each / u128::from(scale) * runs_of(&case.name) * u128::from(seeds)
     });
     let accesses = u64::try_from(accesses.sum::<u128>()).unwrap_or(u64::MAX);
+    let paused = scenario.paused_quanta(options).unwrap_or_default() as f64 * f64::from(seeds);
     let capacity = scenario
         .machine
         .nodes
@@ -51,12 +56,14 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
         .map(|node| node.capacity_bytes / 4096);
     let recorded_pages = scenario.recorded_pages(scale);
     let pages = (capacity.sum::<u64>() / u64::from(scale)).max(recorded_pages);
+    let (working_s, pausing_s) = (accesses as f64 / RATE, paused / PAUSED_RATE);
     let at_once = options.jobs.min(runs.len()).max(1);
     Estimate {
         accesses,
         bytes: pages.saturating_mul(BYTES_A_PAGE * at_once as u64),
-        seconds: accesses as f64 / RATE / at_once as f64,
+        seconds: (working_s + pausing_s) / at_once as f64,
         recorded_pages,
+        pauses: pausing_s > working_s,
     }
 }
 
@@ -77,9 +84,12 @@ pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> a
     if yes || (estimate.seconds <= LONG_S && estimate.bytes <= LARGE_BYTES) {
         return Ok(());
     }
+    let otherwise = match estimate.pauses {
+        true => "cut the pauses out of the recording",
+        false => "give a coarser --scale",
+    };
     Err(BadUsage(format!(
-        "{}: about {} simulated accesses, {} of memory and {}; give --yes to start it, or a coarser \
-         --scale",
+        "{}: about {} simulated accesses, {} of memory and {}; give --yes to start it, or {otherwise}",
         scenario.name,
         grouped(estimate.accesses),
         bytes(estimate.bytes),
@@ -127,6 +137,46 @@ mod tests {
         let told = "zipf-drift: the recording is spread over 1.0 TiB of simulated memory, more than 1 TiB; ";
         assert!(error.starts_with(told), "{error}");
         assert!(of((1 << 19) + 1, 2).is_ok());
+    }
+
+    /// A row every four seconds for a hundred days: each pause is simulated for two. With pages that leave
+    /// after a day of idleness the loop attends to all of the pauses.
+    #[test]
+    fn pauses_of_a_recording_take_time() {
+        let row = |row: u64| TraceRow {
+            time_ns: row * 4_000_000_000,
+            thread: 0,
+            address: (row % 100) << 12,
+            write: false,
+        };
+        let scenario = memtide_sim::scenario::shipped("pghot-mode1").unwrap();
+        let rows = |of: Scenario, rows: u64| of.with_trace((0..rows).map(row).collect());
+        let options = Options {
+            scale: Some(64),
+            only: vec!["memtide tier".to_owned()],
+            ..Options::default()
+        };
+        let scenario = scenario.read().unwrap();
+        let short = rows(scenario.clone(), 1000);
+        let seconds = of(&short, &options, 1).seconds - of(&scenario, &options, 1).seconds;
+        assert!(
+            (seconds - 999.0 * 2000.0 / PAUSED_RATE).abs() < 1e-6,
+            "{seconds}"
+        );
+        let long = rows(scenario.clone(), 100 * 86_400 / 4);
+        let error = allow(&long, &options, 3, false).unwrap_err().to_string();
+        assert!(
+            error.ends_with("or cut the pauses out of the recording"),
+            "{error}"
+        );
+        let mut idle = short.clone();
+        for configuration in &mut idle.configurations {
+            if let Some(tier) = &mut configuration.tier {
+                tier.demote_idle = Some("1d".parse().unwrap());
+            }
+        }
+        let more = of(&idle, &options, 1).seconds - of(&scenario, &options, 1).seconds;
+        assert!((more / seconds - 2.0).abs() < 1e-3, "{more}");
     }
 
     #[test]
