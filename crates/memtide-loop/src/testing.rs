@@ -102,6 +102,8 @@ pub struct FakeWorld {
     pub cpu_ns: u64,
     /// What a present page costs in a survey.
     pub survey_page_ns: u64,
+    /// What reading the mappings of a process costs.
+    pub read_ns: u64,
     topology: Topology,
     /// Pages that each node has, beyond its watermark.
     pub capacity: BTreeMap<NodeId, u64>,
@@ -202,6 +204,7 @@ impl FakeWorld {
             now_ns: 0,
             cpu_ns: 0,
             survey_page_ns: 0,
+            read_ns: 0,
             topology: topology.try_into().expect("two good nodes"),
             capacity: [(FAST, first), (SLOW, second)].into(),
             processes: Vec::new(),
@@ -421,6 +424,8 @@ impl World for FakeWorld {
         process: ProcessId,
         into: &mut AddressSpace,
     ) -> Result<Presence, WorldError> {
+        self.cpu_ns += self.read_ns;
+        self.now_ns += self.read_ns;
         match self.find(process) {
             Some(known) => {
                 into.clone_from(&known.memory);

@@ -137,8 +137,12 @@ impl Root {
 
     /// The file's bytes, or `None` if there is no such file.
     pub fn read(&self, relative: impl AsRef<Path>) -> Result<Option<Vec<u8>>> {
+        self.read_within(relative, MOST_BYTES)
+    }
+
+    fn read_within(&self, relative: impl AsRef<Path>, limit: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path(relative);
-        match read_whole(&path) {
+        match read_whole(&path, limit) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
             Err(cause) => Err(FsError::Read { path, cause }),
@@ -205,8 +209,18 @@ impl Root {
         relative: impl AsRef<Path>,
         parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
     ) -> Result<Option<T>> {
+        self.parse_within(relative, MOST_BYTES, parser)
+    }
+
+    /// The same of at most `limit` bytes.
+    pub fn parse_within<T>(
+        &self,
+        relative: impl AsRef<Path>,
+        limit: u64,
+        parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
+    ) -> Result<Option<T>> {
         let relative = relative.as_ref();
-        let Some(bytes) = self.read(relative)? else {
+        let Some(bytes) = self.read_within(relative, limit)? else {
             return Ok(None);
         };
         match parser(&bytes) {
@@ -226,13 +240,13 @@ impl Root {
 
 /// Page counts of a million mappings (`smaps`) are a little smaller. A copy of a
 /// machine's files may hold anything.
-const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
 
 /// The kernel says of its files that they are empty, so a reader that trusts the
 /// size begins with a few bytes and makes many calls. Most are below 16 KiB.
-fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+fn read_whole(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = std::fs::File::open(path)?;
-    input::whole(file, Vec::with_capacity(16 << 10), MOST_BYTES)
+    input::whole(file, Vec::with_capacity(16 << 10), limit)
 }
 
 /// What is not there, or goes away while it is read: then sysfs says that there is no

@@ -10,6 +10,11 @@
 //!   on purpose, and moving one breaks the spread;
 //! - every other page may go to any node that the cpuset allows. A preferred
 //!   node is a wish for new pages, not a rule for old ones.
+//!
+//! What the files of a process say, and how long they are, is its owner's choice. So
+//! no more than [`MOST_BYTES`] are read, and one process that cannot be read is left
+//! out, for a minute at first and twice as long each time after; the others go on.
+//! Only what the user named by pid ends the run.
 
 use super::classes::Classes;
 use crate::fs::proc::maps::Mapping;
@@ -24,8 +29,10 @@ use memtide_loop::options::Rules;
 use memtide_loop::world::{
     AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, ProcessId, ProcessSeen,
 };
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Which processes to manage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +49,21 @@ pub enum Selection {
     },
 }
 
+/// What is read of the mappings of one process, and of their policies: some 300,000
+/// mappings without a name.
+const MOST_BYTES: u64 = 32 << 20;
+
+/// How long a process is left out at first, and how often that doubles: to 17 hours.
+const LEFT_OUT: Duration = Duration::from_secs(60);
+const DOUBLINGS: u32 = 10;
+
+/// A process that could not be read.
+#[derive(Clone, Copy, Debug)]
+struct LeftOut {
+    times: u32,
+    until: Instant,
+}
+
 /// The processes of a selection, as they come and go.
 #[derive(Debug)]
 pub struct Selected {
@@ -52,6 +74,7 @@ pub struct Selected {
     /// them later is somebody else.
     named: Option<Vec<Process>>,
     classes: Classes,
+    left_out: BTreeMap<ProcessId, LeftOut>,
 }
 
 impl Selected {
@@ -63,6 +86,7 @@ impl Selected {
             page,
             selection,
             named: None,
+            left_out: BTreeMap::new(),
         }
     }
 
@@ -118,10 +142,51 @@ impl Selected {
         }
         seen.sort_unstable_by_key(|seen| seen.process.pid);
         seen.dedup_by_key(|seen| seen.process);
+        self.keep_out(seen, Instant::now());
         if !self.classes.is_empty() {
             self.classes.assign(seen)?;
         }
         Ok(())
+    }
+
+    /// Takes away those that are left out, and forgets those of them that have ended.
+    fn keep_out(&mut self, seen: &mut Vec<ProcessSeen>, now: Instant) {
+        if self.left_out.is_empty() {
+            return;
+        }
+        let lives = |id: &ProcessId| seen.binary_search_by_key(&id.pid, |seen| seen.process.pid);
+        self.left_out
+            .retain(|id, _| lives(id).is_ok_and(|at| seen[at].process == *id));
+        let stays_out = |id| self.left_out.get(&id).is_some_and(|out| out.until > now);
+        seen.retain(|seen| !stays_out(seen.process));
+    }
+
+    /// Leaves a process out that could not be read for `error`, for a while; whether that is
+    /// the first time. Those that the user named are not left out, and neither are those that
+    /// this process may not read: that is for the user to mend.
+    ///
+    /// # Errors
+    ///
+    /// `error`, if it is not left out.
+    pub fn leave_out(
+        &mut self,
+        id: ProcessId,
+        error: FsError,
+        now: Instant,
+    ) -> Result<Option<FsError>, FsError> {
+        let forbidden = [Errno::ACCESS, Errno::PERM];
+        let forbidden = forbidden.iter().any(|errno| error.is_errno(*errno));
+        if forbidden || matches!(self.selection, Selection::Pids(_)) {
+            return Err(error);
+        }
+        let times = self.left_out.get(&id).map_or(0, |out| out.times);
+        let until = now + LEFT_OUT * 2u32.pow(times.min(DOUBLINGS));
+        let out = LeftOut {
+            times: times + 1,
+            until,
+        };
+        self.left_out.insert(id, out);
+        Ok((times == 0).then_some(error))
     }
 
     /// Reads what `process` maps and what its owner allows. `into` stays as it
@@ -132,8 +197,9 @@ impl Selected {
             start_ticks: id.start_ticks,
         };
         let name = process.stat(&self.root)?.name;
-        let maps = process.maps(&self.root)?;
-        let policies = process.numa_maps(&self.root)?.unwrap_or_default();
+        let maps = process.maps_within(&self.root, MOST_BYTES)?;
+        let policies = process.numa_maps_within(&self.root, MOST_BYTES)?;
+        let policies = policies.unwrap_or_default();
         let cpuset = process.status(&self.root)?.mems_allowed;
         *into = AddressSpace {
             name,
@@ -277,6 +343,79 @@ mod tests {
         for outside in [0x1000, 0x7f0000004000, 0x7ffd00000000] {
             assert!(may_move(outside, 0).is_err(), "{outside:x}");
         }
+    }
+
+    /// A process `pid` of one page, with `more` behind its mappings.
+    fn write_process(root: &Path, pid: u32, more: &str) {
+        let dir = root.join(format!("proc/{pid}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        let stat = crate::fs::proc::stat::tests::line(pid, "x", 0, 5);
+        let maps = format!("1000-2000 rw-p 00000000 00:00 0 \n{more}");
+        let files = [
+            ("stat", stat.as_str()),
+            ("maps", &maps),
+            (
+                "numa_maps",
+                "1000 default anon=1 N0=1 kernelpagesize_kB=4\n",
+            ),
+            ("status", "Name:\tx\nMems_allowed:\t1\n"),
+        ];
+        for (name, text) in files {
+            std::fs::write(dir.join(name), text).unwrap();
+        }
+    }
+
+    /// Of three processes one has mappings that contradict each other, and one has paths of
+    /// more than is read. Both are left out, longer each time; the third goes on.
+    #[test]
+    fn a_process_that_cannot_be_read_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |n: u64| {
+            let start = 0x10000 + n * 0x2000;
+            let path = "x".repeat(4000);
+            format!(
+                "{start:x}-{:x} rw-p 00000000 00:01 7 /{path}\n",
+                start + 0x1000
+            )
+        };
+        let long: String = (0..MOST_BYTES / 4000).map(line).collect();
+        write_process(dir.path(), 7, "");
+        write_process(dir.path(), 8, "1800-3000 rw-p 00000000 00:00 0 \n");
+        write_process(dir.path(), 9, &long);
+        let selection = Selection::All { at_least: 1 };
+        let mut selected = Selected::new(Root::new(dir.path()), PageSize::KIB_4, selection);
+        let mut now = Instant::now();
+        let mut seen = Vec::new();
+        selected.list(&mut seen).unwrap();
+        let all: Vec<ProcessId> = seen.iter().map(|seen| seen.process).collect();
+        assert_eq!(all.len(), 3);
+        let mut into = AddressSpace::default();
+        selected.read(all[0], &mut into).unwrap();
+        assert_eq!(into.areas.len(), 1);
+        let mut told = Vec::new();
+        for minutes in [1, 2, 4] {
+            for id in &all[1..] {
+                let error = selected.read(*id, &mut into).unwrap_err();
+                told.extend(selected.leave_out(*id, error, now).unwrap());
+            }
+            for (ms, left) in [(0, 1), (minutes * 60_000 - 1, 1), (minutes * 60_000, 3)] {
+                let mut seen = seen.clone();
+                selected.keep_out(&mut seen, now + Duration::from_millis(ms));
+                assert_eq!(seen.len(), left, "{minutes} min, {ms} ms");
+            }
+            now += Duration::from_secs(minutes * 60);
+        }
+        let told: Vec<String> = told.iter().map(FsError::to_string).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("8/maps:2: address range"), "{told:?}");
+        assert!(
+            told[1].contains("9/maps: cannot read: larger than 32 MiB"),
+            "{told:?}"
+        );
+        // The pid is somebody else's by now.
+        seen[1].process.start_ticks += 1;
+        selected.keep_out(&mut seen, now - Duration::from_secs(1));
+        assert_eq!((seen.len(), selected.left_out.len()), (2, 1));
     }
 
     #[test]

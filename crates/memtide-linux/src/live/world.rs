@@ -66,6 +66,8 @@ pub struct LiveWorld {
     start_cpu_ns: u64,
     boot_ms: u64,
     selected: Selected,
+    /// Of processes that were left out since the last wait.
+    notices: Vec<Notice>,
     surveyor: Surveyor<RunningKernel>,
     mover: Mover<RunningKernel>,
     sources: Vec<LiveSource>,
@@ -98,6 +100,7 @@ impl LiveWorld {
             start_cpu_ns: process_cpu_ns(),
             boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
             selected: Selected::new(root.clone(), page, selection),
+            notices: Vec::new(),
             surveyor: Surveyor::new(kernel.clone(), page),
             mover: Mover::new(kernel, mover),
             infos: sources.iter().map(LiveSource::info).collect(),
@@ -251,7 +254,14 @@ impl World for LiveWorld {
         match self.selected.read(process, into) {
             Ok(()) => Ok(Presence::Here),
             Err(FsError::Gone { .. }) => Ok(Presence::Gone),
-            Err(error) => Err(failed(error)),
+            Err(error) => {
+                let left_out = self.selected.leave_out(process, error, Instant::now());
+                let pid = process.pid;
+                let why = left_out.map_err(failed)?.map(|error| error.to_string());
+                self.notices
+                    .extend(why.map(|why| Notice::LeftOut { pid, why }));
+                Ok(Presence::Gone)
+            }
         }
     }
 
@@ -400,6 +410,7 @@ impl World for LiveWorld {
     }
 
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
+        came.notices.append(&mut self.notices);
         if self.sources.is_empty() {
             self.rest(at_most_ms);
         }

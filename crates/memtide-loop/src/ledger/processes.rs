@@ -6,6 +6,10 @@ use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long new processes are read in one refresh: where many came, or some whose
+/// mappings are long, the rest has to wait, and the loop does not.
+const ADMIT_MS: u64 = 1000;
+
 /// One managed process.
 #[derive(Clone, Debug)]
 pub struct Watched {
@@ -136,6 +140,7 @@ impl Processes {
                 changes.went.push((owner, watched.process));
             }
         }
+        let mut began = None;
         for seen in seen {
             match self.by_id.get(&seen.process) {
                 Some(owner) => {
@@ -145,7 +150,12 @@ impl Processes {
                         watched.class = seen.class;
                     }
                 }
-                None => changes.came.extend(self.admit(world, seen)?),
+                // The rest comes with the next refresh.
+                None if began.is_some_and(|began| world.now().since(began) > ADMIT_MS) => {}
+                None => {
+                    began.get_or_insert_with(|| world.now());
+                    changes.came.extend(self.admit(world, seen)?);
+                }
             }
         }
         self.hold();
@@ -219,6 +229,26 @@ mod tests {
         let mut processes = Processes::default();
         assert_eq!(processes.refresh(&mut world).unwrap().came.len(), 2);
         (world, processes)
+    }
+
+    /// Each takes 0.3 s to read: four take more than a second, and the other six have to wait.
+    #[test]
+    fn many_newcomers_do_not_hold_up_the_loop() {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        world.read_ns = 300_000_000;
+        for pid in 1..=10 {
+            let first = u64::from(pid) * 100;
+            world.processes.push(FakeProcess::new(pid, first, 10, FAST));
+        }
+        let mut processes = Processes::default();
+        let mut came = || {
+            let began = world.now();
+            let changes = processes.refresh(&mut world).unwrap();
+            assert!(changes.went.is_empty());
+            assert!(world.now().since(began) <= ADMIT_MS + 300);
+            changes.came.len()
+        };
+        assert_eq!([came(), came(), came(), came()], [4, 4, 2, 0]);
     }
 
     #[test]

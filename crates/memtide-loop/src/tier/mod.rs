@@ -48,7 +48,7 @@ pub use budgets::Class;
 pub use config::{IdleRule, TierConfig};
 
 use crate::report::{Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus};
-use crate::world::{Came, SourceId, World, WorldError};
+use crate::world::{Came, Notice, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
 use idle::Leaver;
@@ -169,6 +169,10 @@ impl Tierer {
         self.came.clear();
         world.wait(patience_ms, &mut self.came)?;
         let now = world.now();
+        for Notice::LeftOut { pid, why } in &self.came.notices {
+            let text = format!("process {pid} is left out: {why}");
+            reporter.event(now, Event::Notice { text });
+        }
         if self.observer.searching.is_some() {
             self.digest(world, now, reporter);
             self.observer.account_search(world, now);

@@ -61,6 +61,11 @@ impl Thread {
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
+
+    /// Whether it sleeps at least until then: it takes no turn before.
+    fn sleeps_until(&self, ps: u64) -> bool {
+        self.asleep && self.clock_ps >= ps
+    }
 }
 
 impl<W: Source> Run<W> {
@@ -74,14 +79,20 @@ impl<W: Source> Run<W> {
             false => 0,
         };
         for (cpu, threads) in order[first..].iter().chain(&order[..first]) {
-            let share = QUANTUM_NS * PS / threads.len() as u64;
+            let awake = |index: &&usize| !self.threads[**index].sleeps_until(end_ps);
+            let turns = threads.iter().filter(awake).count() as u64;
             let mut from_ps = self.now_ps;
+            let mut turn = 0;
             // With several threads another one is first each time.
-            for turn in 0..threads.len() {
-                let index = threads[(turn + self.quanta as usize) % threads.len()];
-                let until_ps = match turn + 1 == threads.len() {
+            for at in 0..threads.len() {
+                let index = threads[(at + self.quanta as usize) % threads.len()];
+                if self.threads[index].sleeps_until(end_ps) {
+                    continue;
+                }
+                turn += 1;
+                let until_ps = match turn == turns {
                     true => end_ps,
-                    false => self.now_ps + (turn as u64 + 1) * share,
+                    false => self.now_ps + turn * (QUANTUM_NS * PS / turns),
                 };
                 self.run_thread(index, *cpu, from_ps, until_ps)?;
                 let thread = &self.threads[index];

@@ -16,7 +16,7 @@ pub mod smaps;
 pub mod stat;
 pub mod status;
 
-use super::{FsError, ParseError, Result, Root, cgroup};
+use super::{FsError, MOST_BYTES, ParseError, Result, Root, cgroup};
 use rustix::io::Errno;
 use stat::Stat;
 use status::Status;
@@ -44,7 +44,7 @@ pub struct Listed {
 impl Process {
     /// The process that has `pid` now.
     pub fn find(root: &Root, pid: u32) -> Result<Process> {
-        let stat = read(root, pid, "stat", "its state", stat::parse)?;
+        let stat = read(root, pid, "stat", "its state", MOST_BYTES, stat::parse)?;
         Ok(Process {
             pid,
             start_ticks: stat.start_ticks,
@@ -65,7 +65,7 @@ impl Process {
 
     /// `/proc/PID/stat`. [`FsError::Gone`] if the pid is another's by now.
     pub fn stat(&self, root: &Root) -> Result<Stat> {
-        let stat = read(root, self.pid, "stat", "its state", stat::parse)?;
+        let stat = read(root, self.pid, "stat", "its state", MOST_BYTES, stat::parse)?;
         if stat.start_ticks == self.start_ticks {
             Ok(stat)
         } else {
@@ -89,7 +89,13 @@ impl Process {
 
     /// `/proc/PID/maps`: the mappings in ascending order.
     pub fn maps(&self, root: &Root) -> Result<Vec<maps::Mapping>> {
-        self.own(root, "maps", "its mappings", maps::parse)
+        self.maps_within(root, MOST_BYTES)
+    }
+
+    /// The same from at most `limit` bytes of text: its owner decides how long that is.
+    pub fn maps_within(&self, root: &Root, limit: u64) -> Result<Vec<maps::Mapping>> {
+        let answer = read(root, self.pid, "maps", "its mappings", limit, maps::parse);
+        self.checked(root, answer)
     }
 
     /// `/proc/PID/smaps`: the mappings with what the kernel counted in them.
@@ -102,7 +108,16 @@ impl Process {
     /// `None` if the kernel was built without NUMA. Reading it walks the
     /// process's page tables.
     pub fn numa_maps(&self, root: &Root) -> Result<Option<Vec<numa_maps::NumaMapping>>> {
-        let answer = optional(root, self.pid, "numa_maps", numa_maps::parse);
+        self.numa_maps_within(root, MOST_BYTES)
+    }
+
+    /// The same from at most `limit` bytes of text.
+    pub fn numa_maps_within(
+        &self,
+        root: &Root,
+        limit: u64,
+    ) -> Result<Option<Vec<numa_maps::NumaMapping>>> {
+        let answer = optional(root, self.pid, "numa_maps", limit, numa_maps::parse);
         self.checked(root, answer)
     }
 
@@ -138,7 +153,7 @@ impl Process {
         needed_for: &'static str,
         parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
     ) -> Result<T> {
-        let answer = read(root, self.pid, file, needed_for, parser);
+        let answer = read(root, self.pid, file, needed_for, MOST_BYTES, parser);
         self.checked(root, answer)
     }
 
@@ -159,7 +174,7 @@ pub fn list(root: &Root) -> Result<Vec<Listed>> {
     })?;
     let mut processes = Vec::new();
     for pid in ids(&names) {
-        match read(root, pid, "stat", "its state", stat::parse) {
+        match read(root, pid, "stat", "its state", MOST_BYTES, stat::parse) {
             Ok(stat) => processes.push(Listed {
                 process: Process {
                     pid,
@@ -186,9 +201,10 @@ fn read<T>(
     pid: u32,
     file: &str,
     needed_for: &'static str,
+    limit: u64,
     parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
 ) -> Result<T> {
-    optional(root, pid, file, parser)?.ok_or_else(|| {
+    optional(root, pid, file, limit, parser)?.ok_or_else(|| {
         let directory = root.path(format!("proc/{pid}"));
         if directory.exists() {
             let path = directory.join(file);
@@ -204,10 +220,11 @@ fn optional<T>(
     root: &Root,
     pid: u32,
     file: &str,
+    limit: u64,
     parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
 ) -> Result<Option<T>> {
     let relative = Path::new("proc").join(pid.to_string()).join(file);
-    match root.parse(relative, parser) {
+    match root.parse_within(relative, limit, parser) {
         Err(error) if error.is_errno(Errno::SRCH) => Err(FsError::Gone { pid }),
         other => other,
     }
