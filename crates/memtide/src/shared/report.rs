@@ -15,6 +15,51 @@ pub struct Printer {
     page: PageSize,
     /// Moves since the last status: one line a second for each kind.
     moved: Vec<MovedPages>,
+    processes: ProcessLines,
+}
+
+/// So many lines of processes that came or ended are written for people between two statuses, which are
+/// a second apart; before the first one, all. Anyone on the machine can start processes, and a log that
+/// is full of them holds nothing else.
+const PROCESS_LINES: u64 = 20;
+
+/// Processes since the last status.
+#[derive(Default)]
+struct ProcessLines {
+    /// Whether there was a status.
+    begun: bool,
+    told: u64,
+    /// Those that were not told of.
+    came: u64,
+    ended: u64,
+}
+
+impl ProcessLines {
+    /// Whether the event has a line of its own. If not, it is counted.
+    fn admits(&mut self, event: &Event) -> bool {
+        let more = match event {
+            Event::Process { .. } => &mut self.came,
+            Event::ProcessGone { .. } => &mut self.ended,
+            _ => return true,
+        };
+        if self.begun && self.told == PROCESS_LINES {
+            *more += 1;
+            return false;
+        }
+        self.told += 1;
+        true
+    }
+
+    /// The sentence for those that had no line, and all begins again.
+    fn rest(&mut self) -> Option<String> {
+        let next = ProcessLines {
+            begun: true,
+            ..ProcessLines::default()
+        };
+        let ProcessLines { came, ended, .. } = std::mem::replace(self, next);
+        let text = format!("more processes: {came} came, {ended} ended");
+        (came + ended > 0).then_some(text)
+    }
 }
 
 impl Printer {
@@ -25,6 +70,7 @@ impl Printer {
             lines: Lines::new(json),
             page,
             moved: Vec::new(),
+            processes: ProcessLines::default(),
         }
     }
 
@@ -38,6 +84,9 @@ impl Printer {
     pub fn status(&mut self, status: &Status, sentence: impl FnOnce(&Printer) -> String) {
         for moved in std::mem::take(&mut self.moved) {
             self.tell(Millis(status.at_ms), &Event::MovedPages(moved));
+        }
+        if let Some(text) = self.processes.rest() {
+            self.tell(Millis(status.at_ms), &Event::Notice { text });
         }
         match self.lines.json() {
             true => self.lines.json_line(&Named {
@@ -196,7 +245,9 @@ impl Reporter for Printer {
             }
             return;
         }
-        self.tell(at, &event);
+        if self.lines.json() || self.processes.admits(&event) {
+            self.tell(at, &event);
+        }
     }
 }
 
@@ -208,6 +259,31 @@ mod tests {
     use memtide_core::units::NodeId;
     use memtide_loop::report::{BalanceStatus, ClassStatus, Stay, TierStatus, WhyStayed};
     use std::collections::BTreeSet;
+
+    /// Thirty processes at the beginning, and then a hundred that come and end at once.
+    #[test]
+    fn a_flood_of_processes_is_summed() {
+        let came = |pid| Event::Process {
+            pid,
+            name: "x".into(),
+            top_pages: None,
+            lower_pages: None,
+        };
+        let mut lines = ProcessLines::default();
+        assert!((0..30).all(|pid| lines.admits(&came(pid))));
+        assert_eq!(lines.rest(), None);
+        let of_one = |pid| [came(pid), Event::ProcessGone { pid }];
+        let flood = (0..100).flat_map(of_one);
+        let admitted = flood.filter(|event| lines.admits(event)).count() as u64;
+        assert_eq!(admitted, PROCESS_LINES);
+        let text = "more processes: 90 came, 90 ended";
+        assert_eq!(lines.rest().as_deref(), Some(text));
+        assert!(lines.admits(&came(1)));
+        assert_eq!(lines.rest(), None);
+        let notice = Event::Notice { text: "x".into() };
+        lines.told = PROCESS_LINES;
+        assert!(lines.admits(&notice));
+    }
 
     /// Every reason. A new one does not compile until it is listed here.
     fn stays() -> Vec<Stay> {
