@@ -406,6 +406,7 @@ mod tests {
             slow_bytes: 3 << 30,
             promoted_bytes: 5 << 20,
             demoted_bytes: 0,
+            returned_bytes: 2 << 20,
         };
         state.hear_processes(vec![
             process(17, HOSTILE, 1),
