@@ -365,6 +365,10 @@ pub struct TierStatus {
     /// that was not asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demoted_idle_pages: Option<u64>,
+    /// Of those that moved, up or down, pages that were back within
+    /// [`RETURN_MS`](crate::tier::RETURN_MS). Of more moves than the loop remembers it
+    /// counts fewer than there are, and never more; none in a dry run.
+    pub returned_pages: u64,
     /// Accesses that were recorded.
     pub pghot_recorded_accesses: u64,
     /// Complete looks at every page.
@@ -396,6 +400,8 @@ pub struct ClassStatus {
     pub promoted_pages: u64,
     /// Pages of it that moved down.
     pub demoted_pages: u64,
+    /// Of both, pages that were back soon.
+    pub returned_pages: u64,
     /// Hot pages that the bound keeps down.
     pub waiting_pages: u64,
     /// Whether its processes are not managed.
@@ -417,6 +423,8 @@ pub enum ProcessOrder {
     Promoted,
     /// What moved down.
     Demoted,
+    /// What was back soon.
+    Returned,
 }
 
 /// Where a managed process stands.
@@ -436,6 +444,8 @@ pub struct ProcessStatus {
     pub promoted_pages: u64,
     /// Pages of it that moved down.
     pub demoted_pages: u64,
+    /// Of both, pages that were back soon.
+    pub returned_pages: u64,
 }
 
 /// Where balancing stands.

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Streams of a service.
 type Kept = Arc<Mutex<Vec<UnixStream>>>;
 
-const PROCESS: &str = r#"{"pid":4711,"name":"redis","class":"db","fast_bytes":4096,"slow_bytes":0,"promoted_bytes":0,"demoted_bytes":0}"#;
+const PROCESS: &str = r#"{"pid":4711,"name":"redis","class":"db","fast_bytes":4096,"slow_bytes":0,"promoted_bytes":0,"demoted_bytes":0,"returned_bytes":0}"#;
 
 /// A service that answers each call with one status, or one process, and keeps the streams.
 fn service(root: &Path) -> Kept {

@@ -4,7 +4,11 @@
 //! none earned. Whoever is about to move a page asks here whether it just came
 //! from there. A fixed table of recent moves is enough: migration is rate
 //! limited, and a move that the table has forgotten only loses its damping.
+//!
+//! The table also tells how much comes back ([`RecentMoves::returning`]). What it
+//! has forgotten is not counted then, so that this is never too much.
 
+use crate::pages::Folio;
 use crate::units::{Millis, PageNumber};
 use serde::Serialize;
 
@@ -22,6 +26,8 @@ pub enum Moved {
 struct Entry {
     page: u64,
     at: Millis,
+    /// Base pages that moved with it.
+    pages: u32,
     way: Moved,
     /// Whether it was in use, for all that is known.
     in_use: bool,
@@ -48,15 +54,16 @@ impl RecentMoves {
         }
     }
 
-    /// Notes that `page` moved at `now`.
-    pub fn note(&mut self, page: PageNumber, way: Moved, now: Millis) {
+    /// Notes that `folio` moved at `now`. It is known by its first page.
+    pub fn note(&mut self, folio: Folio, way: Moved, now: Millis) {
         if way == Moved::Down {
             self.down_at = Some(now);
         }
-        let slot = self.slot(page);
+        let slot = self.slot(folio.first);
         self.slots[slot] = Some(Entry {
-            page: page.0,
+            page: folio.first.0,
             at: now,
+            pages: folio.pages,
             way,
             in_use: way == Moved::Up,
         });
@@ -95,6 +102,15 @@ impl RecentMoves {
             .is_some_and(|(w, ago)| w == way && ago <= within_ms)
     }
 
+    /// Base pages of `folio` that come back if it moves that `way` now: its last move
+    /// was the other way, and later than `after`. No more than moved then, whatever
+    /// has become one folio since.
+    pub fn returning(&self, folio: Folio, way: Moved, after: Millis) -> u64 {
+        let entry = self.slots[self.slot(folio.first)]
+            .filter(|entry| entry.page == folio.first.0 && entry.way != way && entry.at > after);
+        entry.map_or(0, |entry| u64::from(entry.pages.min(folio.pages)))
+    }
+
     /// Whether any page moved down within the last `within_ms`: if not, none need be
     /// asked about.
     pub fn any_down_within(&self, within_ms: u64, now: Millis) -> bool {
@@ -111,13 +127,20 @@ impl RecentMoves {
 mod tests {
     use super::*;
 
+    fn folio(page: u64, pages: u32) -> Folio {
+        Folio {
+            first: PageNumber(page),
+            pages,
+        }
+    }
+
     #[test]
     fn pages_in_use_that_moved_down_did_not_leave_idle() {
         let mut moves = RecentMoves::new(64);
         for page in [1, 2] {
-            moves.note(PageNumber(page), Moved::Down, Millis(100));
+            moves.note(folio(page, 1), Moved::Down, Millis(100));
         }
-        moves.note(PageNumber(3), Moved::Up, Millis(100));
+        moves.note(folio(3, 1), Moved::Up, Millis(100));
         moves.is_in_use(PageNumber(2));
         moves.is_in_use(PageNumber(4));
         let left = |page| moves.left_idle_within(PageNumber(page), 50, Millis(150));
@@ -129,7 +152,7 @@ mod tests {
     #[test]
     fn a_move_is_remembered_until_another_page_needs_its_place() {
         let mut moves = RecentMoves::new(2);
-        moves.note(PageNumber(1), Moved::Up, Millis(100));
+        moves.note(folio(1, 1), Moved::Up, Millis(100));
         assert_eq!(
             moves.last(PageNumber(1), Millis(150)),
             Some((Moved::Up, 50))
@@ -141,9 +164,26 @@ mod tests {
             .map(PageNumber)
             .find(|&p| moves.slot(p) == moves.slot(PageNumber(1)));
         assert!(!moves.any_down_within(1000, Millis(200)));
-        moves.note(rival.unwrap(), Moved::Down, Millis(200));
+        moves.note(folio(rival.unwrap().0, 1), Moved::Down, Millis(200));
         assert!(moves.any_down_within(50, Millis(250)));
         assert!(!moves.any_down_within(49, Millis(250)));
         assert_eq!(moves.last(PageNumber(1), Millis(200)), None);
+    }
+
+    #[test]
+    fn what_moves_the_other_way_comes_back_if_its_last_move_is_no_longer_ago() {
+        let mut moves = RecentMoves::new(64);
+        moves.note(folio(512, 512), Moved::Up, Millis(100));
+        let returning = |moves: &RecentMoves, pages, way, after| {
+            moves.returning(folio(512, pages), way, Millis(after))
+        };
+        assert_eq!(returning(&moves, 512, Moved::Down, 99), 512);
+        assert_eq!(returning(&moves, 512, Moved::Down, 100), 0);
+        assert_eq!(returning(&moves, 512, Moved::Up, 99), 0);
+        assert_eq!(moves.returning(folio(513, 1), Moved::Down, Millis(99)), 0);
+        // The huge page was split; then a base page became one of a huge page.
+        assert_eq!(returning(&moves, 1, Moved::Down, 99), 1);
+        moves.note(folio(512, 1), Moved::Down, Millis(200));
+        assert_eq!(returning(&moves, 512, Moved::Up, 100), 1);
     }
 }

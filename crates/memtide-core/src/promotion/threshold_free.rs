@@ -328,8 +328,9 @@ mod tests {
         let store = store();
         let histogram = store.histogram(Millis(1000));
         let mut recent = RecentMoves::new(16);
-        recent.note(PageNumber(2), Moved::Down, Millis(500));
-        recent.note(PageNumber(3), Moved::Down, Millis(500));
+        for first in [PageNumber(2), PageNumber(3)] {
+            recent.note(Folio { first, pages: 1 }, Moved::Down, Millis(500));
+        }
         let gate = RULES.pass(&histogram, 2, &recent);
         // The cut lies just above page 1's two accesses; a margin of 32 bins, one
         // access, lifts it above page 2's three and not above page 3's four.

@@ -113,7 +113,7 @@ impl Refresh {
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
         let at = world.now();
-        let changes = shared.ledger.processes.refresh(world)?;
+        let changes = shared.ledger.processes.refresh(world, at)?;
         let elapsed_ms = world.now().since(at);
         let cost_ms = elapsed_ms / changes.came.len().max(1) as u64;
         for &(owner, process) in &changes.went {

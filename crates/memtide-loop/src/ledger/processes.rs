@@ -21,6 +21,8 @@ pub struct Watched {
     pub memory: AddressSpace,
     /// When it started, since boot.
     pub born: Millis,
+    /// Since when it is managed, by the world's time.
+    pub since: Millis,
     /// Processor time that it has used, in clock ticks.
     pub ticks: u64,
     /// Page faults that it took: none means that its memory is as it was.
@@ -31,6 +33,8 @@ pub struct Watched {
     pub promoted_pages: u64,
     /// Pages of it that moved to slower ones.
     pub demoted_pages: u64,
+    /// Of both, pages that came back soon: see [`RETURN_MS`](crate::tier::RETURN_MS).
+    pub returned_pages: u64,
 }
 
 /// What a refresh found.
@@ -90,8 +94,9 @@ impl Processes {
         self.slots.get(owner.0 as usize)?.as_ref()
     }
 
-    /// So many pages of the process in `owner`'s slot moved.
-    pub fn moved(&mut self, owner: OwnerId, direction: Direction, pages: u64) {
+    /// So many pages of the process in `owner`'s slot moved; `returned` of them came
+    /// back.
+    pub fn moved(&mut self, owner: OwnerId, direction: Direction, pages: u64, returned: u64) {
         let slot = self.slots.get_mut(owner.0 as usize);
         let Some(watched) = slot.and_then(|slot| slot.as_mut()) else {
             return;
@@ -100,6 +105,7 @@ impl Processes {
             Direction::Promotion => watched.promoted_pages += pages,
             Direction::Demotion => watched.demoted_pages += pages,
         }
+        watched.returned_pages += returned;
     }
 
     /// How many there are.
@@ -112,16 +118,16 @@ impl Processes {
         self.by_id.is_empty()
     }
 
-    /// Looks for processes that came or went, and reads the mappings of new
+    /// Looks for processes that came or went by `now`, and reads the mappings of new
     /// ones.
-    pub fn refresh(&mut self, world: &mut dyn World) -> Result<Changes, WorldError> {
+    pub fn refresh(&mut self, world: &mut dyn World, now: Millis) -> Result<Changes, WorldError> {
         let mut seen = std::mem::take(&mut self.seen);
         let listed = world.processes(&mut seen);
         if !self.left_alone.is_empty() {
             let left_alone = |class| self.left_alone.contains(&class);
             seen.retain(|seen| !seen.class.is_some_and(left_alone));
         }
-        let changes = listed.and_then(|()| self.update(world, &seen));
+        let changes = listed.and_then(|()| self.update(world, &seen, now));
         self.seen = seen;
         changes
     }
@@ -130,6 +136,7 @@ impl Processes {
         &mut self,
         world: &mut dyn World,
         seen: &[ProcessSeen],
+        now: Millis,
     ) -> Result<Changes, WorldError> {
         let mut changes = Changes::default();
         let alive: BTreeSet<ProcessId> = seen.iter().map(|seen| seen.process).collect();
@@ -154,7 +161,7 @@ impl Processes {
                 None if began.is_some_and(|began| world.now().since(began) > ADMIT_MS) => {}
                 None => {
                     began.get_or_insert_with(|| world.now());
-                    changes.came.extend(self.admit(world, seen)?);
+                    changes.came.extend(self.admit(world, seen, now)?);
                 }
             }
         }
@@ -187,6 +194,7 @@ impl Processes {
         &mut self,
         world: &mut dyn World,
         seen: &ProcessSeen,
+        now: Millis,
     ) -> Result<Option<OwnerId>, WorldError> {
         let mut memory = AddressSpace::default();
         // It may have ended while it was read.
@@ -205,11 +213,13 @@ impl Processes {
             owner,
             memory,
             born: seen.born,
+            since: now,
             ticks: seen.ticks,
             faults: seen.faults,
             class: seen.class,
             promoted_pages: 0,
             demoted_pages: 0,
+            returned_pages: 0,
         });
         Ok(Some(owner))
     }
@@ -227,7 +237,10 @@ mod tests {
             world.processes.push(FakeProcess::new(pid, first, 10, FAST));
         }
         let mut processes = Processes::default();
-        assert_eq!(processes.refresh(&mut world).unwrap().came.len(), 2);
+        assert_eq!(
+            processes.refresh(&mut world, Millis(0)).unwrap().came.len(),
+            2
+        );
         (world, processes)
     }
 
@@ -243,7 +256,7 @@ mod tests {
         let mut processes = Processes::default();
         let mut came = || {
             let began = world.now();
-            let changes = processes.refresh(&mut world).unwrap();
+            let changes = processes.refresh(&mut world, began).unwrap();
             assert!(changes.went.is_empty());
             assert!(world.now().since(began) <= ADMIT_MS + 300);
             changes.came.len()
@@ -256,7 +269,7 @@ mod tests {
     fn a_slot_that_is_free_and_taken_is_noticed() {
         let (mut world, mut processes) = two();
         processes.free.insert(OwnerId(1));
-        let _ = processes.refresh(&mut world);
+        let _ = processes.refresh(&mut world, Millis(0));
     }
 
     #[test]
@@ -265,6 +278,6 @@ mod tests {
         let (mut world, mut processes) = two();
         processes.free.insert(OwnerId(1));
         world.processes.push(FakeProcess::new(8, 2000, 10, FAST));
-        let _ = processes.refresh(&mut world);
+        let _ = processes.refresh(&mut world, Millis(0));
     }
 }

@@ -59,6 +59,7 @@ struct Budget {
     waiting: u64,
     promoted: u64,
     demoted: u64,
+    returned: u64,
     rests_until: Millis,
     /// Whether people were told that nothing is known.
     told: bool,
@@ -86,6 +87,7 @@ impl Budgets {
             waiting: 0,
             promoted: 0,
             demoted: 0,
+            returned: 0,
             rests_until: Millis(0),
             told: false,
             paused: false,
@@ -163,6 +165,13 @@ impl Budgets {
         let tight = budget.tight;
         budget.judge(now);
         budget.tight = tight;
+    }
+
+    /// So many pages of `class` that moved came back.
+    pub fn returned(&mut self, class: ClassId, pages: u64) {
+        if let Some(budget) = self.all.get_mut(class.0 as usize) {
+            budget.returned += pages;
+        }
     }
 
     /// Notes how many hot pages of each class its bound keeps down.
@@ -276,6 +285,7 @@ impl Budgets {
             high_pages: budget.class.high,
             promoted_pages: budget.promoted,
             demoted_pages: budget.demoted,
+            returned_pages: budget.returned,
             waiting_pages: budget.waiting,
             left_alone: budget.class.leave_alone,
             paused: budget.paused,
@@ -335,6 +345,7 @@ mod tests {
             waiting: 0,
             promoted: 0,
             demoted: 0,
+            returned: 0,
             rests_until: Millis(0),
             told: false,
             paused: false,

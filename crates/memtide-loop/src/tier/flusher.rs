@@ -347,7 +347,7 @@ mod tests {
         let mut world = FakeWorld::two_tiers(100, 100);
         world.processes.push(FakeProcess::new(7, 1000, 10, SLOW));
         let mut ledger = Ledger::new(&world, 0);
-        ledger.processes.refresh(&mut world).unwrap();
+        ledger.processes.refresh(&mut world, Millis(0)).unwrap();
         let owner = OwnerId(0);
         ledger.survey(&mut world, owner).unwrap();
         let mut commuter = Commuter {

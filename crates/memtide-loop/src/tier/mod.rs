@@ -46,6 +46,7 @@ mod tests;
 
 pub use budgets::Class;
 pub use config::{IdleRule, TierConfig};
+pub use shared::RETURN_MS;
 
 use crate::report::{Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus};
 use crate::world::{Came, Notice, SourceId, World, WorldError};
@@ -367,6 +368,7 @@ impl Tierer {
             pgpromote_candidate: counters.get(Counter::PgpromoteCandidate),
             pgpromote_candidate_nrl: counters.get(Counter::PgpromoteCandidateNrl),
             pgdemote_proactive: counters.get(Counter::PgdemoteProactive),
+            returned_pages: self.shared.returned_pages,
             pghot_recorded_accesses: counters.get(Counter::PghotRecordedAccesses),
             passes: self.observer.passes,
             free_pages: ledger.rooms.free(),

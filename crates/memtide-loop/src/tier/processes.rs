@@ -19,6 +19,7 @@ pub(super) fn list(shared: &Shared, order: ProcessOrder, most: usize) -> Vec<Pro
             ProcessOrder::Fast => top,
             ProcessOrder::Promoted => watched.promoted_pages,
             ProcessOrder::Demoted => watched.demoted_pages,
+            ProcessOrder::Returned => watched.returned_pages,
         };
         (Reverse(by), watched.process.pid, watched, top, lower)
     });
@@ -34,6 +35,7 @@ pub(super) fn list(shared: &Shared, order: ProcessOrder, most: usize) -> Vec<Pro
             lower_pages: lower,
             promoted_pages: watched.promoted_pages,
             demoted_pages: watched.demoted_pages,
+            returned_pages: watched.returned_pages,
         })
         .collect()
 }

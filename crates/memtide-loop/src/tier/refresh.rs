@@ -95,7 +95,7 @@ impl Refresh {
         if self.refreshed.replace(now).is_none() {
             ledger.read_rooms(world)?;
         }
-        let changes = ledger.processes.refresh(world)?;
+        let changes = ledger.processes.refresh(world, now)?;
         for (owner, process) in &changes.went {
             ledger.forget(*owner, |section| records.remove_section(section));
             self.surveyed.remove(owner);

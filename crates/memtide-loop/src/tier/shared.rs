@@ -12,7 +12,7 @@ use memtide_core::hotness::{Hotness, SECTION_PAGES};
 use memtide_core::pages::{Folio, Immovable};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::space::OwnerId;
-use memtide_core::units::{NodeId, PageNumber};
+use memtide_core::units::{Millis, NodeId, PageNumber};
 use memtide_core::vmstat::{Counter, Counters};
 
 /// How pages move: the fixed cost of a call falls on us, not on whoever is moved.
@@ -20,6 +20,12 @@ pub(super) const HOW: MoveHow = MoveHow {
     batch: 2048,
     shared: SharedPages::Move,
 };
+
+/// A page that moves back no later than this after its last move, in ms, has
+/// *returned*: neither move was worth its cost. The loop lets a page settle for half
+/// of this after its promotion, so that a shorter time would count next to none of
+/// those that go up, down and up again.
+pub const RETURN_MS: u64 = 120_000;
 
 /// What all parts know.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub(super) struct Shared {
     pub budgets: Budgets,
     /// Pages that the kernel would not move.
     pub failed_pages: u64,
+    /// Pages that moved back soon: see [`RETURN_MS`].
+    pub returned_pages: u64,
     /// Pages that came to a lower tier or left it, or will not leave it soon,
     /// since the search was last told.
     pub moved: Vec<(PageNumber, u64, Moved)>,
@@ -72,6 +80,7 @@ impl Shared {
             counters: Counters::default(),
             budgets: Budgets::new(&config),
             failed_pages: 0,
+            returned_pages: 0,
             moved: Vec::new(),
             carrier: Carrier::default(),
             config,
@@ -94,6 +103,10 @@ impl Shared {
         };
         hold(&self.ledger, watched, target, direction, folios);
         let class = watched.class;
+        let now = world.now();
+        // Moves from before it came are another's, which had its numbers.
+        let lately = Millis(now.0.saturating_sub(RETURN_MS + 1)).max(watched.since);
+        let mut returned = 0;
         let job = Job {
             owner,
             process: watched.process,
@@ -101,7 +114,6 @@ impl Shared {
             direction: Some(direction),
             folios,
         };
-        let now = world.now();
         let why = Because(why);
         let done = if self.config.dry_run {
             let done = Carrier::pretend(&self.ledger, job, &why, now, reporter);
@@ -125,9 +137,14 @@ impl Shared {
                 Direction::Demotion => Moved::Down,
             };
             let (records, moves) = (&mut self.records, &mut self.moved);
-            let on = |page: PageNumber, pages, outcome| match outcome {
+            let on = |page: PageNumber, pages: u64, outcome| match outcome {
                 Outcome::Moved { .. } => {
-                    records.recent.note(page, way, now);
+                    let folio = Folio {
+                        first: page,
+                        pages: pages as u32,
+                    };
+                    returned += records.recent.returning(folio, way, lately);
+                    records.recent.note(folio, way, now);
                     if let Some(rounds) = &records.rounds {
                         rounds.touched(page, pages);
                     }
@@ -149,14 +166,18 @@ impl Shared {
                 .carry_out(world, ledger, job, HOW, (tell, &why), now, reporter, on)
         };
         self.failed_pages += done.failed;
+        self.returned_pages += returned;
         let counter = match direction {
             Direction::Promotion => Counter::PgpromoteSuccess,
             Direction::Demotion => Counter::PgdemoteProactive,
         };
         self.counters.add(counter, done.moved);
-        self.ledger.processes.moved(owner, direction, done.moved);
+        self.ledger
+            .processes
+            .moved(owner, direction, done.moved, returned);
         if let Some(class) = class {
             self.budgets.moved(class, direction, done.moved, now);
+            self.budgets.returned(class, returned);
         }
         done.moved
     }
@@ -198,5 +219,125 @@ fn hold(
             !matches!(may, Err(Immovable::Mempolicy | Immovable::Cpuset)),
             "a page is to move to node {target}, where its owner does not allow it"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::TierOptions;
+    use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+    use crate::tier::Class;
+    use memtide_core::tiering::space::VirtualPage;
+
+    /// Processes of 100 slow pages each, from address 0 on; the first two are in class 0.
+    fn shared(pids: &[u32]) -> (FakeWorld, Shared) {
+        let mut world = FakeWorld::two_tiers(1000, 1000);
+        for (n, pid) in pids.iter().enumerate() {
+            let mut process = FakeProcess::new(*pid, 0, 100, SLOW);
+            process.class = (n < 2).then_some(ClassId(0));
+            world.processes.push(process);
+        }
+        let (topology, page) = (world.topology().clone(), world.page());
+        let mut config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
+        assert_eq!(RETURN_MS, 2 * config.settle_ms);
+        config.classes.push(Class {
+            name: "db".into(),
+            low: 0,
+            high: None,
+            leave_alone: false,
+        });
+        let mut shared = Shared::new(&world, config);
+        refresh(&mut world, &mut shared);
+        (world, shared)
+    }
+
+    fn refresh(world: &mut FakeWorld, shared: &mut Shared) {
+        let now = world.now();
+        let (ledger, records) = (&mut shared.ledger, &mut shared.records);
+        let changes = ledger.processes.refresh(world, now).unwrap();
+        for (owner, _) in changes.went {
+            ledger.forget(owner, |section| records.remove_section(section));
+        }
+        for owner in changes.came {
+            ledger.survey(world, owner).unwrap();
+        }
+    }
+
+    /// Moves the first `pages` pages of the process in this slot at `ms`.
+    fn go(world: &mut FakeWorld, shared: &mut Shared, ms: u64, slot: u32, up: bool, pages: u64) {
+        world.now_ns = ms * 1_000_000;
+        let owner = OwnerId(slot);
+        let page = |n| shared.ledger.space.find(owner, VirtualPage(n)).unwrap();
+        let folio = |n| Folio {
+            first: page(n),
+            pages: 1,
+        };
+        let folios: Vec<Folio> = (0..pages).map(folio).collect();
+        let (target, direction) = match up {
+            true => (FAST, Direction::Promotion),
+            false => (SLOW, Direction::Demotion),
+        };
+        let job = (owner, target, direction);
+        let moved = shared.move_folios(world, job, &folios, &[], String::new(), &mut ());
+        assert_eq!(moved, pages);
+    }
+
+    /// Of process, class and all.
+    fn returned(shared: &Shared, slot: u32) -> [u64; 3] {
+        let watched = shared.ledger.processes.get(OwnerId(slot)).unwrap();
+        let class = shared.budgets.status()[0].returned_pages;
+        [watched.returned_pages, class, shared.returned_pages]
+    }
+
+    #[test]
+    fn a_page_that_moves_back_soon_has_returned() {
+        let (mut world, mut shared) = shared(&[7]);
+        let (world, shared) = (&mut world, &mut shared);
+        go(world, shared, 1_000, 0, true, 1);
+        assert_eq!(returned(shared, 0), [0; 3]);
+        // Down and up again: two returns.
+        go(world, shared, 31_000, 0, false, 1);
+        go(world, shared, 61_000, 0, true, 1);
+        assert_eq!(returned(shared, 0), [2; 3]);
+        // The last moment, and a moment later.
+        go(world, shared, 61_000 + RETURN_MS, 0, false, 1);
+        assert_eq!(returned(shared, 0), [3; 3]);
+        go(world, shared, 61_000 + 2 * RETURN_MS + 1, 0, true, 1);
+        assert_eq!(returned(shared, 0), [3; 3]);
+        let process = &shared.ledger.processes.get(OwnerId(0)).unwrap();
+        assert_eq!((process.promoted_pages, process.demoted_pages), (3, 2));
+    }
+
+    /// 10 + 20 + 5 pages up at 1 s, of which 4 + 6 + 5 are down at 2 s.
+    #[test]
+    fn processes_and_classes_add_up() {
+        let (mut world, mut shared) = shared(&[7, 8, 9]);
+        let (world, shared) = (&mut world, &mut shared);
+        for (slot, up, down) in [(0, 10, 4), (1, 20, 6), (2, 5, 5)] {
+            go(world, shared, 1_000, slot, true, up);
+            go(world, shared, 2_000, slot, false, down);
+        }
+        // Two are in the class.
+        let all = [0, 1, 2].map(|slot| returned(shared, slot));
+        assert_eq!(all, [[4, 10, 15], [6, 10, 15], [5, 10, 15]]);
+    }
+
+    /// What took over the numbers of pages of one that ended did not move before.
+    #[test]
+    fn who_comes_later_has_not_returned() {
+        let (mut world, mut shared) = shared(&[7]);
+        let (world, shared) = (&mut world, &mut shared);
+        go(world, shared, 1_000, 0, true, 10);
+        world.processes = vec![FakeProcess::new(8, 0, 100, FAST)];
+        refresh(world, shared);
+        assert_eq!(
+            shared.ledger.processes.get(OwnerId(0)).unwrap().since.0,
+            1_000
+        );
+        go(world, shared, 2_000, 0, false, 10);
+        assert_eq!(returned(shared, 0)[2], 0);
+        go(world, shared, 3_000, 0, true, 10);
+        assert_eq!(returned(shared, 0)[2], 10);
     }
 }

@@ -628,3 +628,33 @@ fn what_nobody_has_looked_at_is_no_success() {
         );
     }
 }
+
+/// A bound of 200 pages, and 200 others that are hot, every 20 s: nobody's last move is
+/// longer ago than two minutes.
+#[test]
+fn pages_that_go_to_and_fro_are_counted() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    for (pid, class) in [(7, 0), (8, 1)] {
+        world.processes.push(process(pid, Some(class), 2000, SLOW));
+    }
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(200)), (0, None)]);
+    for turn in 0..12 {
+        for one in &mut world.processes {
+            let pages = one.pages.keys().skip(200 * (turn % 2)).take(200);
+            one.hot = pages.copied().collect();
+        }
+        run(&mut tierer, &mut world, 20_000);
+    }
+    let status = tierer.status(&mut world).tiering.unwrap();
+    let moved = status.pgpromote_success + status.pgdemote_proactive;
+    assert!((1..=moved).contains(&status.returned_pages), "{status:?}");
+    let classes = status.classes.iter().map(|class| class.returned_pages);
+    // Nothing makes the pages of the other one leave.
+    assert_eq!(classes.collect::<Vec<_>>(), [status.returned_pages, 0]);
+    let processes = tierer.processes(ProcessOrder::Returned, 9);
+    let of_each = processes.iter().map(|one| (one.pid, one.returned_pages));
+    assert_eq!(
+        of_each.collect::<Vec<_>>(),
+        [(7, status.returned_pages), (8, 0)]
+    );
+}

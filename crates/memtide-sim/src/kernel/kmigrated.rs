@@ -376,7 +376,7 @@ impl Kernel {
             && let Some((_, recent)) = &mut tracking.threshold_free
         {
             for (folio, _) in &batch.folios {
-                recent.note(folio.first, Way::Up, Millis(now_ns / 1_000_000));
+                recent.note(*folio, Way::Up, Millis(now_ns / 1_000_000));
             }
         }
         moved.ns

@@ -82,9 +82,10 @@ fn text(standing: &Standing, styled: bool) -> String {
     line(
         "moved",
         format!(
-            "promoted {}, demoted {}, not movable {}; {} looks, {} reports lost",
+            "promoted {}, demoted {}, returned {}, not movable {}; {} looks, {} reports lost",
             amount(standing.promoted_bytes),
             amount(standing.demoted_bytes),
+            amount(standing.returned_bytes),
             amount(standing.unmovable_bytes),
             standing.looks,
             standing.lost_reports
@@ -145,6 +146,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
         ("high", Right),
         ("promoted", Right),
         ("demoted", Right),
+        ("returned", Right),
         ("waiting", Right),
         ("", Left),
     ];
@@ -157,6 +159,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             class.high_bytes.map_or("-".to_owned(), amount),
             amount(class.promoted_bytes),
             amount(class.demoted_bytes),
+            amount(class.returned_bytes),
             amount(class.waiting_bytes),
             class.state().to_owned(),
         ]);
@@ -181,11 +184,12 @@ mod tests {
             "run since 1m 40s; source DAMON, gate pghot, processes of all",
             "CPU 0.4 % of one for memtide, 1.2 % for observing, of which 5 % are allowed in the long run",
             "managed 3 processes with 3.0 GiB on fast nodes and 1.0 GiB on slow ones",
+            "moved promoted 512.0 MiB, demoted 64.0 MiB, returned 32.0 MiB, not movable 4 KiB; 7 looks, 0 reports lost",
             "reload 2027-01-15T08:00:00Z, taken",
             "0 4 fast 8.0 GiB 1.0 GiB",
             "1 22 slow 8.0 GiB ?",
-            "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 1.0 MiB",
-            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 0 KiB",
+            "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
+            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB",
         ] {
             let there = |there: &str| there.split_whitespace().eq(line.split(' '));
             assert!(text.lines().any(there), "{line}\n{text}");

@@ -47,6 +47,11 @@ fn setup() -> Setup {
     }
 }
 
+fn base(page: u64) -> Folio {
+    let first = PageNumber(page);
+    Folio { first, pages: 1 }
+}
+
 impl Setup {
     /// Pages with their idle ages.
     fn age(&self, ages: &[(u64, u8)]) {
@@ -103,9 +108,9 @@ fn a_page_that_is_young_warm_new_or_elsewhere_stays() {
     s.hotness.record(PageNumber(2), None, Millis(99_900));
     s.hotness.record(PageNumber(3), None, Millis(96_500));
     // 4 was promoted 10 s ago, 5 longer ago, 6 was demoted.
-    s.recent.note(PageNumber(4), Moved::Up, Millis(90_000));
-    s.recent.note(PageNumber(5), Moved::Up, Millis(89_999));
-    s.recent.note(PageNumber(6), Moved::Down, Millis(99_999));
+    s.recent.note(base(4), Moved::Up, Millis(90_000));
+    s.recent.note(base(5), Moved::Up, Millis(89_999));
+    s.recent.note(base(6), Moved::Down, Millis(99_999));
     s.machine.elsewhere = vec![7];
     assert_eq!(s.choose(100, 100), [(3, 9), (5, 9), (6, 9)]);
 }
@@ -204,7 +209,7 @@ fn what_has_to_leave_leaves_by_coldness() {
     // 1 is idle for longer than 2; 3 and 4 were never seen idle, and 4 came lately;
     // 5 is idle by its age, and was recorded just now.
     s.age(&[(1, 9), (2, 3), (5, 9)]);
-    s.recent.note(PageNumber(4), Moved::Up, Millis(99_000));
+    s.recent.note(base(4), Moved::Up, Millis(99_000));
     s.hotness.record(PageNumber(5), None, NOW);
     let evidence = Evidence {
         idle: &s.idle,

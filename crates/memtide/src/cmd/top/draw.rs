@@ -22,6 +22,10 @@ const ROOMY: u16 = 18;
 const WORDS: u16 = 24;
 /// The most cells of a bar.
 const BAR: u16 = 40;
+/// The width from which it is shown what has returned.
+const WIDE: u16 = 95;
+/// Columns of a table, of which the last one, what has returned, is only for wide screens.
+const COLUMNS: usize = 8;
 /// What stands beside a bar.
 const BESIDE: u16 = 48;
 const KEYS: [&str; 7] = [
@@ -38,7 +42,7 @@ const KEYS: [&str; 7] = [
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     let gap = u16::from(area.height >= ROOMY);
-    let head = head(state);
+    let head = head(state, area.width);
     let memory = memory(state, area.width);
     let high = |lines: &[Line<'_>]| Constraint::Length(lines.len() as u16 + gap);
     let rates = 2 * u16::from(!state.rates.is_empty());
@@ -91,7 +95,7 @@ fn bold(state: &State) -> Style {
     }
 }
 
-fn head(state: &State) -> Vec<Line<'static>> {
+fn head(state: &State, width: u16) -> Vec<Line<'static>> {
     let name = match state.host.is_empty() {
         true => "memtide".to_owned(),
         false => format!("memtide on {}", outside(&state.host)),
@@ -99,7 +103,7 @@ fn head(state: &State) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     match &state.standing {
         None => lines.push(Line::from(name)),
-        Some(standing) => lines.extend(about(state, name, standing)),
+        Some(standing) => lines.extend(about(state, width, name, standing)),
     }
     let trouble = state
         .trouble
@@ -117,7 +121,7 @@ fn head(state: &State) -> Vec<Line<'static>> {
     lines
 }
 
-fn about(state: &State, name: String, standing: &Standing) -> [Line<'static>; 3] {
+fn about(state: &State, width: u16, name: String, standing: &Standing) -> [Line<'static>; 3] {
     let setup = &standing.setup;
     let run = humantime::format_duration(Duration::from_secs(standing.run_ms / 1000));
     let mut first = vec![
@@ -134,12 +138,15 @@ fn about(state: &State, name: String, standing: &Standing) -> [Line<'static>; 3]
         first.push(Span::styled("  dry run", painted(state, Color::Yellow)));
     }
     let (own, observing) = standing.cpu_percent();
-    let second = format!(
+    let mut second = format!(
         "CPU {own:.1} % and {observing:.1} % observing, of {} %  promoted {}  demoted {}",
         setup.observe_cpu_percent,
         amount(standing.promoted_bytes),
         amount(standing.demoted_bytes)
     );
+    if width >= WIDE {
+        second += &format!("  returned {}", amount(standing.returned_bytes));
+    }
     [
         Line::from(first),
         Line::from(second),
@@ -234,12 +241,12 @@ fn draw_classes(frame: &mut Frame<'_>, area: Rect, state: &State) {
         return;
     }
     let names = [
-        "class", "uses", "low", "high", "promoted", "demoted", "waiting",
+        "class", "uses", "low", "high", "promoted", "demoted", "waiting", "returned",
     ];
-    let mut widths = [Constraint::Length(10); 7];
+    let mut widths = [Constraint::Length(10); COLUMNS];
     widths[0] = Constraint::Min(8);
     let rows = classes.into_iter().map(row);
-    draw_table(frame, area, state, names, Table::new(rows, widths));
+    draw_table(frame, area, state, (names, widths), rows);
 }
 
 fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -250,25 +257,28 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
         return;
     }
     let names = [
-        "pid", "process", "class", "fast", "slow", "promoted", "demoted",
+        "pid", "process", "class", "fast", "slow", "promoted", "demoted", "returned",
     ];
-    let mut widths = [Constraint::Length(10); 7];
+    let mut widths = [Constraint::Length(10); COLUMNS];
     widths[0] = Constraint::Length(7);
     widths[1] = Constraint::Min(8);
     widths[2] = Constraint::Max(12);
     let rows = state.processes().into_iter().map(process_row);
-    draw_table(frame, area, state, names, Table::new(rows, widths));
+    draw_table(frame, area, state, (names, widths), rows);
 }
 
-fn draw_table<const N: usize>(
+fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
     state: &State,
-    names: [&'static str; N],
-    table: Table<'_>,
+    (names, widths): ([&'static str; COLUMNS], [Constraint; COLUMNS]),
+    rows: impl Iterator<Item = [String; COLUMNS]>,
 ) {
+    let shown = COLUMNS - usize::from(area.width < WIDE);
     let header = names.map(|name| Line::styled(name, bold(state)));
-    let table = table
+    let header = header.into_iter().take(shown);
+    let rows = rows.map(|cells| Row::new(cells.into_iter().take(shown)));
+    let table = Table::new(rows, &widths[..shown])
         .header(Row::new(header))
         .highlight_symbol("> ")
         .row_highlight_style(bold(state));
@@ -276,8 +286,8 @@ fn draw_table<const N: usize>(
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-fn process_row(process: &Process) -> Row<'static> {
-    Row::new([
+fn process_row(process: &Process) -> [String; COLUMNS] {
+    [
         process.pid.to_string(),
         outside(&process.name).into_owned(),
         process
@@ -288,11 +298,12 @@ fn process_row(process: &Process) -> Row<'static> {
         amount(process.slow_bytes),
         amount(process.promoted_bytes),
         amount(process.demoted_bytes),
-    ])
+        amount(process.returned_bytes),
+    ]
 }
 
-fn row(class: &Class) -> Row<'static> {
-    Row::new([
+fn row(class: &Class) -> [String; COLUMNS] {
+    [
         outside(&class.name).into_owned(),
         class.fast_bytes.map_or("?".to_owned(), amount),
         amount(class.low_bytes),
@@ -303,7 +314,8 @@ fn row(class: &Class) -> Row<'static> {
             "" => amount(class.waiting_bytes),
             state => state.to_owned(),
         },
-    ])
+        amount(class.returned_bytes),
+    ]
 }
 
 fn keys(state: &State) -> Line<'static> {
@@ -406,6 +418,7 @@ mod tests {
             slow_bytes: 3 << 30,
             promoted_bytes: 5 << 20,
             demoted_bytes: 0,
+            returned_bytes: 2 << 20,
         };
         state.hear_processes(vec![
             process(17, HOSTILE, 1),
@@ -431,6 +444,37 @@ mod tests {
             lines[23],
             "q end  t classes  s order: fast  p pause  ? keys"
         );
+    }
+
+    /// A page for a pipe has them, and the usual terminal has no room.
+    #[test]
+    fn wide_ones_show_what_has_returned() {
+        let mut state = state();
+        let row = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = page(&state, 100, 24).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[1].ends_with("  demoted 19.0 MiB  returned 32.0 MiB"),
+            "{text}"
+        );
+        let names = "class uses low high promoted demoted waiting returned";
+        assert_eq!(row(lines[10]), names, "{text}");
+        let db = "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 0 KiB 16.0 MiB";
+        assert_eq!(row(lines[12]), db, "{text}");
+        state.press(Key::Table);
+        state.hear_processes(vec![Process {
+            pid: 7,
+            name: "redis".to_owned(),
+            returned_bytes: 2 << 20,
+            ..Process::default()
+        }]);
+        let text = page(&state, WIDE, 24).unwrap();
+        let redis = "7 redis - 0 KiB 0 KiB 0 KiB 0 KiB 2.0 MiB";
+        assert!(text.lines().any(|line| row(line) == redis), "{text}");
+        for narrow in [WIDE - 1, 80] {
+            let text = page(&state, narrow, 24).unwrap();
+            assert!(!text.contains("returned"), "{text}");
+        }
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub enum Order {
     Promoted,
     /// Of whom most was demoted first.
     Demoted,
+    /// Of whom most was back soon first.
+    Returned,
 }
 
 impl Order {
@@ -78,6 +80,7 @@ impl Order {
             Order::Uses => "uses",
             Order::Promoted => "promoted",
             Order::Demoted => "demoted",
+            Order::Returned => "returned",
         }
     }
 
@@ -86,7 +89,8 @@ impl Order {
             Order::Name => Order::Uses,
             Order::Uses => Order::Promoted,
             Order::Promoted => Order::Demoted,
-            Order::Demoted => Order::Name,
+            Order::Demoted => Order::Returned,
+            Order::Returned => Order::Name,
         }
     }
 }
@@ -98,6 +102,7 @@ fn name_of(order: ProcessOrder) -> &'static str {
         ProcessOrder::Slow => "slow",
         ProcessOrder::Promoted => "promoted",
         ProcessOrder::Demoted => "demoted",
+        ProcessOrder::Returned => "returned",
     }
 }
 
@@ -106,7 +111,8 @@ fn after(order: ProcessOrder) -> ProcessOrder {
         ProcessOrder::Fast => ProcessOrder::Slow,
         ProcessOrder::Slow => ProcessOrder::Promoted,
         ProcessOrder::Promoted => ProcessOrder::Demoted,
-        ProcessOrder::Demoted => ProcessOrder::Fast,
+        ProcessOrder::Demoted => ProcessOrder::Returned,
+        ProcessOrder::Returned => ProcessOrder::Fast,
     }
 }
 
@@ -295,6 +301,7 @@ impl State {
                 ProcessOrder::Slow => process.slow_bytes,
                 ProcessOrder::Promoted => process.promoted_bytes,
                 ProcessOrder::Demoted => process.demoted_bytes,
+                ProcessOrder::Returned => process.returned_bytes,
             };
             (Reverse(most), process.pid)
         });
@@ -311,6 +318,7 @@ impl State {
                 Order::Uses => class.fast_bytes.unwrap_or(0),
                 Order::Promoted => class.promoted_bytes,
                 Order::Demoted => class.demoted_bytes,
+                Order::Returned => class.returned_bytes,
             };
             (Reverse(most), class.name.clone())
         });

@@ -41,6 +41,8 @@ pub struct Class {
     pub promoted_bytes: u64,
     /// What moved down.
     pub demoted_bytes: u64,
+    /// Of both, what was back soon.
+    pub returned_bytes: u64,
     /// Hot memory that the bound keeps down.
     pub waiting_bytes: u64,
     /// Whether its processes are not managed.
@@ -66,6 +68,8 @@ pub struct Process {
     pub promoted_bytes: u64,
     /// What moved down.
     pub demoted_bytes: u64,
+    /// Of both, what was back soon.
+    pub returned_bytes: u64,
 }
 
 impl Process {
@@ -80,6 +84,7 @@ impl Process {
             slow_bytes: bytes(status.lower_pages),
             promoted_bytes: bytes(status.promoted_pages),
             demoted_bytes: bytes(status.demoted_pages),
+            returned_bytes: bytes(status.returned_pages),
         }
     }
 }
@@ -208,6 +213,8 @@ pub struct Standing {
     pub promoted_bytes: u64,
     /// What moved down.
     pub demoted_bytes: u64,
+    /// Of both, what was back soon.
+    pub returned_bytes: u64,
     /// What the kernel would not move.
     pub unmovable_bytes: u64,
     /// Complete looks at every page.
@@ -250,6 +257,7 @@ impl Standing {
             high_bytes: class.high_pages.map(bytes),
             promoted_bytes: bytes(class.promoted_pages),
             demoted_bytes: bytes(class.demoted_pages),
+            returned_bytes: bytes(class.returned_pages),
             waiting_bytes: bytes(class.waiting_pages),
             left_alone: class.left_alone,
             paused: class.paused,
@@ -265,6 +273,7 @@ impl Standing {
             slow_bytes: bytes(tier.lower_pages),
             promoted_bytes: bytes(tier.pgpromote_success),
             demoted_bytes: bytes(tier.pgdemote_proactive),
+            returned_bytes: bytes(tier.returned_pages),
             unmovable_bytes: bytes(status.failed_pages),
             looks: tier.passes,
             lost_reports: status.lost,
@@ -341,6 +350,7 @@ pub mod tests {
             slow_bytes: 1 << 30,
             promoted_bytes: 512 << 20,
             demoted_bytes: 64 << 20,
+            returned_bytes: 32 << 20,
             unmovable_bytes: 4 << 10,
             looks: 7,
             lost_reports: 0,
@@ -364,6 +374,7 @@ pub mod tests {
                     high_bytes: None,
                     promoted_bytes: 300 << 20,
                     demoted_bytes: 0,
+                    returned_bytes: 16 << 20,
                     waiting_bytes: 0,
                     left_alone: false,
                     paused: false,
@@ -440,6 +451,7 @@ pub mod tests {
             cpu: std::time::Duration::from_millis(400),
             tiering: Some(TierStatus {
                 top_pages: 3,
+                returned_pages: 2,
                 observing: "look",
                 ..TierStatus::default()
             }),
@@ -454,6 +466,7 @@ pub mod tests {
         assert_eq!((&*setup.gate, &*setup.selected), ("pghot", "/db"));
         let standing = Standing::of(&status, PageSize::KIB_4, &setup, &nodes);
         assert_eq!(standing.fast_bytes, 12 << 10);
+        assert_eq!(standing.returned_bytes, 8 << 10);
         assert_eq!(standing.nodes.len(), 2);
         assert_eq!(standing.nodes[0].free_bytes, None);
         assert_eq!(standing.cpu_percent().0, 0.4);

@@ -144,6 +144,7 @@ impl Families {
             pgpromote_candidate_nrl,
             pgdemote_proactive,
             demoted_idle_pages,
+            returned_pages,
             pghot_recorded_accesses,
             passes,
             free_pages,
@@ -180,6 +181,11 @@ impl Families {
                 *pages,
             );
         }
+        self.bytes_moved(
+            "memtide_returned",
+            "Of what moved up or down, memory that was back within two minutes, as far as memtide remembers; never too much",
+            *returned_pages,
+        );
         self.bytes_moved(
             "memtide_promotion_candidates",
             "Hot memory that the rate limit counted (pgpromote_candidate)",
@@ -247,6 +253,11 @@ impl Families {
             "memtide_class_demoted",
             "Memory of a class that moved to a slower tier, or would have in a dry run",
             known(|class| Some(class.demoted_pages)),
+        );
+        self.bytes_moved_by(
+            "memtide_class_returned",
+            "Of both, memory of a class that was back within two minutes, as far as memtide remembers",
+            known(|class| Some(class.returned_pages)),
         );
     }
 

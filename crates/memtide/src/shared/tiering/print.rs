@@ -68,10 +68,11 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
 /// The same, and what became of it.
 fn class(printer: &Printer, class: &ClassStatus) -> String {
     format!(
-        "{} promoted {} demoted {} waiting {}",
+        "{} promoted {} demoted {} returned {} waiting {}",
         share(printer, class),
         printer.size(class.promoted_pages),
         printer.size(class.demoted_pages),
+        printer.size(class.returned_pages),
         printer.size(class.waiting_pages),
     )
 }
@@ -84,13 +85,14 @@ fn sentence(printer: &Printer, status: &Status) -> String {
         .map(|(node, pages)| format!("n{node} {}", printer.size(*pages)))
         .collect();
     let mut text = format!(
-        "{:.0} s  {} processes  fast {}  slow {}  promoted {}  demoted {}  free {}  {}  cpu {:.2} + {:.2} s",
+        "{:.0} s  {} processes  fast {}  slow {}  promoted {}  demoted {}  returned {}  free {}  {}  cpu {:.2} + {:.2} s",
         status.at_ms as f64 / 1000.0,
         status.processes,
         printer.size(tier.top_pages),
         printer.size(tier.lower_pages),
         printer.size(tier.pgpromote_success),
         printer.size(tier.pgdemote_proactive),
+        printer.size(tier.returned_pages),
         free.join(" "),
         tier.observing,
         status.cpu.as_secs_f64(),
@@ -109,6 +111,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         pgpromote_success,
         pgdemote_proactive,
         demoted_idle_pages,
+        returned_pages,
         passes,
         kernel_cpu,
         ..
@@ -120,7 +123,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
     let share = |time: Duration| 100.0 * seconds(time) / elapsed.max(0.001);
     format!(
         "{} after {elapsed:.1} s: promoted {} (pgpromote_success {}), demoted {} \
-         (pgdemote_proactive {}{}), not movable {}\n\
+         (pgdemote_proactive {}{}), returned within two minutes {}, not movable {}\n\
          managed processes hold {} on fast nodes and {} on slow ones\n\
          CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
          {} looks, {} reports lost",
@@ -130,6 +133,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         printer.size(pgdemote_proactive),
         pgdemote_proactive,
         idle,
+        printer.size(returned_pages),
         printer.size(status.failed_pages),
         printer.size(top_pages),
         printer.size(lower_pages),
