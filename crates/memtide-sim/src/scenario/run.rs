@@ -225,7 +225,7 @@ impl Scenario {
         let mut most: Vec<u64> = runs.iter().map(attended).collect();
         most.sort_unstable();
         most.dedup();
-        let sums = pauses(&self.rows, &most);
+        let sums = pauses(&self.rows, QUANTUM_NS, &most);
         let of_run = |run| sums[most.binary_search(&attended(run)).unwrap_or(0)];
         Ok(runs
             .iter()

@@ -17,7 +17,6 @@
 use super::checks::some_operations;
 use super::places::START_VPN;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong};
-use crate::engine::QUANTUM_NS;
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::Nanos;
@@ -171,8 +170,9 @@ pub(crate) fn spread(rows: &[TraceRow], scale: u32) -> u64 {
     more.sum::<u64>() + u64::from(!touched.is_empty())
 }
 
-/// The pauses between rows, in quanta, where none counts for more than one of `most`: a sum for each.
-pub(crate) fn pauses(rows: &[TraceRow], most: &[u64]) -> Vec<u64> {
+/// The pauses between rows in whole times of `unit_ns`, where none counts for more than one of `most`: a
+/// sum for each.
+pub(crate) fn pauses(rows: &[TraceRow], unit_ns: u64, most: &[u64]) -> Vec<u64> {
     let mut times: Vec<u64> = rows.iter().map(|row| row.time_ns).collect();
     times.sort_unstable();
     let quanta = || {
@@ -180,7 +180,7 @@ pub(crate) fn pauses(rows: &[TraceRow], most: &[u64]) -> Vec<u64> {
             .windows(2)
             .map(|pair| (pair[1] - pair[0]) / QUANTUM_NS)
     };
-    let sum = |most: &u64| quanta().map(|pause| pause.min(*most)).sum();
+    let sum = |most: &u64| units().map(|pause| pause.min(*most)).sum();
     most.iter().map(sum).collect()
 }
 
