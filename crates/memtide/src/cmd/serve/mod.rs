@@ -182,8 +182,10 @@ impl Source {
         let (mut configuration, _) = self.files.read()?;
         if self.dry_run {
             configuration.settings.tier.dry_run = true;
-            // A look at what the service would do, perhaps beside it: it keeps its socket.
+            // A look at what the service would do, perhaps beside it: it keeps its socket and the
+            // places of its figures.
             configuration.settings.control.enabled = false;
+            configuration.settings.metrics = MetricsArgs::default();
         }
         Ok(configuration)
     }
@@ -619,12 +621,15 @@ mod tests {
         assert!(said.contains("this class and a equally well"), "{said}");
     }
 
-    /// Beside a service that runs: a dry run wants neither its socket nor its lock.
+    /// Beside a service that runs: a dry run wants neither its socket nor its lock, nor its metrics.
     #[test]
-    fn a_dry_run_has_no_socket() {
-        with_service("", |_, service| {
+    fn a_dry_run_takes_nothing_from_the_service() {
+        let metrics = "[metrics]\nlisten = '127.0.0.1:0'\nfile = '/dev/null'\n";
+        with_service("", |root, service| {
+            configure(root, metrics);
             let dry = source(service.context, true).read().unwrap().settings;
             assert!(dry.tier.dry_run);
+            assert_eq!(dry.metrics, MetricsArgs::default());
             Control::begin(&dry.control, &service.context.root, Arc::default()).unwrap();
             Client::connect(&service.context.root).unwrap();
         });
