@@ -29,6 +29,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let nodes = tiering::nodes(context, &args.options)?;
     tiering::check(context, &nodes, &args.options)?;
+    let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
     let opened = tiering::open(context, nodes, &args.options, &Classes::new())?;
     let page = page_size()?;
@@ -38,7 +39,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let mut printer = Printer::new(context.json, page);
     metrics.announce(&mut printer);
     let journal = args.journal.as_deref();
-    let mut tiering = opened.begin(context, selection(&args.selection), journal, &mut printer)?;
+    let mut tiering = opened.begin(context, selection, journal, &mut printer)?;
     metrics.tell(&mut printer, &tiering.status());
     let foreground = Foreground {
         signal: &signal,

@@ -330,6 +330,18 @@ mod tests {
                 "0.toml:2:11: enabled: invalid type",
             ),
             ("[select]\nall = 'yes'", "0.toml:2:7: all: invalid type"),
+            (
+                "[select]\ncgroup = ''",
+                "0.toml:2:10: cgroup: not a path that begins with /",
+            ),
+            (
+                "[select]\ncgroup = '/a/../b'",
+                "0.toml:2:10: cgroup: not a path that begins with / and has no \"..\"",
+            ),
+            (
+                "[select]\ncgroup = 'db.slice'",
+                "0.toml:2:10: cgroup: not a path that begins with /",
+            ),
             ("window = '5s'", "0.toml:1:10: not below a table"),
             (
                 "[tier]\nwindow = '5s'\nwindow = '6s'",

@@ -11,7 +11,7 @@ use super::foreground::{Ended, Foreground};
 use super::journal::{Journaled, Run};
 use super::metrics::Metrics;
 use super::report::Printer;
-use super::selection::check_privileges;
+use super::selection::{Presence, check_privileges};
 use super::source;
 use super::spread::page_size;
 use super::users;
@@ -122,6 +122,7 @@ impl Opened {
         for notice in &self.source.notices {
             printer.notice(notice);
         }
+        let selected = selection.clone();
         let mut world = LiveWorld::new(
             context.root.clone(),
             self.nodes,
@@ -141,6 +142,7 @@ impl Opened {
             Tierer::new(world, config)
         });
         Ok(Tiering {
+            presence: Presence::of(&selected, world.selection_is_there()),
             world,
             tierer,
             journal,
@@ -165,6 +167,7 @@ impl Watch for () {}
 
 /// A run.
 pub struct Tiering {
+    presence: Presence,
     world: LiveWorld,
     tierer: Tierer,
     journal: Journaled,
@@ -214,6 +217,7 @@ impl Tiering {
                 Ok(any_left)
             },
             |printer, tierer, world| {
+                self.presence.tell(world.now(), printer);
                 let status = tierer.status(world);
                 metrics.tell(printer, &status);
                 print::status(printer, &status);
