@@ -23,7 +23,6 @@ use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
 use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::live::{LiveSource, LiveWorld};
-use memtide_loop::World as _;
 use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, has_choice, tasks};
 use memtide_loop::journal::Line;
 use std::process::ExitCode;

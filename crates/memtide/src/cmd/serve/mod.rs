@@ -6,9 +6,10 @@
 //! # A reload
 //!
 //! The new configuration is taken whole or not at all. One that is wrong, or that this machine cannot
-//! follow, leaves the old one in force. Where what is tiered or how changes, the run ends in order,
-//! everything that was lent is put back, and another run begins: what the loop has learned is lost then,
-//! and only then.
+//! follow, leaves the old one in force. Where what is tiered or how changes, or nodes came or went, the
+//! run ends in order, everything that was lent is put back, and another run begins: what the loop has
+//! learned is lost then, and only then. What can be tried of the next run is tried before the old one
+//! ends. Classes that are paused stay so.
 
 mod args;
 mod manager;
@@ -19,7 +20,7 @@ pub use args::ServeArgs as Args;
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::standing::Setup;
-use crate::shared::control::{self, Asked, Control};
+use crate::shared::control::{self, Asked, Control, Outcome};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
@@ -32,6 +33,7 @@ use crate::shared::tiering::{self, Tiering, print};
 use crate::shared::users;
 use anyhow::{Context as _, bail};
 use manager::Manager;
+use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::priority::{self, Usual};
@@ -219,6 +221,16 @@ fn loaded(at: SystemTime) -> Loaded {
     }
 }
 
+/// A run that may have to end for a reload.
+struct Running {
+    /// The time since its start.
+    now: Millis,
+    /// What it listens to.
+    held: access::Source,
+    /// The machine's nodes as it knows them.
+    tiers: String,
+}
+
 /// What came of looking at the configuration again.
 enum Looked {
     /// Nothing was taken, for this reason.
@@ -227,6 +239,17 @@ enum Looked {
     Taken(Vec<String>),
     /// It needs another run.
     Another(Box<Configuration>, Vec<String>),
+}
+
+/// Said when a run ended for a reload.
+const ANOTHER_RUN: &str = "another run has begun, and its counters begin at zero";
+
+/// Pauses the classes of these names that there still are, and says so.
+fn pause_again(tiering: &mut Tiering, paused: &[String]) -> Vec<String> {
+    let still = paused.iter().filter(|class| tiering.pause(class));
+    still
+        .map(|class| format!("class {class} is still paused"))
+        .collect()
 }
 
 impl Service<'_> {
@@ -259,13 +282,18 @@ impl Service<'_> {
             }
             self.manager.reloading();
             let asked = self.control.reloading();
-            let outcome = match self.look_again(tiering.now()) {
+            let running = Running {
+                now: tiering.now(),
+                held: tiering.held(),
+                tiers: tiering::tiers(tiering.nodes()),
+            };
+            let outcome = match self.look_again(&running) {
                 Looked::Refused(why) => Err(why),
                 Looked::Taken(changes) => Ok(changes),
-                Looked::Another(next, changes) => match self.begin_again(tiering, *next) {
+                Looked::Another(next, changes) => match self.begin_again(tiering, *next, changes) {
                     Ok((begun, outcome)) => {
                         tiering = begun;
-                        outcome.map(|()| changes)
+                        outcome
                     }
                     Err(error) => {
                         self.control.fails(&causes(&error));
@@ -278,7 +306,7 @@ impl Service<'_> {
     }
 
     /// Notes what came of a reload just now, for all who are told.
-    fn reloaded(&mut self, asked: Asked, outcome: Result<Vec<String>, String>) {
+    fn reloaded(&mut self, asked: Asked, outcome: Outcome) {
         let now = SystemTime::now();
         match outcome.is_ok() {
             true => self.loaded = loaded(now),
@@ -302,53 +330,95 @@ impl Service<'_> {
 
     /// Reads the configuration again, says what changed, and follows what the run goes on with. The
     /// rest is returned.
-    fn look_again(&mut self, now: Millis) -> Looked {
+    fn look_again(&mut self, running: &Running) -> Looked {
+        let now = running.now;
         let next = match self.source.read() {
             Ok(next) => next,
             Err(error) => return Looked::Refused(self.refused(now, &error)),
         };
-        let changes = self.in_force.changes(&next);
+        let mut changes = self.in_force.changes(&next);
+        let (old, new) = (&self.in_force.settings, &next.settings);
+        let nodes = match tiering::nodes(self.context, &new.tier) {
+            Ok(nodes) => nodes,
+            Err(error) => return Looked::Refused(self.refused(now, &error)),
+        };
+        let (was, is) = (&running.tiers, tiering::tiers(&nodes));
+        let same_nodes = *was == is;
+        if !same_nodes && old.tier.tiers == new.tier.tiers {
+            changes.push(format!(
+                "the nodes were {was}, are {is}, fastest tier first"
+            ));
+        }
+        let same_run = same_nodes
+            && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
+        if !same_run && let Err(error) = self.ready_for(&next, &nodes, running.held) {
+            return Looked::Refused(self.refused(now, &error));
+        }
         if changes.is_empty() {
             self.say(now, "reload: nothing has changed");
-        }
-        let (old, new) = (&self.in_force.settings, &next.settings);
-        let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
-        if !same_run && let Err(error) = self.nodes_for(&next) {
-            return Looked::Refused(self.refused(now, &error));
         }
         if let Err(error) = self.tell_elsewhere(&next.settings) {
             self.tell_as_before();
             return Looked::Refused(self.refused(now, &error));
         }
-        for change in &changes {
-            self.say(now, &format!("reload: {change}"));
-        }
         if !same_run {
             return Looked::Another(Box::new(next), changes);
         }
+        self.taken(now, &changes);
         self.in_force = next;
         Looked::Taken(changes)
     }
 
-    /// Ends the run and begins one of `next`; of the old configuration if that fails, and why it did.
+    fn taken(&mut self, now: Millis, changes: &[String]) {
+        for change in changes {
+            self.say(now, &format!("reload: {change}"));
+        }
+    }
+
+    /// Whether a run by `next` can begin when one that listens to `held` has ended.
+    fn ready_for(
+        &self,
+        next: &Configuration,
+        nodes: &Topology,
+        held: access::Source,
+    ) -> anyhow::Result<()> {
+        let tier = &next.settings.tier;
+        tiering::check(self.context, nodes, tier)?;
+        fits(self.context, next, nodes)?;
+        tiering::can_open(self.context, nodes, tier, held)
+    }
+
+    /// Ends the run and begins one of `next`, with these changes; of the old configuration if that
+    /// fails, and why it did. Classes that were paused are paused in the new run.
     fn begin_again(
         &mut self,
         tiering: Tiering,
         next: Configuration,
-    ) -> anyhow::Result<(Tiering, Result<(), String>)> {
+        mut changes: Vec<String>,
+    ) -> anyhow::Result<(Tiering, Outcome)> {
         let (status, put_back) = tiering.finish(&mut self.printer);
         let why = Ended::Reload.to_string();
         print::summary(&mut self.printer, &status, &why);
         put_back?;
+        let paused = tiering::paused(&status);
         let old = std::mem::replace(&mut self.in_force, next);
         let error = match self.begin() {
-            Ok(tiering) => return Ok((tiering, Ok(()))),
+            Ok(mut tiering) => {
+                changes.push(ANOTHER_RUN.to_owned());
+                changes.extend(pause_again(&mut tiering, &paused));
+                self.taken(Millis(0), &changes);
+                return Ok((tiering, Ok(changes)));
+            }
             Err(error) => error,
         };
         self.in_force = old;
         self.tell_as_before();
+        let mut tiering = self.begin()?;
+        let error = error.context(format!("by the old configuration {ANOTHER_RUN}"));
         let why = self.refused(Millis(0), &error);
-        Ok((self.begin()?, Err(why)))
+        let paused = pause_again(&mut tiering, &paused);
+        self.taken(Millis(0), &paused);
+        Ok((tiering, Err(why)))
     }
 
     /// A run by the configuration in force.
@@ -465,8 +535,27 @@ mod tests {
         }
         let own = rustix::process::getegid().as_raw();
         write(folder.path(), "etc/group", &format!("watch:x:{own}:\n"));
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../memtide-linux/tests/fixtures/two-sockets-cxl-hmat");
+        std::os::unix::fs::symlink(fixture.join("sys"), folder.path().join("sys")).unwrap();
         configure(folder.path(), configuration);
         (folder, context)
+    }
+
+    /// A run by hint faults on the nodes that there are.
+    fn running(service: &Service<'_>) -> Running {
+        let tier = &service.in_force.settings.tier;
+        let nodes = tiering::nodes(service.context, tier).unwrap();
+        Running {
+            now: Millis(0),
+            held: access::Source::HintFault,
+            tiers: tiering::tiers(&nodes),
+        }
+    }
+
+    fn look_again(service: &mut Service<'_>) -> Looked {
+        let running = running(service);
+        service.look_again(&running)
     }
 
     fn write(root: &Path, name: &str, text: &str) {
@@ -539,7 +628,7 @@ mod tests {
                 root,
                 "control.group = \"watch\"\nmetrics.listen = \"127.0.0.1:0\"",
             );
-            let looked = service.look_again(Millis(0));
+            let looked = look_again(service);
             assert!(matches!(looked, Looked::Taken(changes) if changes.len() == 1));
             assert_eq!(service.figures, service.in_force.settings.metrics);
             service.control.tell(Default::default);
@@ -552,7 +641,7 @@ mod tests {
         with_service("metrics.listen = \"127.0.0.1:0\"", |root, service| {
             let mut client = watching(service);
             configure(root, "control.group = \"wacht\"");
-            let why = refused(service.look_again(Millis(0)));
+            let why = refused(look_again(service));
             assert!(why.starts_with("group wacht: not in "), "{why}");
             // The figures are back, too.
             assert_eq!(service.figures, service.in_force.settings.metrics);
@@ -577,13 +666,48 @@ mod tests {
         });
     }
 
+    /// Before the run ends that is there.
+    #[test]
+    fn a_source_that_is_not_there_is_refused_and_nothing_is_said_to_be_taken() {
+        with_service("", |root, service| {
+            configure(root, "tier.source = \"page-table\"");
+            let why = refused(look_again(service));
+            assert!(why.starts_with("page-table scan: "), "{why}");
+            // What is held by the run itself is had again.
+            configure(root, "tier.source = \"hint-faults\"");
+            let looked = look_again(service);
+            assert!(matches!(looked, Looked::Another(..)));
+        });
+    }
+
+    #[test]
+    fn a_node_that_came_needs_another_run() {
+        with_service("tier.source = \"hint-faults\"", |_, service| {
+            assert!(matches!(look_again(service), Looked::Taken(changes) if changes.is_empty()));
+            let less = Running {
+                tiers: "0-1".to_owned(),
+                ..running(service)
+            };
+            let Looked::Another(_, changes) = service.look_again(&less) else {
+                panic!("the same run");
+            };
+            let [change] = &changes[..] else {
+                panic!("{changes:?}");
+            };
+            assert!(
+                change.starts_with("the nodes were 0-1, are 0-1/2"),
+                "{change}"
+            );
+        });
+    }
+
     /// The old place cannot be had again when the run by the new configuration did not begin.
     #[test]
     fn what_cannot_be_had_again_is_left_out() {
         with_service("control.group = \"watch\"", |root, service| {
             let old = service.in_force.clone();
             configure(root, "");
-            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            assert!(matches!(look_again(service), Looked::Taken(_)));
             write(root, "etc/group", "");
             service.in_force = old;
             service.tell_as_before();
@@ -592,7 +716,7 @@ mod tests {
             let own = rustix::process::getegid().as_raw();
             write(root, "etc/group", &format!("watch:x:{own}:\n"));
             configure(root, "control.group = \"watch\"");
-            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            assert!(matches!(look_again(service), Looked::Taken(_)));
             Client::connect(&service.context.root).unwrap();
         });
     }

@@ -16,6 +16,7 @@ use super::source;
 use super::spread::page_size;
 use super::users;
 use anyhow::{anyhow, bail};
+use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::fs::{cgroup, topology};
@@ -98,6 +99,32 @@ pub fn open(
         config,
         seed,
     })
+}
+
+/// Whether [`open`] can succeed after the end of a run that listens to `held`.
+pub fn can_open(
+    context: &Context,
+    nodes: &Topology,
+    options: &TierOptions,
+    held: access::Source,
+) -> anyhow::Result<()> {
+    let page = page_size()?;
+    TierConfig::new(options, nodes, page, 0)?;
+    source::can_open(options.source, held, &context.root, page)
+}
+
+/// The nodes of each tier, the fastest first, as the option `tiers` writes them.
+pub fn tiers(nodes: &Topology) -> String {
+    let tiers = nodes.tiers();
+    let tiers: Vec<String> = tiers.iter().map(|(_, nodes)| nodes.to_string()).collect();
+    tiers.join("/")
+}
+
+/// The classes that are paused.
+pub fn paused(status: &Status) -> Vec<String> {
+    let classes = status.tiering.iter().flat_map(|tiering| &tiering.classes);
+    let paused = classes.filter(|class| class.paused);
+    paused.map(|class| class.name.clone()).collect()
 }
 
 /// What classes ask for on this machine.
@@ -187,6 +214,17 @@ impl Tiering {
             .map_or("", |source| &source.name)
     }
 
+    /// Its kind.
+    pub fn held(&self) -> access::Source {
+        let first = self.world.sources().first();
+        first.map_or(access::Source::Damon, |source| source.kind)
+    }
+
+    /// Has pages of the class of this name stay where they are. Whether there is one.
+    pub fn pause(&mut self, class: &str) -> bool {
+        (self.tierer.pause(&mut self.world, class, true)).is_some()
+    }
+
     /// The machine's nodes, in the tiers of this run.
     pub fn nodes(&self) -> &Topology {
         self.world.topology()
@@ -242,6 +280,25 @@ impl Tiering {
 mod tests {
     use super::*;
     use memtide_linux::fs::Root;
+    use memtide_loop::report::{ClassStatus, TierStatus};
+
+    #[test]
+    fn who_is_paused_is_known_by_name() {
+        let class = |name: &str, paused| ClassStatus {
+            name: name.to_owned(),
+            paused,
+            ..ClassStatus::default()
+        };
+        let status = Status {
+            tiering: Some(TierStatus {
+                classes: vec![class("a", true), class("b", false), class("c", true)],
+                ..TierStatus::default()
+            }),
+            ..Status::default()
+        };
+        assert_eq!(paused(&status), ["a", "c"]);
+        assert!(paused(&Status::default()).is_empty());
+    }
 
     #[test]
     fn without_classes_nothing_is_read_for_them() {
