@@ -87,7 +87,8 @@ fn a_group_that_does_not_exist_is_bad_configuration() {
         let output = memtide(machine.root(), words).output().unwrap();
         let (status, line) = complaint(output);
         assert_eq!(status, Some(2), "{line}");
-        assert!(line.starts_with("group wacht: not in "), "{line}");
+        assert!(line.contains("memtide.toml:"), "{line}");
+        assert!(line.contains(": group wacht: not in "), "{line}");
     }
     std::fs::write(machine.root().join("etc/group"), "wacht:x:7:\n").unwrap();
     printed(machine.root(), &["serve", "--check"]);
@@ -171,7 +172,7 @@ fn tiers_by_hand_are_held_against_the_machine() {
     for (tiers, wrong) in [
         (
             "0/7",
-            "tiers 0/7: node 7 is in a tier, but this machine has no memory there",
+            ":2:9: tiers 0/7: node 7 is in a tier, but this machine has no memory there",
         ),
         ("0/1,0", "node 0 is in two tiers"),
     ] {
@@ -179,6 +180,25 @@ fn tiers_by_hand_are_held_against_the_machine() {
         assert_eq!(status, Some(2), "{said}");
         assert!(said.contains(wrong), "{said}");
     }
+}
+
+#[test]
+fn a_metrics_file_needs_its_folder() {
+    let machine = Machine::new();
+    let folder = machine.root().join("figures");
+    let file = folder.join("memtide.prom");
+    let machine = machine.with("memtide.toml", &format!("[metrics]\nfile = {file:?}\n"));
+    let check = || {
+        memtide(machine.root(), &["serve", "--check"])
+            .output()
+            .unwrap()
+    };
+    let (status, line) = complaint(check());
+    assert_eq!(status, Some(2), "{line}");
+    assert!(line.contains("memtide.toml:2:8: file: "), "{line}");
+    assert!(line.contains("figures is no directory"), "{line}");
+    std::fs::create_dir(folder).unwrap();
+    assert!(check().status.success());
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub use args::BalanceArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal::{self, Journaled, Run};
-use crate::shared::metrics::Metrics;
+use crate::shared::metrics::{Metrics, Names};
 use crate::shared::report::Printer;
 use crate::shared::selection::{Presence, check_privileges, selection};
 use crate::shared::signals;
@@ -62,7 +62,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
-    let metrics = Metrics::begin(&args.metrics, "balance", page)?;
+    let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "balance", page)?;
     metrics.announce(&mut printer);
     for notice in &opened.notices {
         printer.notice(notice);

@@ -23,8 +23,8 @@ use crate::shared::control::standing::Setup;
 use crate::shared::control::{self, Asked, Control, Outcome};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
-use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
-use crate::shared::outside::causes;
+use crate::shared::metrics::{Loaded, Metrics, MetricsArgs, Names};
+use crate::shared::outside::{self, causes};
 use crate::shared::report::Printer;
 use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
@@ -36,10 +36,12 @@ use manager::Manager;
 use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
+use memtide_linux::live::LiveWorld;
 use memtide_linux::priority::{self, Usual};
 use memtide_loop::options::{AnyOf, User, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -54,15 +56,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     };
     if args.check {
         let (configuration, files) = lasting(source.files.read())?;
-        let Settings {
-            tier,
-            control,
-            class,
-            ..
-        } = &configuration.settings;
-        lasting(control::check(control, &context.root))?;
+        let Settings { tier, class, .. } = &configuration.settings;
+        lasting(group_is_there(context, &configuration))?;
+        lasting(folder_is_there(&configuration))?;
         if tier.tiers.is_some() || !class.is_empty() {
-            let nodes = tiering::nodes(context, tier);
+            let nodes = nodes(context, &configuration);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
         }
         context.print(&match files {
@@ -92,12 +90,9 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     // Before the rest: a wish for a reload must not end what only begins.
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
-    lasting(control::check(
-        &configuration.settings.control,
-        &context.root,
-    ))?;
+    lasting(group_is_there(context, &configuration))?;
     // Nodes may be late, so that tiers by hand fit at the next start.
-    let nodes = tiering::nodes(context, &configuration.settings.tier)?;
+    let nodes = nodes(context, &configuration)?;
     lasting(tiering::check(
         context,
         &nodes,
@@ -105,13 +100,15 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     ))?;
     lasting(fits(context, &configuration, &nodes))?;
     let page = page_size()?;
+    // Before what only one service can have: a second one is told that it is the second.
+    LiveWorld::stay_off_fast_memory(&nodes);
+    let control = &configuration.settings.control;
+    let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
     let Settings { tier, class, .. } = &configuration.settings;
     let opened = tiering::open(context, nodes, tier, class)?;
     // Before the priority: who asks for metrics has none.
     let figures = configuration.settings.metrics.clone();
-    let metrics = Metrics::begin(&figures, "tier", page)?;
-    let control = &configuration.settings.control;
-    let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
+    let metrics = Metrics::begin(&figures, &names(&configuration), "tier", page)?;
     let mut service = Service {
         source,
         context,
@@ -132,6 +129,49 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let tiering = opened.begin(context, selection, None, &mut service.printer)?;
     service.run(tiering)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a file sets `key`, as the beginning of a sentence; empty if none does.
+fn at(configuration: &Configuration, table: &str, key: &str) -> String {
+    let place = configuration.place(table, key);
+    place.map_or(String::new(), |place| format!("{place}: "))
+}
+
+/// How the places of metrics are called.
+fn names(configuration: &Configuration) -> Names {
+    let name = |key| format!("{}{key}", at(configuration, "metrics", key));
+    Names {
+        address: name("listen"),
+        file: name("file"),
+    }
+}
+
+/// The machine's nodes, in the tiers that the configuration gives, or else in its own.
+fn nodes(context: &Context, configuration: &Configuration) -> anyhow::Result<Topology> {
+    let at = at(configuration, "tier", "tiers");
+    tiering::nodes(context, &configuration.settings.tier, &at)
+}
+
+/// Whether the machine has the group that may ask.
+fn group_is_there(context: &Context, configuration: &Configuration) -> anyhow::Result<()> {
+    let checked = control::check(&configuration.settings.control, &context.root);
+    checked.map_err(|error| {
+        let at = at(configuration, "control", "group");
+        anyhow::anyhow!("{at}{}", causes(&error))
+    })
+}
+
+/// Whether a metrics file can be where it is wanted. At a start the attempt says it.
+fn folder_is_there(configuration: &Configuration) -> anyhow::Result<()> {
+    let file = configuration.settings.metrics.file.as_deref();
+    match file.and_then(Path::parent) {
+        Some(folder) if !folder.is_dir() => bail!(
+            "{}: {} is no directory; make it, or name another one",
+            names(configuration).file,
+            outside::path(folder)
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the shares of classes are ones that this machine can give.
@@ -204,7 +244,7 @@ struct Service<'a> {
     /// The priority of what is not the loop.
     usual: Usual,
     printer: Printer,
-    /// None while they are changed.
+    /// None at the end.
     metrics: Option<Metrics>,
     /// Where they are.
     figures: MetricsArgs,
@@ -338,7 +378,7 @@ impl Service<'_> {
         };
         let mut changes = self.in_force.changes(&next);
         let (old, new) = (&self.in_force.settings, &next.settings);
-        let nodes = match tiering::nodes(self.context, &new.tier) {
+        let nodes = match nodes(self.context, &next) {
             Ok(nodes) => nodes,
             Err(error) => return Looked::Refused(self.refused(now, &error)),
         };
@@ -354,10 +394,15 @@ impl Service<'_> {
         if !same_run && let Err(error) = self.ready_for(&next, &nodes, running.held) {
             return Looked::Refused(self.refused(now, &error));
         }
+        if old.control != new.control
+            && let Err(error) = group_is_there(self.context, &next)
+        {
+            return Looked::Refused(self.refused(now, &error));
+        }
         if changes.is_empty() {
             self.say(now, "reload: nothing has changed");
         }
-        if let Err(error) = self.tell_elsewhere(&next.settings) {
+        if let Err(error) = self.tell_elsewhere(&next) {
             self.tell_as_before();
             return Looked::Refused(self.refused(now, &error));
         }
@@ -432,9 +477,8 @@ impl Service<'_> {
 
     /// The machine's nodes, if a run by `configuration` can begin on them.
     fn nodes_for(&self, configuration: &Configuration) -> anyhow::Result<Topology> {
-        let tier = &configuration.settings.tier;
-        let nodes = tiering::nodes(self.context, tier)?;
-        tiering::check(self.context, &nodes, tier)?;
+        let nodes = nodes(self.context, configuration)?;
+        tiering::check(self.context, &nodes, &configuration.settings.tier)?;
         fits(self.context, configuration, &nodes)?;
         Ok(nodes)
     }
@@ -443,13 +487,13 @@ impl Service<'_> {
         of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
     }
 
-    /// Has the figures, and the socket, where `settings` want them.
+    /// Has the figures, and the socket, where `next` wants them.
     ///
     /// # Errors
     /// One of both cannot be there.
-    fn tell_elsewhere(&mut self, settings: &Settings) -> anyhow::Result<()> {
-        self.figures_at(&settings.metrics)?;
-        self.socket_at(&settings.control)
+    fn tell_elsewhere(&mut self, next: &Configuration) -> anyhow::Result<()> {
+        self.figures_at(&next.settings.metrics, &names(next))?;
+        self.socket_at(&next.settings.control)
     }
 
     /// The same where the configuration in force wants them. What cannot be had again is said and left
@@ -458,7 +502,8 @@ impl Service<'_> {
         let Settings {
             metrics, control, ..
         } = self.in_force.settings.clone();
-        if let Err(error) = self.figures_at(&metrics) {
+        let names = names(&self.in_force);
+        if let Err(error) = self.figures_at(&metrics, &names) {
             let what = format!("goes on without metrics: {}", causes(&error));
             self.printer.notice(&what);
         }
@@ -469,16 +514,14 @@ impl Service<'_> {
         }
     }
 
-    /// The old place is left first: it may be the new one. There are no figures where this fails.
-    fn figures_at(&mut self, args: &MetricsArgs) -> anyhow::Result<()> {
+    fn figures_at(&mut self, args: &MetricsArgs, names: &Names) -> anyhow::Result<()> {
         if self.figures == *args {
             return Ok(());
         }
-        let page = self.page;
-        let begin = |args| Metrics::begin(args, "tier", page);
+        // Where this fails, one of both places may be the new one.
         self.figures = MetricsArgs::default();
-        self.metrics = Some(begin(&self.figures)?);
-        self.metrics = Some(self.usual.during(|| begin(args))?);
+        let metrics = self.metrics.as_mut().context("no metrics")?;
+        self.usual.during(|| metrics.follow(args, names))?;
         self.figures = args.clone();
         self.announce();
         Ok(())
@@ -518,7 +561,6 @@ mod tests {
     use memtide_core::units::NodeId;
     use memtide_linux::fs::Root;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
 
     /// A machine with this configuration, and a group `watch` that is ours.
     fn machine(configuration: &str) -> (tempfile::TempDir, Context) {
@@ -545,7 +587,7 @@ mod tests {
     /// A run by hint faults on the nodes that there are.
     fn running(service: &Service<'_>) -> Running {
         let tier = &service.in_force.settings.tier;
-        let nodes = tiering::nodes(service.context, tier).unwrap();
+        let nodes = tiering::nodes(service.context, tier, "").unwrap();
         Running {
             now: Millis(0),
             held: access::Source::HintFault,
@@ -593,7 +635,9 @@ mod tests {
             page,
             usual: priority::ask(),
             printer: Printer::new(false, page),
-            metrics: Some(Metrics::begin(&settings.metrics, "tier", page).unwrap()),
+            metrics: Some(
+                Metrics::begin(&settings.metrics, &names(&in_force), "tier", page).unwrap(),
+            ),
             figures: settings.metrics.clone(),
             control,
             loaded: loaded(UNIX_EPOCH),
@@ -642,7 +686,10 @@ mod tests {
             let mut client = watching(service);
             configure(root, "control.group = \"wacht\"");
             let why = refused(look_again(service));
-            assert!(why.starts_with("group wacht: not in "), "{why}");
+            assert!(
+                why.contains("memtide.toml:1:17: group wacht: not in "),
+                "{why}"
+            );
             // The figures are back, too.
             assert_eq!(service.figures, service.in_force.settings.metrics);
             service.control.tell(Default::default);
@@ -677,6 +724,24 @@ mod tests {
             configure(root, "tier.source = \"hint-faults\"");
             let looked = look_again(service);
             assert!(matches!(looked, Looked::Another(..)));
+        });
+    }
+
+    /// Neither is the address nor the file an option of the service.
+    #[test]
+    fn metrics_that_cannot_be_had_are_named_as_in_the_file() {
+        with_service("", |root, service| {
+            let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = taken.local_addr().unwrap();
+            configure(root, &format!("[metrics]\nlisten = '{address}'"));
+            let why = refused(look_again(service));
+            let place = format!("memtide.toml:2:10: listen {address}: ");
+            assert!(why.contains(&place), "{why}");
+            configure(root, "[metrics]\nfile = '/nowhere/memtide.prom'");
+            let why = refused(look_again(service));
+            let place = "memtide.toml:2:8: file: cannot write /nowhere/memtide.prom: ";
+            assert!(why.contains(place), "{why}");
+            assert_eq!(service.figures, MetricsArgs::default());
         });
     }
 

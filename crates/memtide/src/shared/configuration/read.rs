@@ -322,6 +322,14 @@ mod tests {
                 "0.toml:2:10: listen: other machines could reach it",
             ),
             (
+                "[metrics]\nfile = ''",
+                "0.toml:2:8: file: not the path of a file that begins with /",
+            ),
+            (
+                "[metrics]\nfile = 'memtide.prom'",
+                "0.toml:2:8: file: not the path of a file that begins with /",
+            ),
+            (
                 "[control]\ngroup = 'a b'",
                 "0.toml:2:9: group: not the name or the number of a group",
             ),

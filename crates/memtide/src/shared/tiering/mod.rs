@@ -30,14 +30,15 @@ use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 use std::path::Path;
 
-/// The machine's nodes, in the tiers that `options` give, or else in its own.
-pub fn nodes(context: &Context, options: &TierOptions) -> anyhow::Result<Topology> {
+/// The machine's nodes, in the tiers that `options` give, or else in its own. `at` is where they give
+/// them, with a blank behind it.
+pub fn nodes(context: &Context, options: &TierOptions, at: &str) -> anyhow::Result<Topology> {
     let own = topology::read(&context.root)?.topology;
     match &options.tiers {
         None => Ok(own),
         Some(tiers) => own
             .with_tiers(tiers)
-            .map_err(|wrong| anyhow!("tiers {tiers}: {wrong}")),
+            .map_err(|wrong| anyhow!("{at}tiers {tiers}: {wrong}")),
     }
 }
 
