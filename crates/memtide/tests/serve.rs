@@ -222,6 +222,30 @@ fn one_tier_is_no_reason_to_start_again() {
     assert!(manager.recv(&mut bytes).is_err());
 }
 
+/// Nodes need not be numbered without gaps: 0, 2 and 5 are three.
+#[test]
+fn the_unit_asks_for_a_second_node_of_any_number() {
+    let conditions = UNIT
+        .lines()
+        .filter_map(|line| line.strip_prefix("Condition"));
+    let glob = "PathExistsGlob=/sys/devices/system/node/node[1-9]*";
+    assert_eq!(conditions.collect::<Vec<_>>(), [glob]);
+}
+
+/// Neither prints what docs/json.md has, nor can it.
+#[test]
+fn what_is_no_document_is_no_json() {
+    let none = Machine::new();
+    for words in [
+        &["serve", "--check", "--json"][..],
+        &["config", "--default", "--json"],
+    ] {
+        let (status, line) = complaint(memtide(none.root(), words).output().unwrap());
+        assert_eq!(status, Some(2), "{line}");
+        assert!(line.contains("leave --json out"), "{line}");
+    }
+}
+
 #[test]
 fn the_unit_starts_a_command_that_there_is() {
     let start = UNIT

@@ -12,6 +12,7 @@
 //! ends. Classes that are paused stay so.
 
 mod args;
+mod fitting;
 mod manager;
 mod watchers;
 
@@ -20,28 +21,25 @@ pub use args::ServeArgs as Args;
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::standing::Setup;
-use crate::shared::control::{self, Asked, Control, Outcome};
+use crate::shared::control::{Asked, Control, Outcome};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs, Names};
-use crate::shared::outside::{self, causes};
+use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, Tiering, print};
-use crate::shared::users;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use fitting::{fits, folder_is_there, group_is_there, names, nodes};
 use manager::Manager;
 use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::live::LiveWorld;
 use memtide_linux::priority::{self, Usual};
-use memtide_loop::options::{AnyOf, User, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -55,6 +53,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
     };
     if args.check {
+        if context.json {
+            let why = "--check answers by its exit status and one line of text; leave --json out";
+            return Err(BadUsage(why.to_owned()).into());
+        }
         let (configuration, files) = lasting(source.files.read())?;
         let Settings { tier, class, .. } = &configuration.settings;
         lasting(group_is_there(context, &configuration))?;
@@ -129,88 +131,6 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let tiering = opened.begin(context, selection, None, &mut service.printer)?;
     service.run(tiering)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Where a file sets `key`, as the beginning of a sentence; empty if none does.
-fn at(configuration: &Configuration, table: &str, key: &str) -> String {
-    let place = configuration.place(table, key);
-    place.map_or(String::new(), |place| format!("{place}: "))
-}
-
-/// How the places of metrics are called.
-fn names(configuration: &Configuration) -> Names {
-    let name = |key| format!("{}{key}", at(configuration, "metrics", key));
-    Names {
-        address: name("listen"),
-        file: name("file"),
-    }
-}
-
-/// The machine's nodes, in the tiers that the configuration gives, or else in its own.
-fn nodes(context: &Context, configuration: &Configuration) -> anyhow::Result<Topology> {
-    let at = at(configuration, "tier", "tiers");
-    tiering::nodes(context, &configuration.settings.tier, &at)
-}
-
-/// Whether the machine has the group that may ask.
-fn group_is_there(context: &Context, configuration: &Configuration) -> anyhow::Result<()> {
-    let checked = control::check(&configuration.settings.control, &context.root);
-    checked.map_err(|error| {
-        let at = at(configuration, "control", "group");
-        anyhow::anyhow!("{at}{}", causes(&error))
-    })
-}
-
-/// Whether a metrics file can be where it is wanted. At a start the attempt says it.
-fn folder_is_there(configuration: &Configuration) -> anyhow::Result<()> {
-    let file = configuration.settings.metrics.file.as_deref();
-    match file.and_then(Path::parent) {
-        Some(folder) if !folder.is_dir() => bail!(
-            "{}: {} is no directory; make it, or name another one",
-            names(configuration).file,
-            outside::path(folder)
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the shares of classes are ones that this machine can give.
-fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> anyhow::Result<()> {
-    if configuration.settings.class.is_empty() {
-        return Ok(());
-    }
-    let classes = &configuration.settings.class;
-    let of_cgroups = (classes.values()).any(|class| class.cgroup.is_some() || class.unit.is_some());
-    if of_cgroups && memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
-        bail!(
-            "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
-        );
-    }
-    let at = |name: &str| match configuration.class_place(name, "user") {
-        Some(place) => format!("{place}: user"),
-        None => format!("class {name}"),
-    };
-    let mut numbers = BTreeMap::new();
-    for (name, class) in classes {
-        for user in class.user.iter().flat_map(AnyOf::all) {
-            let number = users::number(&context.root, user).with_context(|| at(name))?;
-            numbers.insert(user.text(), number);
-        }
-    }
-    // Two names may be those of one user.
-    let number = |user: &User| numbers.get(user.text()).copied();
-    for (n, (name, class)) in classes.iter().enumerate() {
-        for (other, before) in classes.iter().take(n) {
-            if class.may_tie_where(before, number) {
-                let place = configuration.class_place(name, "user");
-                let place = place.map_or(String::new(), |place| format!("{place}: "));
-                bail!(
-                    "{place}class {name}: a process may fit this class and {other} equally well, for users of both have one number; give one of both a higher priority"
-                );
-            }
-        }
-    }
-    configuration.fits(fast_bytes(nodes))
 }
 
 /// Where the configuration comes from: files, and the command line over them.
@@ -561,6 +481,7 @@ mod tests {
     use memtide_core::units::NodeId;
     use memtide_linux::fs::Root;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     /// A machine with this configuration, and a group `watch` that is ours.
     fn machine(configuration: &str) -> (tempfile::TempDir, Context) {
