@@ -47,10 +47,10 @@ pub fn group_is_there(context: &Context, configuration: &Configuration) -> anyho
 }
 
 /// Whether a metrics file can be where it is wanted. At a start the attempt says it.
-pub fn folder_is_there(configuration: &Configuration) -> anyhow::Result<()> {
+pub fn folder_is_there(context: &Context, configuration: &Configuration) -> anyhow::Result<()> {
     let file = configuration.settings.metrics.file.as_deref();
     match file.and_then(Path::parent) {
-        Some(folder) if !folder.is_dir() => bail!(
+        Some(folder) if !context.root.path(folder).is_dir() => bail!(
             "{}: {} is no directory; make it, or name another one",
             names(configuration).file,
             outside::path(folder)

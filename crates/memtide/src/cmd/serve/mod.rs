@@ -60,7 +60,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let (configuration, files) = lasting(source.files.read())?;
         let Settings { tier, class, .. } = &configuration.settings;
         lasting(group_is_there(context, &configuration))?;
-        lasting(folder_is_there(&configuration))?;
+        lasting(folder_is_there(context, &configuration))?;
         if tier.tiers.is_some() || !class.is_empty() {
             let nodes = nodes(context, &configuration);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
