@@ -69,6 +69,8 @@ fn checked(configuration: &str) -> Output {
         std::fs::set_permissions(&path, mode(0o644)).unwrap();
     };
     put(CONFIGURATION, configuration);
+    // A mount of the manifest, for the metrics file.
+    put("metrics/memtide.prom", "");
     put(
         "proc/self/mountinfo",
         "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",

@@ -87,7 +87,8 @@ fn a_group_that_does_not_exist_is_bad_configuration() {
         let output = memtide(machine.root(), words).output().unwrap();
         let (status, line) = complaint(output);
         assert_eq!(status, Some(2), "{line}");
-        assert!(line.starts_with("group wacht: not in "), "{line}");
+        assert!(line.contains("memtide.toml:"), "{line}");
+        assert!(line.contains(": group wacht: not in "), "{line}");
     }
     std::fs::write(machine.root().join("etc/group"), "wacht:x:7:\n").unwrap();
     printed(machine.root(), &["serve", "--check"]);
@@ -171,7 +172,7 @@ fn tiers_by_hand_are_held_against_the_machine() {
     for (tiers, wrong) in [
         (
             "0/7",
-            "tiers 0/7: node 7 is in a tier, but this machine has no memory there",
+            ":2:9: tiers 0/7: node 7 is in a tier, but this machine has no memory there",
         ),
         ("0/1,0", "node 0 is in two tiers"),
     ] {
@@ -179,6 +180,23 @@ fn tiers_by_hand_are_held_against_the_machine() {
         assert_eq!(status, Some(2), "{said}");
         assert!(said.contains(wrong), "{said}");
     }
+}
+
+#[test]
+fn a_metrics_file_needs_its_folder() {
+    let text = "[metrics]\nfile = '/figures/memtide.prom'\n";
+    let machine = Machine::new().with("memtide.toml", text);
+    let check = || {
+        memtide(machine.root(), &["serve", "--check"])
+            .output()
+            .unwrap()
+    };
+    let (status, line) = complaint(check());
+    assert_eq!(status, Some(2), "{line}");
+    assert!(line.contains("memtide.toml:2:8: file: "), "{line}");
+    assert!(line.contains("/figures is no directory"), "{line}");
+    std::fs::create_dir(machine.root().join("figures")).unwrap();
+    assert!(check().status.success());
 }
 
 #[test]
@@ -200,6 +218,30 @@ fn one_tier_is_no_reason_to_start_again() {
     assert_eq!(bytes[..length], *format!("STATUS={line}\n").as_bytes());
     // It was never ready.
     assert!(manager.recv(&mut bytes).is_err());
+}
+
+/// Nodes need not be numbered without gaps: 0, 2 and 5 are three.
+#[test]
+fn the_unit_asks_for_a_second_node_of_any_number() {
+    let conditions = UNIT
+        .lines()
+        .filter_map(|line| line.strip_prefix("Condition"));
+    let glob = "PathExistsGlob=/sys/devices/system/node/node[1-9]*";
+    assert_eq!(conditions.collect::<Vec<_>>(), [glob]);
+}
+
+/// Neither prints what docs/json.md has, nor can it.
+#[test]
+fn what_is_no_document_is_no_json() {
+    let none = Machine::new();
+    for words in [
+        &["serve", "--check", "--json"][..],
+        &["config", "--default", "--json"],
+    ] {
+        let (status, line) = complaint(memtide(none.root(), words).output().unwrap());
+        assert_eq!(status, Some(2), "{line}");
+        assert!(line.contains("leave --json out"), "{line}");
+    }
 }
 
 #[test]

@@ -47,18 +47,9 @@ impl Cgroup {
     pub fn open(root: &Root, path: impl AsRef<Path>) -> Result<Cgroup> {
         let path = path.as_ref();
         let not = |path: PathBuf, why| FsError::NotCgroup { path, why };
-        let Some(mount) = mount(root)? else {
+        let Some(directory) = directory(root, path)? else {
             let why = "no cgroup2 file system is mounted; mount one or use another selection";
             return Err(not(root.path(path), why));
-        };
-        if path.components().any(|part| part == Component::ParentDir) {
-            let why = "it leads out of the hierarchy with \"..\"; give a path below its root";
-            return Err(not(path.to_owned(), why));
-        }
-        let directory = if path.starts_with(&mount) {
-            path.to_owned()
-        } else {
-            mount.join(path.strip_prefix("/").unwrap_or(path))
         };
         let under = root.path(&directory);
         if !is_cgroup(root, &directory) {
@@ -70,6 +61,16 @@ impl Cgroup {
             return Err(not(under, why));
         }
         Ok(Cgroup { directory })
+    }
+
+    /// The same of one that may come and go: `None` while it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`FsError::NotCgroup`] if no cgroup can have this path.
+    pub fn find(root: &Root, path: impl AsRef<Path>) -> Result<Option<Cgroup>> {
+        let directory = directory(root, path.as_ref())?;
+        Ok(directory.and_then(|directory| Cgroup::at(root, directory)))
     }
 
     /// The cgroup of this directory, which is below where they are mounted; `None` if
@@ -136,6 +137,28 @@ impl Cgroup {
     pub fn cpu_usage(&self, root: &Root) -> Result<Option<CpuUsage>> {
         root.parse(self.directory.join("cpu.stat"), parse_cpu_stat)
     }
+}
+
+/// The directory of the cgroup that `path` names, there or not; `None` if none are mounted.
+fn directory(root: &Root, path: &Path) -> Result<Option<PathBuf>> {
+    let not = |why| FsError::NotCgroup {
+        path: path.to_owned(),
+        why,
+    };
+    if path.as_os_str().is_empty() {
+        return Err(not("it is empty; the root of the hierarchy is /"));
+    }
+    if path.components().any(|part| part == Component::ParentDir) {
+        let why = "it leads out of the hierarchy with \"..\"; give a path below its root";
+        return Err(not(why));
+    }
+    let Some(mount) = mount(root)? else {
+        return Ok(None);
+    };
+    Ok(Some(match path.starts_with(&mount) {
+        true => path.to_owned(),
+        false => mount.join(path.strip_prefix("/").unwrap_or(path)),
+    }))
 }
 
 /// Whether the kernel made this directory one.

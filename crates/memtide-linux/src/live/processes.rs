@@ -32,6 +32,8 @@ use memtide_loop::world::{
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Which processes to manage.
@@ -39,7 +41,8 @@ use std::time::{Duration, Instant};
 pub enum Selection {
     /// These, and it is an error if one does not exist at the start.
     Pids(Vec<u32>),
-    /// All members of a cgroup and of the cgroups below it.
+    /// All members of a cgroup and of the cgroups below it, but never this
+    /// process itself. While there is no such cgroup, nobody.
     Cgroup(PathBuf),
     /// Every process with at least this much address space, but never this
     /// one itself.
@@ -73,6 +76,8 @@ pub struct Selected {
     /// Of [`Selection::Pids`], who had these ids at first: whoever has one of
     /// them later is somebody else.
     named: Option<Vec<Process>>,
+    /// Whether the cgroup was there the last time.
+    there: Arc<AtomicBool>,
     classes: Classes,
     left_out: BTreeMap<ProcessId, LeftOut>,
 }
@@ -87,12 +92,19 @@ impl Selected {
             selection,
             named: None,
             left_out: BTreeMap::new(),
+            there: Arc::new(AtomicBool::new(true)),
         }
     }
 
     /// Says of each process which of these classes it belongs to.
     pub fn set_classes(&mut self, rules: Rules) {
         self.classes = Classes::new(self.root.clone(), rules);
+    }
+
+    /// Whether the cgroup of [`Selection::Cgroup`] was there when processes were listed
+    /// last.
+    pub fn there(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.there)
     }
 
     /// The bytes that each class uses on the nodes `top`; see [`Classes::used`].
@@ -107,6 +119,7 @@ impl Selected {
     /// Lists those that live and have memory of their own, ascending by pid.
     pub fn list(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), FsError> {
         seen.clear();
+        let own = std::process::id();
         match &self.selection {
             Selection::Pids(pids) => {
                 let named = match &self.named {
@@ -122,7 +135,11 @@ impl Selected {
                 }
             }
             Selection::Cgroup(path) => {
-                for pid in Cgroup::open(&self.root, path)?.processes(&self.root)? {
+                let found = Cgroup::find(&self.root, path)?;
+                self.there.store(found.is_some(), Ordering::Relaxed);
+                let members = found.map(|cgroup| cgroup.processes(&self.root));
+                let members = members.transpose()?.unwrap_or_default();
+                for pid in members.into_iter().filter(|pid| *pid != own) {
                     match Process::find(&self.root, pid) {
                         Ok(process) => add(seen, process, process.stat(&self.root))?,
                         Err(FsError::Gone { .. }) => {}
@@ -131,7 +148,6 @@ impl Selected {
                 }
             }
             Selection::All { at_least } => {
-                let own = std::process::id();
                 for listed in proc::list(&self.root)? {
                     let large = listed.stat.address_space >= *at_least;
                     if large && listed.process.pid != own {
@@ -416,6 +432,50 @@ mod tests {
         seen[1].process.start_ticks += 1;
         selected.keep_out(&mut seen, now - Duration::from_secs(1));
         assert_eq!((seen.len(), selected.left_out.len()), (2, 1));
+    }
+
+    /// It has nobody then, and those who are in it when it is back, but for us.
+    #[test]
+    fn a_cgroup_may_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "proc/self/mountinfo",
+            "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+        );
+        let own = std::process::id();
+        for pid in [7, own] {
+            let zeros = "0 ".repeat(17);
+            let stat = format!("{pid} (x) S 1 {zeros}5 4096 {zeros}{zeros}\n");
+            write(&format!("proc/{pid}/stat"), &stat);
+        }
+        let selection = Selection::Cgroup("/sys/fs/cgroup/db".into());
+        let root = Root::new(folder.path());
+        let mut selected = Selected::new(root.clone(), PageSize::KIB_4, selection);
+        let mut listed = || {
+            let mut seen = Vec::new();
+            selected.list(&mut seen).unwrap();
+            let pids: Vec<u32> = seen.iter().map(|seen| seen.process.pid).collect();
+            (selected.there().load(Ordering::Relaxed), pids)
+        };
+        assert_eq!(listed(), (false, vec![]));
+        write("sys/fs/cgroup/db/cgroup.controllers", "memory\n");
+        write("sys/fs/cgroup/db/cgroup.procs", &format!("7\n{own}\n"));
+        assert_eq!(listed(), (true, vec![7]));
+        std::fs::remove_dir_all(folder.path().join("sys/fs/cgroup/db")).unwrap();
+        assert_eq!(listed(), (false, vec![]));
+        write("sys/fs/cgroup/db/cgroup.controllers", "memory\n");
+        write("sys/fs/cgroup/db/cgroup.procs", "7\n");
+        assert_eq!(listed(), (true, vec![7]));
+        for nonsense in ["", "/../x"] {
+            let selection = Selection::Cgroup(nonsense.into());
+            let mut selected = Selected::new(root.clone(), PageSize::KIB_4, selection);
+            assert!(selected.list(&mut Vec::new()).is_err(), "{nonsense:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ use memtide_loop::world::{
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -133,6 +135,11 @@ impl LiveWorld {
         // A wish, not a need: a kernel or a sandbox that refuses is no reason
         // to stop.
         let _ = mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask);
+    }
+
+    /// Whether a selected cgroup is there, as of the last list of processes.
+    pub fn selection_is_there(&self) -> Arc<AtomicBool> {
+        self.selected.there()
     }
 
     fn views(&mut self, id: SourceId) -> Option<&mut Box<dyn Source>> {

@@ -15,6 +15,7 @@ pub mod node_memory;
 pub mod own_memory;
 pub mod pagemap;
 pub mod pagemap_scan;
+pub mod peer;
 pub mod perf_event;
 pub mod signals;
 pub mod traffic;

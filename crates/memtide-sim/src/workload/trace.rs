@@ -175,11 +175,7 @@ pub(crate) fn spread(rows: &[TraceRow], scale: u32) -> u64 {
 pub(crate) fn pauses(rows: &[TraceRow], unit_ns: u64, most: &[u64]) -> Vec<u64> {
     let mut times: Vec<u64> = rows.iter().map(|row| row.time_ns).collect();
     times.sort_unstable();
-    let quanta = || {
-        times
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]) / QUANTUM_NS)
-    };
+    let units = || times.windows(2).map(|pair| (pair[1] - pair[0]) / unit_ns);
     let sum = |most: &u64| units().map(|pause| pause.min(*most)).sum();
     most.iter().map(sum).collect()
 }

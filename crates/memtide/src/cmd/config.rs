@@ -28,6 +28,10 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     if args.default {
+        if context.json {
+            let why = "--default prints a file in TOML; leave --json out, or use --show";
+            return Err(BadUsage(why.to_owned()).into());
+        }
         context.print(DEFAULT)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -16,6 +16,7 @@ pub struct MetricsArgs {
 
     /// Write metrics every 10 s for node_exporter's textfile collector
     #[arg(long = "metrics-file", value_name = "FILE")]
+    #[serde(deserialize_with = "absolute")]
     pub file: Option<PathBuf>,
 }
 
@@ -36,6 +37,17 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
 fn loopback_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(from)?;
     loopback(&text).map(Some).map_err(serde::de::Error::custom)
+}
+
+/// A service has no folder of its own that a file could be relative to.
+fn absolute<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(from)?;
+    match path.is_absolute() && path.file_name().is_some() {
+        true => Ok(Some(path)),
+        false => Err(serde::de::Error::custom(
+            "not the path of a file that begins with /",
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! the accessed bits away from reclaim, so they are never chosen by themselves.
 
 use anyhow::bail;
+use memtide_core::access;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::Root;
 use memtide_linux::source::damon::{self, Damon};
@@ -51,6 +52,25 @@ pub fn open(wanted: TierSource, root: &Root, page: PageSize) -> anyhow::Result<O
         "no source of accesses works here: {}; memtide doctor says more",
         reasons.join("; ")
     )
+}
+
+/// Whether [`open`] can succeed after the end of a run that listens to `held`. What that run holds
+/// nobody else can open; the others are opened and closed again.
+pub fn can_open(
+    wanted: TierSource,
+    held: access::Source,
+    root: &Root,
+    page: PageSize,
+) -> anyhow::Result<()> {
+    let is_held = match wanted {
+        TierSource::Damon | TierSource::Auto => held == access::Source::Damon,
+        TierSource::HintFaults => held == access::Source::HintFault,
+        TierSource::PageTable => held == access::Source::PageTableScan,
+    };
+    match is_held {
+        true => Ok(()),
+        false => open(wanted, root, page).map(drop),
+    }
 }
 
 /// How this machine's DAMON is taken.

@@ -13,9 +13,9 @@ pub use args::BalanceArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal::{self, Journaled, Run};
-use crate::shared::metrics::Metrics;
+use crate::shared::metrics::{Metrics, Names};
 use crate::shared::report::Printer;
-use crate::shared::selection::{check_privileges, selection};
+use crate::shared::selection::{Presence, check_privileges, selection};
 use crate::shared::signals;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -44,6 +44,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
             context.root.path("/").display()
         );
     }
+    let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
     let turn = affinity::journal(&context.root).turn()?;
     let mut printer = Printer::new(context.json, page);
@@ -61,19 +62,21 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
-    let metrics = Metrics::begin(&args.metrics, "balance", page)?;
+    let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "balance", page)?;
     metrics.announce(&mut printer);
     for notice in &opened.notices {
         printer.notice(notice);
     }
+    let selected = selection.clone();
     let config = BalanceConfig::new(&args.options, page, opened.by_rounds)?;
     let mut world = LiveWorld::new(
         context.root.clone(),
         machine.topology,
         page,
-        selection(&args.selection),
+        selection,
         vec![LiveSource::Samples(Box::new(opened.sampling))],
     );
+    let presence = Presence::of(&selected, world.selection_is_there());
     let run = Run::Balance {
         options: args.options.clone(),
         by_rounds: opened.by_rounds,
@@ -96,6 +99,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         &mut printer,
         Balancer::step,
         |printer, balancer, world| {
+            presence.tell(world.now(), printer);
             let status = balancer.status(world);
             metrics.tell(printer, &status);
             print::status(printer, &status);

@@ -6,11 +6,13 @@
 //! # A reload
 //!
 //! The new configuration is taken whole or not at all. One that is wrong, or that this machine cannot
-//! follow, leaves the old one in force. Where what is tiered or how changes, the run ends in order,
-//! everything that was lent is put back, and another run begins: what the loop has learned is lost then,
-//! and only then.
+//! follow, leaves the old one in force. Where what is tiered or how changes, or nodes came or went, the
+//! run ends in order, everything that was lent is put back, and another run begins: what the loop has
+//! learned is lost then, and only then. What can be tried of the next run is tried before the old one
+//! ends. Classes that are paused stay so.
 
 mod args;
+mod fitting;
 mod manager;
 mod watchers;
 
@@ -19,25 +21,25 @@ pub use args::ServeArgs as Args;
 use crate::shared::configuration::{Configuration, Files, Settings};
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::standing::Setup;
-use crate::shared::control::{self, Asked, Control};
+use crate::shared::control::{Asked, Control, Outcome};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::{Ended, Foreground};
-use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
+use crate::shared::metrics::{Loaded, Metrics, MetricsArgs, Names};
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, Tiering, print};
-use crate::shared::users;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use fitting::{fits, folder_is_there, group_is_there, names, nodes};
 use manager::Manager;
+use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
+use memtide_linux::live::LiveWorld;
 use memtide_linux::priority::{self, Usual};
-use memtide_loop::options::{AnyOf, User, fast_bytes};
 use memtide_loop::report::{Event, Reporter};
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -51,16 +53,16 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         dry_run: args.dry_run,
     };
     if args.check {
+        if context.json {
+            let why = "--check answers by its exit status and one line of text; leave --json out";
+            return Err(BadUsage(why.to_owned()).into());
+        }
         let (configuration, files) = lasting(source.files.read())?;
-        let Settings {
-            tier,
-            control,
-            class,
-            ..
-        } = &configuration.settings;
-        lasting(control::check(control, &context.root))?;
+        let Settings { tier, class, .. } = &configuration.settings;
+        lasting(group_is_there(context, &configuration))?;
+        lasting(folder_is_there(context, &configuration))?;
         if tier.tiers.is_some() || !class.is_empty() {
-            let nodes = tiering::nodes(context, tier);
+            let nodes = nodes(context, &configuration);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
         }
         context.print(&match files {
@@ -90,12 +92,9 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     // Before the rest: a wish for a reload must not end what only begins.
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
-    lasting(control::check(
-        &configuration.settings.control,
-        &context.root,
-    ))?;
+    lasting(group_is_there(context, &configuration))?;
     // Nodes may be late, so that tiers by hand fit at the next start.
-    let nodes = tiering::nodes(context, &configuration.settings.tier)?;
+    let nodes = nodes(context, &configuration)?;
     lasting(tiering::check(
         context,
         &nodes,
@@ -103,13 +102,15 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     ))?;
     lasting(fits(context, &configuration, &nodes))?;
     let page = page_size()?;
+    // Before what only one service can have: a second one is told that it is the second.
+    LiveWorld::stay_off_fast_memory(&nodes);
+    let control = &configuration.settings.control;
+    let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
     let Settings { tier, class, .. } = &configuration.settings;
     let opened = tiering::open(context, nodes, tier, class)?;
     // Before the priority: who asks for metrics has none.
     let figures = configuration.settings.metrics.clone();
-    let metrics = Metrics::begin(&figures, "tier", page)?;
-    let control = &configuration.settings.control;
-    let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
+    let metrics = Metrics::begin(&figures, &names(&configuration), "tier", page)?;
     let mut service = Service {
         source,
         context,
@@ -132,45 +133,6 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the shares of classes are ones that this machine can give.
-fn fits(context: &Context, configuration: &Configuration, nodes: &Topology) -> anyhow::Result<()> {
-    if configuration.settings.class.is_empty() {
-        return Ok(());
-    }
-    let classes = &configuration.settings.class;
-    let of_cgroups = (classes.values()).any(|class| class.cgroup.is_some() || class.unit.is_some());
-    if of_cgroups && memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
-        bail!(
-            "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
-        );
-    }
-    let at = |name: &str| match configuration.class_place(name, "user") {
-        Some(place) => format!("{place}: user"),
-        None => format!("class {name}"),
-    };
-    let mut numbers = BTreeMap::new();
-    for (name, class) in classes {
-        for user in class.user.iter().flat_map(AnyOf::all) {
-            let number = users::number(&context.root, user).with_context(|| at(name))?;
-            numbers.insert(user.text(), number);
-        }
-    }
-    // Two names may be those of one user.
-    let number = |user: &User| numbers.get(user.text()).copied();
-    for (n, (name, class)) in classes.iter().enumerate() {
-        for (other, before) in classes.iter().take(n) {
-            if class.may_tie_where(before, number) {
-                let place = configuration.class_place(name, "user");
-                let place = place.map_or(String::new(), |place| format!("{place}: "));
-                bail!(
-                    "{place}class {name}: a process may fit this class and {other} equally well, for users of both have one number; give one of both a higher priority"
-                );
-            }
-        }
-    }
-    configuration.fits(fast_bytes(nodes))
-}
-
 /// Where the configuration comes from: files, and the command line over them.
 struct Source {
     files: Files,
@@ -182,8 +144,10 @@ impl Source {
         let (mut configuration, _) = self.files.read()?;
         if self.dry_run {
             configuration.settings.tier.dry_run = true;
-            // A look at what the service would do, perhaps beside it: it keeps its socket.
+            // A look at what the service would do, perhaps beside it: it keeps its socket and the
+            // places of its figures.
             configuration.settings.control.enabled = false;
+            configuration.settings.metrics = MetricsArgs::default();
         }
         Ok(configuration)
     }
@@ -200,7 +164,7 @@ struct Service<'a> {
     /// The priority of what is not the loop.
     usual: Usual,
     printer: Printer,
-    /// None while they are changed.
+    /// None at the end.
     metrics: Option<Metrics>,
     /// Where they are.
     figures: MetricsArgs,
@@ -217,6 +181,16 @@ fn loaded(at: SystemTime) -> Loaded {
     }
 }
 
+/// A run that may have to end for a reload.
+struct Running {
+    /// The time since its start.
+    now: Millis,
+    /// What it listens to.
+    held: access::Source,
+    /// The machine's nodes as it knows them.
+    tiers: String,
+}
+
 /// What came of looking at the configuration again.
 enum Looked {
     /// Nothing was taken, for this reason.
@@ -225,6 +199,17 @@ enum Looked {
     Taken(Vec<String>),
     /// It needs another run.
     Another(Box<Configuration>, Vec<String>),
+}
+
+/// Said when a run ended for a reload.
+const ANOTHER_RUN: &str = "another run has begun, and its counters begin at zero";
+
+/// Pauses the classes of these names that there still are, and says so.
+fn pause_again(tiering: &mut Tiering, paused: &[String]) -> Vec<String> {
+    let still = paused.iter().filter(|class| tiering.pause(class));
+    still
+        .map(|class| format!("class {class} is still paused"))
+        .collect()
 }
 
 impl Service<'_> {
@@ -257,13 +242,18 @@ impl Service<'_> {
             }
             self.manager.reloading();
             let asked = self.control.reloading();
-            let outcome = match self.look_again(tiering.now()) {
+            let running = Running {
+                now: tiering.now(),
+                held: tiering.held(),
+                tiers: tiering::tiers(tiering.nodes()),
+            };
+            let outcome = match self.look_again(&running) {
                 Looked::Refused(why) => Err(why),
                 Looked::Taken(changes) => Ok(changes),
-                Looked::Another(next, changes) => match self.begin_again(tiering, *next) {
+                Looked::Another(next, changes) => match self.begin_again(tiering, *next, changes) {
                     Ok((begun, outcome)) => {
                         tiering = begun;
-                        outcome.map(|()| changes)
+                        outcome
                     }
                     Err(error) => {
                         self.control.fails(&causes(&error));
@@ -276,7 +266,7 @@ impl Service<'_> {
     }
 
     /// Notes what came of a reload just now, for all who are told.
-    fn reloaded(&mut self, asked: Asked, outcome: Result<Vec<String>, String>) {
+    fn reloaded(&mut self, asked: Asked, outcome: Outcome) {
         let now = SystemTime::now();
         match outcome.is_ok() {
             true => self.loaded = loaded(now),
@@ -300,53 +290,100 @@ impl Service<'_> {
 
     /// Reads the configuration again, says what changed, and follows what the run goes on with. The
     /// rest is returned.
-    fn look_again(&mut self, now: Millis) -> Looked {
+    fn look_again(&mut self, running: &Running) -> Looked {
+        let now = running.now;
         let next = match self.source.read() {
             Ok(next) => next,
             Err(error) => return Looked::Refused(self.refused(now, &error)),
         };
-        let changes = self.in_force.changes(&next);
+        let mut changes = self.in_force.changes(&next);
+        let (old, new) = (&self.in_force.settings, &next.settings);
+        let nodes = match nodes(self.context, &next) {
+            Ok(nodes) => nodes,
+            Err(error) => return Looked::Refused(self.refused(now, &error)),
+        };
+        let (was, is) = (&running.tiers, tiering::tiers(&nodes));
+        let same_nodes = *was == is;
+        if !same_nodes && old.tier.tiers == new.tier.tiers {
+            changes.push(format!(
+                "the nodes were {was}, are {is}, fastest tier first"
+            ));
+        }
+        let same_run = same_nodes
+            && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
+        if !same_run && let Err(error) = self.ready_for(&next, &nodes, running.held) {
+            return Looked::Refused(self.refused(now, &error));
+        }
+        if old.control != new.control
+            && let Err(error) = group_is_there(self.context, &next)
+        {
+            return Looked::Refused(self.refused(now, &error));
+        }
         if changes.is_empty() {
             self.say(now, "reload: nothing has changed");
         }
-        let (old, new) = (&self.in_force.settings, &next.settings);
-        let same_run = (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
-        if !same_run && let Err(error) = self.nodes_for(&next) {
-            return Looked::Refused(self.refused(now, &error));
-        }
-        if let Err(error) = self.tell_elsewhere(&next.settings) {
+        if let Err(error) = self.tell_elsewhere(&next) {
             self.tell_as_before();
             return Looked::Refused(self.refused(now, &error));
-        }
-        for change in &changes {
-            self.say(now, &format!("reload: {change}"));
         }
         if !same_run {
             return Looked::Another(Box::new(next), changes);
         }
+        self.taken(now, &changes);
         self.in_force = next;
         Looked::Taken(changes)
     }
 
-    /// Ends the run and begins one of `next`; of the old configuration if that fails, and why it did.
+    fn taken(&mut self, now: Millis, changes: &[String]) {
+        for change in changes {
+            self.say(now, &format!("reload: {change}"));
+        }
+    }
+
+    /// Whether a run by `next` can begin when one that listens to `held` has ended.
+    fn ready_for(
+        &self,
+        next: &Configuration,
+        nodes: &Topology,
+        held: access::Source,
+    ) -> anyhow::Result<()> {
+        let tier = &next.settings.tier;
+        tiering::check(self.context, nodes, tier)?;
+        fits(self.context, next, nodes)?;
+        tiering::can_open(self.context, nodes, tier, held)
+    }
+
+    /// Ends the run and begins one of `next`, with these changes; of the old configuration if that
+    /// fails, and why it did. Classes that were paused are paused in the new run.
     fn begin_again(
         &mut self,
         tiering: Tiering,
         next: Configuration,
-    ) -> anyhow::Result<(Tiering, Result<(), String>)> {
+        mut changes: Vec<String>,
+    ) -> anyhow::Result<(Tiering, Outcome)> {
         let (status, put_back) = tiering.finish(&mut self.printer);
         let why = Ended::Reload.to_string();
         print::summary(&mut self.printer, &status, &why);
         put_back?;
+        let paused = tiering::paused(&status);
         let old = std::mem::replace(&mut self.in_force, next);
         let error = match self.begin() {
-            Ok(tiering) => return Ok((tiering, Ok(()))),
+            Ok(mut tiering) => {
+                changes.push(ANOTHER_RUN.to_owned());
+                changes.extend(pause_again(&mut tiering, &paused));
+                self.taken(Millis(0), &changes);
+                return Ok((tiering, Ok(changes)));
+            }
             Err(error) => error,
         };
         self.in_force = old;
         self.tell_as_before();
+        let mut tiering = self.begin()?;
+        let error = error.context(format!("by the old configuration {ANOTHER_RUN}"));
         let why = self.refused(Millis(0), &error);
-        Ok((self.begin()?, Err(why)))
+        let paused = pause_again(&mut tiering, &paused);
+        self.taken(Millis(0), &paused);
+        Ok((tiering, Err(why)))
     }
 
     /// A run by the configuration in force.
@@ -360,9 +397,8 @@ impl Service<'_> {
 
     /// The machine's nodes, if a run by `configuration` can begin on them.
     fn nodes_for(&self, configuration: &Configuration) -> anyhow::Result<Topology> {
-        let tier = &configuration.settings.tier;
-        let nodes = tiering::nodes(self.context, tier)?;
-        tiering::check(self.context, &nodes, tier)?;
+        let nodes = nodes(self.context, configuration)?;
+        tiering::check(self.context, &nodes, &configuration.settings.tier)?;
         fits(self.context, configuration, &nodes)?;
         Ok(nodes)
     }
@@ -371,13 +407,13 @@ impl Service<'_> {
         of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
     }
 
-    /// Has the figures, and the socket, where `settings` want them.
+    /// Has the figures, and the socket, where `next` wants them.
     ///
     /// # Errors
     /// One of both cannot be there.
-    fn tell_elsewhere(&mut self, settings: &Settings) -> anyhow::Result<()> {
-        self.figures_at(&settings.metrics)?;
-        self.socket_at(&settings.control)
+    fn tell_elsewhere(&mut self, next: &Configuration) -> anyhow::Result<()> {
+        self.figures_at(&next.settings.metrics, &names(next))?;
+        self.socket_at(&next.settings.control)
     }
 
     /// The same where the configuration in force wants them. What cannot be had again is said and left
@@ -386,7 +422,8 @@ impl Service<'_> {
         let Settings {
             metrics, control, ..
         } = self.in_force.settings.clone();
-        if let Err(error) = self.figures_at(&metrics) {
+        let names = names(&self.in_force);
+        if let Err(error) = self.figures_at(&metrics, &names) {
             let what = format!("goes on without metrics: {}", causes(&error));
             self.printer.notice(&what);
         }
@@ -397,16 +434,14 @@ impl Service<'_> {
         }
     }
 
-    /// The old place is left first: it may be the new one. There are no figures where this fails.
-    fn figures_at(&mut self, args: &MetricsArgs) -> anyhow::Result<()> {
+    fn figures_at(&mut self, args: &MetricsArgs, names: &Names) -> anyhow::Result<()> {
         if self.figures == *args {
             return Ok(());
         }
-        let page = self.page;
-        let begin = |args| Metrics::begin(args, "tier", page);
+        // Where this fails, one of both places may be the new one.
         self.figures = MetricsArgs::default();
-        self.metrics = Some(begin(&self.figures)?);
-        self.metrics = Some(self.usual.during(|| begin(args))?);
+        let metrics = self.metrics.as_mut().context("no metrics")?;
+        self.usual.during(|| metrics.follow(args, names))?;
         self.figures = args.clone();
         self.announce();
         Ok(())
@@ -463,8 +498,27 @@ mod tests {
         }
         let own = rustix::process::getegid().as_raw();
         write(folder.path(), "etc/group", &format!("watch:x:{own}:\n"));
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../memtide-linux/tests/fixtures/two-sockets-cxl-hmat");
+        std::os::unix::fs::symlink(fixture.join("sys"), folder.path().join("sys")).unwrap();
         configure(folder.path(), configuration);
         (folder, context)
+    }
+
+    /// A run by hint faults on the nodes that there are.
+    fn running(service: &Service<'_>) -> Running {
+        let tier = &service.in_force.settings.tier;
+        let nodes = tiering::nodes(service.context, tier, "").unwrap();
+        Running {
+            now: Millis(0),
+            held: access::Source::HintFault,
+            tiers: tiering::tiers(&nodes),
+        }
+    }
+
+    fn look_again(service: &mut Service<'_>) -> Looked {
+        let running = running(service);
+        service.look_again(&running)
     }
 
     fn write(root: &Path, name: &str, text: &str) {
@@ -502,7 +556,9 @@ mod tests {
             page,
             usual: priority::ask(),
             printer: Printer::new(false, page),
-            metrics: Some(Metrics::begin(&settings.metrics, "tier", page).unwrap()),
+            metrics: Some(
+                Metrics::begin(&settings.metrics, &names(&in_force), "tier", page).unwrap(),
+            ),
             figures: settings.metrics.clone(),
             control,
             loaded: loaded(UNIX_EPOCH),
@@ -537,7 +593,7 @@ mod tests {
                 root,
                 "control.group = \"watch\"\nmetrics.listen = \"127.0.0.1:0\"",
             );
-            let looked = service.look_again(Millis(0));
+            let looked = look_again(service);
             assert!(matches!(looked, Looked::Taken(changes) if changes.len() == 1));
             assert_eq!(service.figures, service.in_force.settings.metrics);
             service.control.tell(Default::default);
@@ -550,8 +606,11 @@ mod tests {
         with_service("metrics.listen = \"127.0.0.1:0\"", |root, service| {
             let mut client = watching(service);
             configure(root, "control.group = \"wacht\"");
-            let why = refused(service.look_again(Millis(0)));
-            assert!(why.starts_with("group wacht: not in "), "{why}");
+            let why = refused(look_again(service));
+            assert!(
+                why.contains("memtide.toml:1:17: group wacht: not in "),
+                "{why}"
+            );
             // The figures are back, too.
             assert_eq!(service.figures, service.in_force.settings.metrics);
             service.control.tell(Default::default);
@@ -575,13 +634,66 @@ mod tests {
         });
     }
 
+    /// Before the run ends that is there.
+    #[test]
+    fn a_source_that_is_not_there_is_refused_and_nothing_is_said_to_be_taken() {
+        with_service("", |root, service| {
+            configure(root, "tier.source = \"page-table\"");
+            let why = refused(look_again(service));
+            assert!(why.starts_with("page-table scan: "), "{why}");
+            // What is held by the run itself is had again.
+            configure(root, "tier.source = \"hint-faults\"");
+            let looked = look_again(service);
+            assert!(matches!(looked, Looked::Another(..)));
+        });
+    }
+
+    /// Neither is the address nor the file an option of the service.
+    #[test]
+    fn metrics_that_cannot_be_had_are_named_as_in_the_file() {
+        with_service("", |root, service| {
+            let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = taken.local_addr().unwrap();
+            configure(root, &format!("[metrics]\nlisten = '{address}'"));
+            let why = refused(look_again(service));
+            let place = format!("memtide.toml:2:10: listen {address}: ");
+            assert!(why.contains(&place), "{why}");
+            configure(root, "[metrics]\nfile = '/nowhere/memtide.prom'");
+            let why = refused(look_again(service));
+            let place = "memtide.toml:2:8: file: cannot write /nowhere/memtide.prom: ";
+            assert!(why.contains(place), "{why}");
+            assert_eq!(service.figures, MetricsArgs::default());
+        });
+    }
+
+    #[test]
+    fn a_node_that_came_needs_another_run() {
+        with_service("tier.source = \"hint-faults\"", |_, service| {
+            assert!(matches!(look_again(service), Looked::Taken(changes) if changes.is_empty()));
+            let less = Running {
+                tiers: "0-1".to_owned(),
+                ..running(service)
+            };
+            let Looked::Another(_, changes) = service.look_again(&less) else {
+                panic!("the same run");
+            };
+            let [change] = &changes[..] else {
+                panic!("{changes:?}");
+            };
+            assert!(
+                change.starts_with("the nodes were 0-1, are 0-1/2"),
+                "{change}"
+            );
+        });
+    }
+
     /// The old place cannot be had again when the run by the new configuration did not begin.
     #[test]
     fn what_cannot_be_had_again_is_left_out() {
         with_service("control.group = \"watch\"", |root, service| {
             let old = service.in_force.clone();
             configure(root, "");
-            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            assert!(matches!(look_again(service), Looked::Taken(_)));
             write(root, "etc/group", "");
             service.in_force = old;
             service.tell_as_before();
@@ -590,7 +702,7 @@ mod tests {
             let own = rustix::process::getegid().as_raw();
             write(root, "etc/group", &format!("watch:x:{own}:\n"));
             configure(root, "control.group = \"watch\"");
-            assert!(matches!(service.look_again(Millis(0)), Looked::Taken(_)));
+            assert!(matches!(look_again(service), Looked::Taken(_)));
             Client::connect(&service.context.root).unwrap();
         });
     }
@@ -619,12 +731,15 @@ mod tests {
         assert!(said.contains("this class and a equally well"), "{said}");
     }
 
-    /// Beside a service that runs: a dry run wants neither its socket nor its lock.
+    /// Beside a service that runs: a dry run wants neither its socket nor its lock, nor its metrics.
     #[test]
-    fn a_dry_run_has_no_socket() {
-        with_service("", |_, service| {
+    fn a_dry_run_takes_nothing_from_the_service() {
+        let metrics = "[metrics]\nlisten = '127.0.0.1:0'\nfile = '/dev/null'\n";
+        with_service("", |root, service| {
+            configure(root, metrics);
             let dry = source(service.context, true).read().unwrap().settings;
             assert!(dry.tier.dry_run);
+            assert_eq!(dry.metrics, MetricsArgs::default());
             Control::begin(&dry.control, &service.context.root, Arc::default()).unwrap();
             Client::connect(&service.context.root).unwrap();
         });

@@ -11,7 +11,7 @@ pub use args::TierArgs as Args;
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal;
-use crate::shared::metrics::Metrics;
+use crate::shared::metrics::{Metrics, Names};
 use crate::shared::report::Printer;
 use crate::shared::selection::selection;
 use crate::shared::signals;
@@ -27,18 +27,19 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         context.print(&journal::run_again(path, "tier")?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let nodes = tiering::nodes(context, &args.options)?;
+    let nodes = tiering::nodes(context, &args.options, "")?;
     tiering::check(context, &nodes, &args.options)?;
+    let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
     let opened = tiering::open(context, nodes, &args.options, &Classes::new())?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
-    let metrics = Metrics::begin(&args.metrics, "tier", page)?;
+    let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;
     priority::ask();
     let mut printer = Printer::new(context.json, page);
     metrics.announce(&mut printer);
     let journal = args.journal.as_deref();
-    let mut tiering = opened.begin(context, selection(&args.selection), journal, &mut printer)?;
+    let mut tiering = opened.begin(context, selection, journal, &mut printer)?;
     metrics.tell(&mut printer, &tiering.status());
     let foreground = Foreground {
         signal: &signal,

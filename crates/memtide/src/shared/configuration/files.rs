@@ -72,6 +72,9 @@ impl Files {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error).with_context(|| outside::path(&folder)),
         };
+        // Also where nothing is in it yet.
+        let about = folder.metadata().with_context(|| outside::path(&folder))?;
+        believe(&folder, &about)?;
         let mut found = Vec::new();
         for entry in entries {
             let path = entry.with_context(|| outside::path(&folder))?.path();
@@ -227,6 +230,20 @@ mod tests {
             set_permissions(&path, Permissions::from_mode(safe)).unwrap();
             place.read().unwrap();
         }
+    }
+
+    /// What is not in it yet may come before the next reload.
+    #[test]
+    fn an_empty_folder_that_others_may_write_is_refused() {
+        let place = place();
+        place.put(&place.main, "");
+        let folder = place.folder.path().join("memtide.toml.d");
+        set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        let error = place.read().unwrap_err().to_string();
+        assert!(
+            error.contains("memtide.toml.d: others may write"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -26,11 +26,12 @@ pub use read::{Layer, read};
 use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
 use memtide_loop::options::{Classes, TierOptions};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 /// The commented file that packages install: everything in it is the default.
 pub const DEFAULT: &str = include_str!("default.toml");
@@ -75,6 +76,7 @@ pub struct Select {
     /// Every process of the machine.
     pub all: bool,
     /// Those of this cgroup and of those below it.
+    #[serde(deserialize_with = "hierarchical")]
     pub cgroup: Option<PathBuf>,
 }
 
@@ -84,6 +86,18 @@ impl Default for Select {
             all: true,
             cgroup: None,
         }
+    }
+}
+
+/// The path of a cgroup, which may come later.
+fn hierarchical<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(from)?;
+    let up = path.components().any(|part| part == Component::ParentDir);
+    match path.is_absolute() && !up {
+        true => Ok(Some(path)),
+        false => Err(D::Error::custom(
+            "not a path that begins with / and has no \"..\" in it; write it as /sys/fs/cgroup/db.slice",
+        )),
     }
 }
 

@@ -322,6 +322,14 @@ mod tests {
                 "0.toml:2:10: listen: other machines could reach it",
             ),
             (
+                "[metrics]\nfile = ''",
+                "0.toml:2:8: file: not the path of a file that begins with /",
+            ),
+            (
+                "[metrics]\nfile = 'memtide.prom'",
+                "0.toml:2:8: file: not the path of a file that begins with /",
+            ),
+            (
                 "[control]\ngroup = 'a b'",
                 "0.toml:2:9: group: not the name or the number of a group",
             ),
@@ -330,6 +338,18 @@ mod tests {
                 "0.toml:2:11: enabled: invalid type",
             ),
             ("[select]\nall = 'yes'", "0.toml:2:7: all: invalid type"),
+            (
+                "[select]\ncgroup = ''",
+                "0.toml:2:10: cgroup: not a path that begins with /",
+            ),
+            (
+                "[select]\ncgroup = '/a/../b'",
+                "0.toml:2:10: cgroup: not a path that begins with / and has no \"..\"",
+            ),
+            (
+                "[select]\ncgroup = 'db.slice'",
+                "0.toml:2:10: cgroup: not a path that begins with /",
+            ),
             ("window = '5s'", "0.toml:1:10: not below a table"),
             (
                 "[tier]\nwindow = '5s'\nwindow = '6s'",

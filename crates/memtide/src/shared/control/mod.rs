@@ -22,7 +22,8 @@ pub mod varlink;
 use super::control_args::ControlArgs;
 use interface::{Granted, Wish};
 use memtide_linux::fs::Root;
-use server::{Order, Outcome, PATIENCE, Shared};
+pub use server::Outcome;
+use server::{Order, PATIENCE, Shared};
 pub use socket::check;
 use socket::{Bound, Turn};
 use standing::{Reload, Standing};
@@ -98,7 +99,11 @@ impl Control {
     /// # Errors
     /// As of [`begin`](Self::begin). Then all stays as it was.
     pub fn follow(&mut self, args: &ControlArgs) -> anyhow::Result<()> {
-        if *args == self.args {
+        let lost = self.bound.as_ref().is_some_and(|bound| !bound.is_there());
+        if lost {
+            // The folder with the lock may be gone, too.
+            self.turn = None;
+        } else if *args == self.args {
             if args.enabled && args.group.is_some() {
                 // The service manager may have closed it.
                 let _ = socket::let_look(&self.root);
@@ -124,9 +129,7 @@ impl Control {
             self.turn = Some(turn);
         }
         let (listener, bound) = listened?;
-        if let Some(old) = self.bound.take() {
-            old.gives_way_to(&bound);
-        }
+        // The old name goes, unless it is the new one's.
         self.bound = Some(bound);
         answering.shared.order(Order::Listen(Some(listener)));
         self.args = args.clone();

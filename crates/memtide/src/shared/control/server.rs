@@ -21,6 +21,7 @@
 use super::interface::{self, Answer, Granted, Wish};
 use super::standing::Standing;
 use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
+use memtide_linux::sys::peer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -334,10 +335,10 @@ impl Server {
             }
             _ => return false,
         };
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
+        let Ok(user) = peer::user(&stream) else {
             return true;
         };
-        let may_change = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+        let may_change = user == 0 || user == rustix::process::geteuid().as_raw();
         let readers = self.connections.iter().filter(|one| !one.may_change);
         if !has_room(self.connections.len(), readers.count(), may_change)
             || stream.set_nonblocking(true).is_err()

@@ -59,21 +59,32 @@ pub struct Turn {
 }
 
 /// A name in a folder, until it is dropped.
-pub struct Bound(PathBuf);
+pub struct Bound {
+    path: PathBuf,
+    /// The device and the number of what has the name.
+    file: (u64, u64),
+}
 
 impl Bound {
-    /// Ends where `next` follows: that may have the same name.
-    pub fn gives_way_to(mut self, next: &Bound) {
-        if self.0 == next.0 {
-            // No name.
-            self.0 = PathBuf::new();
-        }
+    /// What has just got this name.
+    fn of(path: PathBuf) -> Result<Bound, Errno> {
+        let about = rustix::fs::lstat(&path)?;
+        let file = (about.st_dev, about.st_ino);
+        Ok(Bound { path, file })
+    }
+
+    /// Whether it still has its name: others may have taken it away.
+    pub fn is_there(&self) -> bool {
+        rustix::fs::lstat(&self.path).is_ok_and(|about| (about.st_dev, about.st_ino) == self.file)
     }
 }
 
 impl Drop for Bound {
+    /// A name that is another one's by now stays.
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        if self.is_there() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -131,7 +142,7 @@ impl Turn {
         // Closed while there is something to do in it.
         Private::make(&self.root.path(OPEN_FOLDER))?;
         let given = bind(&open).and_then(|(listener, beside)| {
-            give(&beside.0, gid).with_context(|| {
+            give(&beside.path, gid).with_context(|| {
                 format!(
                     "cannot give {} to the group {group}; add SupplementaryGroups={group} to the unit",
                     outside::path(&open)
@@ -162,7 +173,7 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, Bound)> {
         // The name gets the mode that the socket has.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&beside)?)?;
-        let bound = Bound(beside);
+        let bound = Bound::of(beside)?;
         rustix::net::listen(&socket, BACKLOG)?;
         Ok((socket.into(), bound))
     };
@@ -170,9 +181,10 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, Bound)> {
 }
 
 /// Puts a socket in its place.
-fn put(beside: Bound, path: PathBuf) -> anyhow::Result<Bound> {
-    std::fs::rename(&beside.0, &path).with_context(|| outside::path(&path))?;
-    Ok(Bound(path))
+fn put(mut beside: Bound, path: PathBuf) -> anyhow::Result<Bound> {
+    std::fs::rename(&beside.path, &path).with_context(|| outside::path(&path))?;
+    beside.path = path;
+    Ok(beside)
 }
 
 /// Whether a socket of ours is there.

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::interface::{PROCESSES, RELOAD, STATUS};
 use super::server::{KEPT, LISTS, MOST, has_room};
-use super::socket::{places, tests::machine};
+use super::socket::{Turn, places, tests::machine};
 use super::standing::{Process, tests::standing};
 use super::varlink::{Call, LONGEST, Parameters, Reply};
 use super::*;
@@ -537,4 +537,23 @@ fn who_is_silent_is_cut_off_and_who_listens_is_not() {
     assert_eq!(rest(waiting), b"{\"parameters\":{\"changes\":[]}}\0");
     shared.order(Order::End(String::new()));
     thread.join().unwrap();
+}
+
+/// A cleaner of /run took the socket, or its folder with it.
+#[test]
+fn a_socket_that_was_deleted_comes_back_with_the_next_reload() {
+    let (folder, root) = machine();
+    let args = ControlArgs::default();
+    let mut control = Control::begin(&args, &root, Arc::default()).unwrap();
+    let [path, _] = places(&root);
+    std::fs::remove_file(&path).unwrap();
+    control.follow(&args).unwrap();
+    UnixStream::connect(&path).unwrap();
+    std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+    control.follow(&args).unwrap();
+    UnixStream::connect(&path).unwrap();
+    // Nor may two services listen after that.
+    assert!(Turn::take(&root).is_err());
+    drop(control);
+    assert!(!path.exists());
 }

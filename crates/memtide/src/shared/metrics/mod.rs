@@ -11,6 +11,7 @@ mod http;
 mod textfile;
 
 pub use super::metrics_args::MetricsArgs;
+use super::outside;
 use super::report::Printer;
 use anyhow::Context as _;
 use exposition::Exposition;
@@ -18,12 +19,33 @@ pub use families::Loaded;
 use http::Answering;
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
+use std::path::PathBuf;
 use std::sync::Arc;
 use textfile::TextFile;
+
+/// How both places are called where they were given.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// The address.
+    pub address: String,
+    /// The file.
+    pub file: String,
+}
+
+impl Names {
+    /// Those of the command line.
+    pub fn of_options() -> Names {
+        Names {
+            address: "--metrics".to_owned(),
+            file: "--metrics-file".to_owned(),
+        }
+    }
+}
 
 /// The figures of a run, as it goes.
 pub struct Metrics {
     exposition: Arc<Exposition>,
+    args: MetricsArgs,
     answering: Option<Answering>,
     file: Option<TextFile>,
 }
@@ -35,32 +57,52 @@ impl Metrics {
     /// The address is taken, or the file cannot be written.
     pub fn begin(
         args: &MetricsArgs,
+        names: &Names,
         name: &'static str,
         page: PageSize,
     ) -> anyhow::Result<Metrics> {
-        let exposition = Arc::new(Exposition::new(name, page));
-        let answering = match args.address {
-            None => None,
-            Some(address) => {
-                let bound = http::answer(address, Arc::clone(&exposition), http::PATIENCE);
-                Some(bound.with_context(|| format!("--metrics {address}"))?)
-            }
+        let mut metrics = Metrics {
+            exposition: Arc::new(Exposition::new(name, page)),
+            args: MetricsArgs::default(),
+            answering: None,
+            file: None,
         };
-        let file =
-            match &args.file {
-                None => None,
-                Some(path) => {
-                    let begun = TextFile::begin(path.clone(), Arc::clone(&exposition));
-                    Some(begun.with_context(|| {
-                        format!("--metrics-file: cannot write {}", path.display())
-                    })?)
-                }
+        metrics.follow(args, names)?;
+        Ok(metrics)
+    }
+
+    /// Answers and writes where `args` want it from now on, with the latest figures. What has its place
+    /// goes on there, so that nothing old comes over something new.
+    ///
+    /// # Errors
+    /// As of [`begin`](Self::begin). Then the old place stays.
+    pub fn follow(&mut self, args: &MetricsArgs, names: &Names) -> anyhow::Result<()> {
+        if self.args.address != args.address {
+            let bound = self.answering.as_ref().map(Answering::address);
+            if bound.is_some() && bound == args.address {
+                // The kernel chose this port for us.
+                self.answering = None;
+                self.args.address = None;
+            }
+            let answer = |address| {
+                let exposition = Arc::clone(&self.exposition);
+                let bound = http::answer(address, exposition, http::PATIENCE);
+                bound.with_context(|| format!("{} {address}", names.address))
             };
-        Ok(Metrics {
-            exposition,
-            answering,
-            file,
-        })
+            self.answering = args.address.map(answer).transpose()?;
+            self.args.address = args.address;
+        }
+        if self.args.file != args.file {
+            let begin = |path: &PathBuf| {
+                let exposition = Arc::clone(&self.exposition);
+                let begun = TextFile::begin(path.clone(), &names.file, exposition);
+                let path = outside::path(path);
+                begun.with_context(|| format!("{}: cannot write {path}", names.file))
+            };
+            self.file = args.file.as_ref().map(begin).transpose()?;
+            self.args.file.clone_from(&args.file);
+        }
+        Ok(())
     }
 
     /// Says where they are: of port 0 the user does not know what became.
@@ -90,5 +132,75 @@ impl Metrics {
         if let Some(trouble) = self.file.and_then(TextFile::end) {
             printer.notice(&trouble);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    fn asked(metrics: &Metrics) -> String {
+        let address = metrics.answering.as_ref().unwrap().address();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// What a reload of `[metrics]` does: neither the figures nor what is told of the reload begin again.
+    #[test]
+    fn a_new_place_has_the_latest_figures_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = Names::of_options();
+        let none = MetricsArgs::default();
+        let mut metrics = Metrics::begin(&none, &names, "tier", PageSize::KIB_4).unwrap();
+        metrics.exposition.tell(&Status {
+            processes: 77,
+            ..Status::default()
+        });
+        metrics.tell_of_configuration(Loaded {
+            taken: Duration::from_secs(5),
+            successful: true,
+        });
+        let of = |name: &str, address: Option<&str>| MetricsArgs {
+            address: address.map(|address| address.parse().unwrap()),
+            file: Some(folder.path().join(name)),
+        };
+        let is_latest = |text: &str| {
+            assert!(
+                text.contains("memtide_processes{loop=\"tier\"} 77"),
+                "{text}"
+            );
+            assert!(
+                text.contains("memtide_config_last_reload_successful"),
+                "{text}"
+            );
+        };
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        metrics.follow(&of("a.prom", None), &names).unwrap();
+        is_latest(&read("a.prom"));
+        // The file stays with who writes it.
+        std::fs::write(folder.path().join("a.prom"), "").unwrap();
+        let both = of("a.prom", Some("127.0.0.1:0"));
+        metrics.follow(&both, &names).unwrap();
+        assert_eq!(read("a.prom"), "");
+        is_latest(&asked(&metrics));
+        // The address, which the kernel chose, is ours.
+        let address = metrics.answering.as_ref().unwrap().address().to_string();
+        metrics
+            .follow(&of("b.prom", Some(&address)), &names)
+            .unwrap();
+        is_latest(&read("b.prom"));
+        is_latest(&asked(&metrics));
+        // What cannot be had leaves the old place, and is called by its name.
+        let said = metrics.follow(&of("gone/c.prom", Some(&address)), &names);
+        let said = said.unwrap_err().to_string();
+        assert!(said.starts_with("--metrics-file: cannot write "), "{said}");
+        assert_eq!(metrics.args, of("b.prom", Some(&address)));
+        assert!(metrics.file.is_some());
     }
 }

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// A file that is written now and then. Dropped without an end, it stays as it was written last.
 pub struct TextFile {
     path: PathBuf,
+    /// How it is called where it was given.
+    name: String,
     /// Asks for the last write.
     end: Sender<()>,
     ended: Receiver<io::Result<()>>,
@@ -28,11 +30,11 @@ pub struct TextFile {
 }
 
 impl TextFile {
-    /// Writes it for the first time, and then every 10 s.
+    /// Writes it for the first time, and then every 10 s; where `name` gave it.
     ///
     /// # Errors
     /// It cannot be written or is no regular file, or there can be no thread.
-    pub fn begin(path: PathBuf, exposition: Arc<Exposition>) -> io::Result<TextFile> {
+    pub fn begin(path: PathBuf, name: &str, exposition: Arc<Exposition>) -> io::Result<TextFile> {
         write(&path, &exposition)?;
         let (end, asked) = mpsc::channel();
         let (tell_end, ended) = mpsc::channel();
@@ -63,6 +65,7 @@ impl TextFile {
         named.spawn(work)?;
         Ok(TextFile {
             path,
+            name: name.to_owned(),
             end,
             ended,
             trouble,
@@ -73,7 +76,12 @@ impl TextFile {
     pub fn trouble(&self) -> Option<String> {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let error = trouble.take()?;
-        Some(sentence(&self.path, &error))
+        Some(self.sentence(&error))
+    }
+
+    fn sentence(&self, error: &io::Error) -> String {
+        let path = self.path.display();
+        format!("{}: {path} is out of date: {error}", self.name)
     }
 
     /// Writes it for the last time; what went wrong, in a sentence.
@@ -81,7 +89,7 @@ impl TextFile {
         let _ = self.end.send(());
         let late = || Err(io::ErrorKind::TimedOut.into());
         let written = self.ended.recv_timeout(PATIENCE).unwrap_or_else(|_| late());
-        Some(sentence(&self.path, &written.err()?))
+        Some(self.sentence(&written.err()?))
     }
 }
 
@@ -91,11 +99,6 @@ fn write(path: &Path, exposition: &Exposition) -> io::Result<()> {
         return Err(io::Error::other("it is there and is no regular file"));
     }
     files::write(path, exposition.plain().as_bytes())
-}
-
-fn sentence(path: &Path, error: &io::Error) -> String {
-    let path = path.display();
-    format!("--metrics-file: {path} is out of date: {error}")
 }
 
 #[cfg(test)]
@@ -108,7 +111,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memtide.prom");
         let exposition = Arc::new(tiering());
-        let file = TextFile::begin(path.clone(), Arc::clone(&exposition)).unwrap();
+        let file = TextFile::begin(path.clone(), "file", Arc::clone(&exposition)).unwrap();
         let read = || std::fs::read_to_string(&path).unwrap();
         assert_eq!(read(), exposition.plain());
         exposition.tell(&memtide_loop::report::Status {
@@ -124,10 +127,10 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused_and_a_start_that_failed_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = TextFile::begin("/dev/null".into(), Arc::new(tiering()));
+        let refused = TextFile::begin("/dev/null".into(), "file", Arc::new(tiering()));
         assert!(refused.is_err_and(|error| error.to_string().contains("no regular file")));
         let path = folder.path().join("memtide.prom");
-        drop(TextFile::begin(path, Arc::new(tiering())).unwrap());
+        drop(TextFile::begin(path, "file", Arc::new(tiering())).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -136,13 +139,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let below = folder.path().join("gone");
         let path = below.join("memtide.prom");
-        assert!(TextFile::begin(path.clone(), Arc::new(tiering())).is_err());
+        assert!(TextFile::begin(path.clone(), "file", Arc::new(tiering())).is_err());
         std::fs::create_dir(&below).unwrap();
-        let file = TextFile::begin(path.clone(), Arc::new(tiering())).unwrap();
+        let file = TextFile::begin(path.clone(), "file", Arc::new(tiering())).unwrap();
         std::fs::remove_dir_all(&below).unwrap();
         let told = file.end().unwrap();
         assert!(
-            told.contains("out of date") && told.contains("memtide.prom"),
+            told.starts_with("file: ")
+                && told.contains("out of date")
+                && told.contains("memtide.prom"),
             "{told}"
         );
     }

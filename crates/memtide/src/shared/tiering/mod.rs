@@ -11,11 +11,12 @@ use super::foreground::{Ended, Foreground};
 use super::journal::{Journaled, Run};
 use super::metrics::Metrics;
 use super::report::Printer;
-use super::selection::check_privileges;
+use super::selection::{Presence, check_privileges};
 use super::source;
 use super::spread::page_size;
 use super::users;
 use anyhow::{anyhow, bail};
+use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::fs::{cgroup, topology};
@@ -29,14 +30,15 @@ use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 use std::path::Path;
 
-/// The machine's nodes, in the tiers that `options` give, or else in its own.
-pub fn nodes(context: &Context, options: &TierOptions) -> anyhow::Result<Topology> {
+/// The machine's nodes, in the tiers that `options` give, or else in its own. `at` is where they give
+/// them, with a blank behind it.
+pub fn nodes(context: &Context, options: &TierOptions, at: &str) -> anyhow::Result<Topology> {
     let own = topology::read(&context.root)?.topology;
     match &options.tiers {
         None => Ok(own),
         Some(tiers) => own
             .with_tiers(tiers)
-            .map_err(|wrong| anyhow!("tiers {tiers}: {wrong}")),
+            .map_err(|wrong| anyhow!("{at}tiers {tiers}: {wrong}")),
     }
 }
 
@@ -100,6 +102,32 @@ pub fn open(
     })
 }
 
+/// Whether [`open`] can succeed after the end of a run that listens to `held`.
+pub fn can_open(
+    context: &Context,
+    nodes: &Topology,
+    options: &TierOptions,
+    held: access::Source,
+) -> anyhow::Result<()> {
+    let page = page_size()?;
+    TierConfig::new(options, nodes, page, 0)?;
+    source::can_open(options.source, held, &context.root, page)
+}
+
+/// The nodes of each tier, the fastest first, as the option `tiers` writes them.
+pub fn tiers(nodes: &Topology) -> String {
+    let tiers = nodes.tiers();
+    let tiers: Vec<String> = tiers.iter().map(|(_, nodes)| nodes.to_string()).collect();
+    tiers.join("/")
+}
+
+/// The classes that are paused.
+pub fn paused(status: &Status) -> Vec<String> {
+    let classes = status.tiering.iter().flat_map(|tiering| &tiering.classes);
+    let paused = classes.filter(|class| class.paused);
+    paused.map(|class| class.name.clone()).collect()
+}
+
 /// What classes ask for on this machine.
 fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
     if classes.is_empty() {
@@ -122,6 +150,7 @@ impl Opened {
         for notice in &self.source.notices {
             printer.notice(notice);
         }
+        let selected = selection.clone();
         let mut world = LiveWorld::new(
             context.root.clone(),
             self.nodes,
@@ -141,6 +170,7 @@ impl Opened {
             Tierer::new(world, config)
         });
         Ok(Tiering {
+            presence: Presence::of(&selected, world.selection_is_there()),
             world,
             tierer,
             journal,
@@ -165,6 +195,7 @@ impl Watch for () {}
 
 /// A run.
 pub struct Tiering {
+    presence: Presence,
     world: LiveWorld,
     tierer: Tierer,
     journal: Journaled,
@@ -182,6 +213,17 @@ impl Tiering {
             .sources()
             .first()
             .map_or("", |source| &source.name)
+    }
+
+    /// Its kind.
+    pub fn held(&self) -> access::Source {
+        let first = self.world.sources().first();
+        first.map_or(access::Source::Damon, |source| source.kind)
+    }
+
+    /// Has pages of the class of this name stay where they are. Whether there is one.
+    pub fn pause(&mut self, class: &str) -> bool {
+        (self.tierer.pause(&mut self.world, class, true)).is_some()
     }
 
     /// The machine's nodes, in the tiers of this run.
@@ -214,6 +256,7 @@ impl Tiering {
                 Ok(any_left)
             },
             |printer, tierer, world| {
+                self.presence.tell(world.now(), printer);
                 let status = tierer.status(world);
                 metrics.tell(printer, &status);
                 print::status(printer, &status);
@@ -238,6 +281,25 @@ impl Tiering {
 mod tests {
     use super::*;
     use memtide_linux::fs::Root;
+    use memtide_loop::report::{ClassStatus, TierStatus};
+
+    #[test]
+    fn who_is_paused_is_known_by_name() {
+        let class = |name: &str, paused| ClassStatus {
+            name: name.to_owned(),
+            paused,
+            ..ClassStatus::default()
+        };
+        let status = Status {
+            tiering: Some(TierStatus {
+                classes: vec![class("a", true), class("b", false), class("c", true)],
+                ..TierStatus::default()
+            }),
+            ..Status::default()
+        };
+        assert_eq!(paused(&status), ["a", "c"]);
+        assert!(paused(&Status::default()).is_empty());
+    }
 
     #[test]
     fn without_classes_nothing_is_read_for_them() {
