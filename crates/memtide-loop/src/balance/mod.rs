@@ -31,7 +31,7 @@ mod tests;
 pub use config::{BalanceConfig, Tasks, has_choice, tasks};
 
 use crate::report::{BalanceStatus, Event, Reporter, Spent, Status};
-use crate::world::{Came, Invalid, Notice, Sample, SourceId, World, WorldError};
+use crate::world::{Came, Invalid, Sample, SourceId, World, WorldError};
 use credit::{Credit, Price};
 use memtide_core::balancing::sampled::{Plan, SampledAccess, SampledError};
 use memtide_core::balancing::{Clock, SampleSettings};
@@ -230,8 +230,8 @@ impl Balancer {
                 reporter.event(now, Event::WindowInvalid { lost, throttled });
             }
         }
-        for Notice::LeftOut { pid, why } in &self.came.notices {
-            let text = format!("process {pid} is left out: {why}");
+        for notice in &self.came.notices {
+            let text = notice.to_string();
             reporter.event(now, Event::Notice { text });
         }
         Ok(())

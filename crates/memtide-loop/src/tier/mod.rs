@@ -49,7 +49,7 @@ pub use config::{IdleRule, TierConfig};
 pub use shared::RETURN_MS;
 
 use crate::report::{Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus};
-use crate::world::{Came, Notice, SourceId, World, WorldError};
+use crate::world::{Came, SourceId, World, WorldError};
 use demoter::Demoter;
 use flusher::Flusher;
 use idle::Leaver;
@@ -170,8 +170,8 @@ impl Tierer {
         self.came.clear();
         world.wait(patience_ms, &mut self.came)?;
         let now = world.now();
-        for Notice::LeftOut { pid, why } in &self.came.notices {
-            let text = format!("process {pid} is left out: {why}");
+        for notice in &self.came.notices {
+            let text = notice.to_string();
             reporter.event(now, Event::Notice { text });
         }
         if self.observer.searching.is_some() {

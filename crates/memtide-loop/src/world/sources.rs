@@ -17,6 +17,7 @@ use super::{ProcessId, Span};
 use memtide_core::access;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// A source's place in [`super::World::sources`].
 #[derive(
@@ -158,13 +159,23 @@ pub struct Invalid {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// A source leaves a process out.
+    /// A source leaves a process out, or it cannot be read.
     LeftOut {
         /// The process.
         pid: u32,
         /// Why, in a sentence.
         why: String,
     },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::LeftOut { pid, why } => {
+                write!(formatter, "process {pid} is left out: {why}")
+            }
+        }
+    }
 }
 
 /// All that came since the last time. Keep one: it reuses its buffers.

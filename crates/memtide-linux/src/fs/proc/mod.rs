@@ -94,8 +94,7 @@ impl Process {
 
     /// The same from at most `limit` bytes of text: its owner decides how long that is.
     pub fn maps_within(&self, root: &Root, limit: u64) -> Result<Vec<maps::Mapping>> {
-        let answer = read(root, self.pid, "maps", "its mappings", limit, maps::parse);
-        self.checked(root, answer)
+        self.own_within(root, "maps", "its mappings", limit, maps::parse)
     }
 
     /// `/proc/PID/smaps`: the mappings with what the kernel counted in them.
@@ -153,7 +152,18 @@ impl Process {
         needed_for: &'static str,
         parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
     ) -> Result<T> {
-        let answer = read(root, self.pid, file, needed_for, MOST_BYTES, parser);
+        self.own_within(root, file, needed_for, MOST_BYTES, parser)
+    }
+
+    fn own_within<T>(
+        &self,
+        root: &Root,
+        file: &str,
+        needed_for: &'static str,
+        limit: u64,
+        parser: impl FnOnce(&[u8]) -> std::result::Result<T, ParseError>,
+    ) -> Result<T> {
+        let answer = read(root, self.pid, file, needed_for, limit, parser);
         self.checked(root, answer)
     }
 
