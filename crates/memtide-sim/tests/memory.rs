@@ -16,10 +16,16 @@ use memtide_sim::hardware::{Hardware, Sample, ServedBy};
 use memtide_sim::kernel::{Fault, Kernel, Who};
 use memtide_sim::workload::Plan;
 
+/// Anonymous memory. Read from `smaps_rollup`, which counts the page table's entries: the counters behind
+/// `statm` are kept by processor and were 71 pages off, and pages of the program's own file come and go
+/// 64 KiB at a time.
 fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages = text.split(' ').nth(1).expect("a second number");
-    pages.parse::<u64>().expect("a number") * 4096
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("Linux 4.14 or later");
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Anonymous:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kib: u64 = kib.expect("Anonymous in kB").parse().expect("a number");
+    kib * 1024
 }
 
 /// A kernel all of whose pages lie on slow memory, were touched, aged and recorded as accessed.
@@ -85,8 +91,8 @@ fn a_page_takes_24_bytes_and_a_tebibyte_fits_in_8_gib() {
         "{per_page:.2} bytes a page; {small_bytes} for {small_pages}, {large_bytes} for {large_pages}"
     );
     drop((small, large));
-    // What is kept for blocks of 512 frames (16 bytes) and groups of 32 records (a bit) is 0.035 a page.
-    assert!((23.9..24.05).contains(&per_page), "{per_page} bytes a page");
+    // What is kept for blocks, groups and sections of pages may take as much as the hotness store's index: 1 %.
+    assert!((24.0..24.24).contains(&per_page), "{per_page} bytes a page");
     let tebibyte = per_page * f64::from(1 << 28);
     assert!(tebibyte < 8.0 * f64::from(1 << 30), "{tebibyte} bytes");
 }
