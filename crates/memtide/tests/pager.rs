@@ -44,17 +44,23 @@ fn made() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The keys of the section `name` of docs/json.md.
+/// The keys of the section `name` of docs/json-pager.md; `a.*` stands for the counters.
 fn documented(name: &str) -> BTreeSet<String> {
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json-pager.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let section = guide
         .split("\n## ")
         .find(|s| s.starts_with(&format!("{name}\n")));
-    let section = section.unwrap_or_else(|| panic!("docs/json.md has no section {name}"));
+    let section = section.unwrap_or_else(|| panic!("docs/json-pager.md has no section {name}"));
     let rows = section.lines();
     rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next())
-        .map(str::to_owned)
+        .flat_map(|key| match key.strip_suffix('*') {
+            None => vec![key.to_owned()],
+            Some(of) => {
+                let counters = documented("pager counters").into_iter();
+                counters.map(|key| format!("{of}{key}")).collect()
+            }
+        })
         .collect()
 }
 
@@ -338,4 +344,314 @@ fn a_program_gets_the_same_result_in_a_quarter_of_the_memory() {
             "{line}"
         ),
     }
+}
+
+#[test]
+fn where_no_program_has_a_pager_there_is_one_line() {
+    let machine = tempfile::tempdir().unwrap();
+    std::fs::create_dir(machine.path().join("proc")).unwrap();
+    for arguments in [&["status"][..], &["status", "--json"]] {
+        let mut command = memtide(arguments);
+        let output = command.env("MEMTIDE_ROOT", machine.path()).output();
+        let output = output.unwrap();
+        let line = String::from_utf8_lossy(&output.stderr);
+        let expected =
+            "memtide: no program is seen to have a pager; memtide pager run starts one\n";
+        assert_eq!((&*line, output.status.code()), (expected, Some(1)));
+        assert_eq!(output.stdout, b"");
+    }
+}
+
+/// A program that does what its first argument says, says so, and waits for the end of
+/// its input.
+const HOLDER: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void hold(const char *what) {
+    char line[64];
+    int length = snprintf(line, sizeof line, "%s %d\n", what, (int)getpid());
+    /* Where Yama lets parents look at children only. */
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    if (write(1, line, length) != length) _exit(9);
+    while (read(0, line, 1) > 0) {}
+}
+static unsigned char *at;
+static long bytes;
+static void look(int times) {
+    unsigned long sum = 0;
+    while (times-- > 0) for (long i = 0; i < bytes; i += 4096) sum += at[i];
+    if (sum == 1) puts("");
+}
+int main(int n, char **v) {
+    if (n > 2) {
+        struct stat s;
+        int f = open(v[2], O_RDONLY);
+        fstat(f, &s);
+        at = mmap(0, bytes = s.st_size, PROT_READ, MAP_PRIVATE, f, 0);
+        look(3);
+    } else {
+        int f = memfd_create("memtide-pager", 0);
+        if (ftruncate(f, 1 << 14)) return 9;
+        at = mmap(0, 1 << 14, PROT_READ | PROT_WRITE, MAP_SHARED, f, 0);
+    }
+    if (!strcmp(v[1], "family")) {
+        if (!fork()) { look(1); hold("child"); exit(0); }
+        if (!syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) { hold("copy"); _exit(0); }
+    } else if (!strcmp(v[1], "vfork")) {
+        if (!vfork()) { hold("child"); _exit(0); }
+        return 0;
+    } else if (!strcmp(v[1], "exec")) {
+        execl("/bin/sh", "sh", "-c", "echo exec $$; read line; exit 0", NULL);
+    } else if (!strcmp(v[1], "garbage")) {
+        memset(at, 0x1b, 1 << 14);
+    }
+    hold(v[1]);
+    while (wait(0) > 0) {}
+    return 0;
+}
+"#;
+
+/// The program, held; it ends when this does.
+struct Held(std::process::Child);
+
+impl Held {
+    /// Starts `command`, and waits until `lines` of its processes hold. Returns their
+    /// words and numbers.
+    fn start(command: &mut Command, lines: usize) -> (Held, Vec<(String, u32)>) {
+        use std::io::BufRead;
+        use std::process::Stdio;
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let told = output.lines().take(lines).map(|line| {
+            let line = line.unwrap();
+            let (word, pid) = line.split_once(' ').unwrap();
+            (word.to_owned(), pid.parse().unwrap())
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort();
+        assert_eq!(told.len(), lines);
+        (Held(child), told)
+    }
+
+    /// Lets it end.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+fn holder(folder: &Path) -> PathBuf {
+    let source = folder.join("holder.c");
+    std::fs::write(&source, HOLDER).unwrap();
+    let program = folder.join("holder");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Werror", "-o"]);
+    let compiled = compiler.arg(&program).arg(&source).status();
+    assert!(
+        compiled
+            .expect("a C compiler, as README.md asks for")
+            .success()
+    );
+    program
+}
+
+/// The program under the pager, with a quarter of the file as its budget.
+fn paged(program: &Path, mode: &str, file: &Path, stats: &Path) -> Command {
+    let mut command = memtide(&["run", "--files", "*.bin", "--budget", "4MiB"]);
+    command.arg(format!("--stats={}", stats.display()));
+    command.arg(program).arg(mode).arg(file);
+    command
+}
+
+fn status(pids: &[u32]) -> Value {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    let mut arguments = vec!["status", "--json"];
+    arguments.extend(pids.iter().map(String::as_str));
+    serde_json::from_str(&stdout(&run(&arguments))).unwrap()
+}
+
+/// Whether a process's report has all that a row has, and no counter of it is less. What does
+/// not only grow is not compared: the kernel takes memory back whenever it wants to.
+fn goes_on_from(report: &Value, row: &Value) -> bool {
+    let may_fall = ["resident_bytes", "pending_pages"];
+    let only_here = [
+        "files",
+        "other_files",
+        "last_turn_ms",
+        "ended",
+        "torn",
+        "machine_shootdowns",
+    ];
+    row.as_object().unwrap().iter().all(|(name, then)| {
+        let now = &report[name];
+        match (now.as_u64(), then.as_u64()) {
+            _ if only_here.contains(&name.as_str()) => true,
+            _ if name == "pager" => goes_on_from(now, then),
+            (Some(now), Some(then)) => now >= then || may_fall.contains(&name.as_str()),
+            _ => now == then,
+        }
+    })
+}
+
+#[test]
+fn a_running_programs_pager_is_seen_as_it_reports_itself_at_the_end() {
+    let (folder, path) = made();
+    let program = holder(folder.path());
+    let stats = folder.path().join("stats.json");
+    let (held, told) = Held::start(&mut paged(&program, "alone", &path, &stats), 1);
+    let pid = told[0].1;
+    // Until the evictor has looked, and brought memory down to the budget.
+    let budget = 4 << 20;
+    let began = std::time::Instant::now();
+    let row = loop {
+        let row = status(&[pid])["processes"][0].clone();
+        let pager = |name: &str| row["pager"][name].as_u64().unwrap();
+        if pager("evicted_pages") > 0 && pager("resident_bytes") <= budget {
+            break row;
+        }
+        assert!(began.elapsed().as_secs() < 120, "{row}");
+    };
+    let pager = &row["pager"];
+    assert_eq!(
+        (&row["pid"], &row["program"]),
+        (&pid.into(), &"holder".into())
+    );
+    assert_eq!(pager["budget_bytes"], budget);
+    assert_eq!(
+        (&row["ended"], &row["torn"]),
+        (&false.into(), &false.into())
+    );
+    assert!(row["last_turn_ms"].as_u64().unwrap() < 120_000, "{row}");
+    // Only one file is kept: it has it all.
+    let files = row["files"].as_array().unwrap();
+    assert_eq!((files.len(), &row["other_files"]["count"]), (1, &0.into()));
+    assert_eq!(files[0]["name"], path.to_str().unwrap());
+    assert_eq!(files[0]["mapped_bytes"], 16 << 20);
+    for name in ["resident_bytes", "evicted_pages", "refilled_pages"] {
+        assert_eq!(files[0][name], pager[name], "{name}");
+    }
+    // For people, and without its number.
+    let text = stdout(&run(&["status", &pid.to_string()]));
+    assert!(
+        text.contains("  holder ") && text.contains("weights.bin"),
+        "{text}"
+    );
+    let all = status(&[]);
+    let mut numbers = all["processes"].as_array().unwrap().iter();
+    assert!(numbers.any(|row| row["pid"] == pid), "{all}");
+    held.end();
+    let text = std::fs::read_to_string(&stats).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert!(goes_on_from(&report, &row), "{report}\n{row}");
+    // It is gone now, and no page of it is left for others.
+    let output = run(&["status", "--json", &pid.to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    let gone: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(gone["not_read"][0]["reason"], "there is no such process");
+    let mut printed = BTreeSet::new();
+    keys(&all, "", &mut printed);
+    keys(&gone, "", &mut printed);
+    assert_eq!(
+        documented("pager status"),
+        printed,
+        "documented on the left"
+    );
+}
+
+#[test]
+fn a_forked_child_has_a_pager_of_its_own_and_others_have_none() {
+    let (folder, path) = made();
+    let program = holder(folder.path());
+    let stats = folder.path().join("stats.json");
+    let (held, told) = Held::start(&mut paged(&program, "family", &path, &stats), 3);
+    let [(_, child), (_, copy), (_, parent)] = told[..] else {
+        panic!("{told:?}")
+    };
+    // Each shows what its own evictor saw, as soon as that has had a turn.
+    let seen = |row: &Value| {
+        let counted = |name| row["pager"][name].as_u64().unwrap() > 0;
+        row["kept_mappings"] == 1 && counted("filled_pages") && counted("evicted_pages")
+    };
+    let began = std::time::Instant::now();
+    loop {
+        let both = status(&[parent, child]);
+        let rows = both["processes"].as_array().unwrap();
+        let pids = rows.iter().map(|row| row["pid"].as_u64().unwrap() as u32);
+        assert!(pids.eq([parent.min(child), parent.max(child)]), "{both}");
+        if rows.iter().all(seen) {
+            break;
+        }
+        assert!(began.elapsed().as_secs() < 120, "{both}");
+    }
+    let has_none = |pid: u32| {
+        let none = run(&["status", &pid.to_string()]);
+        let line = String::from_utf8_lossy(&none.stderr);
+        let words = format!("memtide: process {pid}: it has the pager's library, which shows ");
+        assert!(
+            line.starts_with(&words) && line.lines().count() == 1,
+            "{line}"
+        );
+        assert_eq!(none.status.code(), Some(1));
+    };
+    has_none(copy);
+    held.end();
+    // This child has its parent's memory, and its numbers are not the child's.
+    let (held, told) = Held::start(&mut paged(&program, "vfork", &path, &stats), 1);
+    let parent = held.0.id();
+    assert_eq!(status(&[parent])["processes"][0]["pid"], parent);
+    assert_ne!(told[0].1, parent);
+    has_none(told[0].1);
+    held.end();
+    // And another program has nothing of the one before it.
+    let (held, told) = Held::start(&mut paged(&program, "exec", &path, &stats), 1);
+    assert_eq!(told[0].1, held.0.id());
+    has_none(told[0].1);
+    held.end();
+}
+
+#[test]
+fn what_only_has_the_name_and_what_may_not_be_read_is_said_in_one_line() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = holder(folder.path());
+    let (held, told) = Held::start(Command::new(&program).arg("garbage"), 1);
+    let pid = told[0].1.to_string();
+    let mut as_another = memtide(&["status", &pid]);
+    as_another.uid(65534);
+    let none = "what it shows under that name are no statistics of a pager";
+    for (output, words) in [
+        (Some(run(&["status", &pid])), none),
+        (
+            as_another.output().ok(),
+            "it may not be looked into; run as root, with CAP_SYS_PTRACE",
+        ),
+    ] {
+        let Some(output) = output else {
+            println!("skipped: nobody else can run the command");
+            continue;
+        };
+        let line = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert_eq!(line, format!("memtide: process {pid}: {words}\n"));
+        assert_eq!(output.stdout, b"");
+    }
+    held.end();
 }

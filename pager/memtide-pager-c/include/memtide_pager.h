@@ -111,7 +111,7 @@ memtide_code memtide_pager_adopt(memtide_pager *pager, const void *address, size
  * made writable. The mapping stays. Null is allowed. */
 void memtide_adopted_release(memtide_adopted *adopted);
 
-/* Counters; see docs/json.md, pager. */
+/* Counters; see docs/json-pager.md, pager counters. */
 typedef struct {
     uint64_t budget_bytes;
     uint64_t resident_bytes;

@@ -1,8 +1,9 @@
 //! What is said at the end: what was kept, and what the pager did with it.
 
-use crate::tally::{Counts, TALLY};
+use crate::tally::TALLY;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
+use memtide_pager::board::Counts;
 use memtide_pager::{Pager, State, Statistics};
 use serde::Serialize;
 use std::sync::OnceLock;
@@ -10,7 +11,7 @@ use std::sync::OnceLock;
 /// The kernel's count of shootdown interrupts when the program began.
 static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// The document of `docs/json.md`, pager run.
+/// The document of `docs/json-pager.md`, pager run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pid: u32,
@@ -29,6 +30,11 @@ pub fn begin() {
     BEFORE.get_or_init(shootdowns);
 }
 
+/// Where they stood; `None` where the kernel does not count.
+pub fn shootdowns_before() -> Option<u64> {
+    BEFORE.get().copied().flatten()
+}
+
 impl Report {
     /// As things stand; `None` if there is nothing to tell: nothing was kept,
     /// wanted or refused in this process.
@@ -37,7 +43,6 @@ impl Report {
         if counts == Counts::default() && !is_first() {
             return None;
         }
-        let before = BEFORE.get().copied().flatten();
         let program = std::env::current_exe().unwrap_or_default();
         Some(Report {
             pid: std::process::id(),
@@ -47,7 +52,7 @@ impl Report {
                 .to_string_lossy()
                 .into_owned(),
             machine_shootdowns: shootdowns()
-                .zip(before)
+                .zip(shootdowns_before())
                 .map(|(now, then)| now.saturating_sub(then)),
             counts,
             left_out_because: crate::reasons::met(),

@@ -21,6 +21,9 @@ pub const EVICTION: &str = "MEMTIDE_PAGER_EVICTION";
 /// Where to report at the end: `stderr`, `stderr-json`, or a file that a line
 /// of JSON is added to.
 pub const STATS: &str = "MEMTIDE_PAGER_STATS";
+/// Whether other processes are shown what is done: `on`, which is the default, or `off` for
+/// programs whose filter of system calls (seccomp) ends who makes a memory file.
+pub const STATUS: &str = "MEMTIDE_PAGER_STATUS";
 
 /// The process that reports even if it kept nothing; set by `memtide pager run`.
 pub const FIRST: &str = "MEMTIDE_PAGER_PID";
@@ -36,6 +39,8 @@ pub struct Settings {
     pub eager: bool,
     /// Where to report.
     pub stats: Option<Stats>,
+    /// Show other processes what is done.
+    pub status: bool,
 }
 
 /// Where to report.
@@ -87,6 +92,11 @@ impl Settings {
             Some("eager") => true,
             Some(other) => return Err(format!("{EVICTION}: {other:?} is neither lazy nor eager")),
         };
+        let status = match text(STATUS)?.as_deref() {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(other) => return Err(format!("{STATUS}: {other:?} is neither on nor off")),
+        };
         let stats = text(STATS)?.map(|value| match value.as_str() {
             "stderr" => Stats::Stderr,
             "stderr-json" => Stats::StderrJson,
@@ -97,6 +107,7 @@ impl Settings {
             budget_bytes,
             eager,
             stats,
+            status,
         }))
     }
 
@@ -130,8 +141,10 @@ mod tests {
             (BUDGET, "2GiB"),
             (EVICTION, "eager"),
             (STATS, "/tmp/stats"),
+            (STATUS, "off"),
         ]);
         let settings = settings.unwrap().unwrap();
+        assert!(!settings.status);
         assert_eq!(settings.budget_bytes, 2 << 30);
         assert!(settings.eager);
         assert_eq!(settings.stats, Some(Stats::File("/tmp/stats".into())));
@@ -163,6 +176,7 @@ mod tests {
                 &[(FILES, "*"), size, (EVICTION, "soon")],
                 "\"soon\" is neither",
             ),
+            (&[(FILES, "*"), size, (STATUS, "no")], "\"no\" is neither"),
         ] {
             let error = read(pairs).unwrap_err();
             assert!(error.contains(words), "{error}");

@@ -1,6 +1,6 @@
 //! What the hooks did, counted.
 
-use serde::Serialize;
+use memtide_pager::board::Counts;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters that only grow.
@@ -40,17 +40,6 @@ pub fn count(counter: &AtomicU64) {
 /// Adds `more`.
 pub fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
-}
-
-/// A [`Tally`] as numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    pub kept_mappings: u64,
-    pub kept_bytes: u64,
-    pub handed_over: u64,
-    pub not_read_in: u64,
-    pub locks_refused: u64,
-    pub left_out: u64,
 }
 
 impl Tally {

@@ -32,7 +32,9 @@ fn program(name: &str) -> PathBuf {
             "mappings",
             "unseen",
             "allocations",
+            "cancelled",
             "closing",
+            "filter",
         ] {
             let source = programs.join(name).with_extension("c");
             compile(&folder.path().join(name), &[source], &[]);
@@ -489,6 +491,55 @@ fn settings_that_make_no_sense_are_said_and_harm_nobody() {
         assert!(output.status.success());
         assert_eq!(String::from_utf8_lossy(&output.stderr), said);
     }
+}
+
+/// Before, such a thread ended in the middle of a call, and with it the process (SIGABRT).
+#[test]
+fn a_cancelled_thread_does_not_end_in_the_middle_of_a_call() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("cancelled"));
+    let plain = text(&command.arg(&file).output().unwrap());
+    assert_eq!(plain.lines().count(), 1, "{plain}");
+    assert!(plain.starts_with("mapped 20, ") && plain.ends_with(", cancelled\n"));
+    let kept = text(&preloaded(&mut command, &stats));
+    assert_eq!(kept, plain);
+    assert_eq!(reports(&stats)[0]["kept_mappings"], 20);
+}
+
+/// A program may have forbidden itself the memory file in which statistics are shown.
+#[test]
+fn what_a_filter_of_system_calls_refuses_is_said_and_can_be_switched_off() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    for (way, status, said) in [
+        (
+            "refuse",
+            "on",
+            "memtide-pager: a memory file that shows statistics: Operation not permitted (os error \
+             1); all else is as usual, but memtide pager status sees none of this process\n",
+        ),
+        ("refuse", "off", ""),
+        ("kill", "off", ""),
+    ] {
+        let mut command = Command::new(program("filter"));
+        command.arg(&file).arg(way);
+        command.env("MEMTIDE_PAGER_STATUS", status);
+        let output = preloaded(&mut command, &stats);
+        if output.status.code() == Some(77) {
+            println!("skipped: this kernel has no filters of system calls");
+            return;
+        }
+        assert!(output.status.success(), "{way} {status}: {}", output.status);
+        assert_eq!(String::from_utf8_lossy(&output.stderr), said);
+        let sum = PAGES * (PAGES - 1) / 2;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{sum}\n"));
+    }
+    let kept = reports(&stats);
+    assert!(
+        kept.len() == 3 && kept.iter().all(|report| report["kept_mappings"] == 1),
+        "{kept:?}"
+    );
 }
 
 #[test]

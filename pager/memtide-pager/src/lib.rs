@@ -36,6 +36,7 @@
 
 mod adopt;
 mod bell;
+pub mod board;
 mod builder;
 mod error;
 #[cfg(test)]

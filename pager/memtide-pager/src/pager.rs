@@ -2,6 +2,7 @@
 
 use crate::adopt::Layout;
 use crate::bell::Bell;
+use crate::board::{Board, Counts};
 use crate::builder::{Builder, Mode, Settings};
 use crate::error::Error;
 use crate::file_mode::{Explained, FileMode, Gone, Opening, name_of};
@@ -20,7 +21,7 @@ use rustix::fs::{Mode as Permissions, OFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Serves read-only data in a bounded amount of memory.
@@ -112,6 +113,7 @@ impl Pager {
             memory,
             within: Mutex::new((0, true)),
             process: std::process::id(),
+            board: OnceLock::new(),
             settings,
         });
         let shared = Arc::new(Shared {
@@ -354,6 +356,36 @@ impl Pager {
         if core.usable().is_ok() {
             core.file.advise(range, order);
         }
+    }
+
+    /// From now on, has the evictor show after each of its turns what was done, where other
+    /// processes can read it ([`board`](crate::board)): beside the pager's own numbers what
+    /// `beside` says, and the machine's count of shootdowns when the program began. A second
+    /// time changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Limit`] where no memory file can be made, as by a filter of system calls;
+    /// [`Error::Forked`], [`Error::ShutDown`].
+    pub fn show_statistics(
+        &self,
+        beside: fn() -> Counts,
+        shootdowns_before: Option<u64>,
+    ) -> Result<(), Error> {
+        let core = &self.shared.core;
+        core.usable()?;
+        if core.board.get().is_some() {
+            return Ok(());
+        }
+        let board = Board::new(beside, shootdowns_before).map_err(|errno| Error::Limit {
+            what: "a memory file that shows statistics",
+            errno,
+            advice: "all else is as usual, but memtide pager status sees none of this process",
+        })?;
+        // The evictor does not have it yet. If another thread was faster, this one ends.
+        core.file.post(&board);
+        let _ = core.board.set(board);
+        Ok(())
     }
 
     /// What it did so far.

@@ -1,6 +1,7 @@
 //! What the pager, its regions and its threads have in common.
 
 use crate::bell::Bell;
+use crate::board::Board;
 use crate::builder::Settings;
 use crate::error::Error;
 use crate::file_mode::FileMode;
@@ -13,7 +14,7 @@ use crate::unmap::lock;
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// What the pager, its regions and adopted mappings have in common. The threads
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// Looks that found memory within the budget, for `Pager::settle`.
     pub within: Mutex<(u64, bool)>,
     pub process: u32,
+    /// Where the evictor tells what is done, if it does.
+    pub board: OnceLock<Board>,
 }
 
 impl Core {
@@ -62,7 +65,12 @@ impl Shared {
         let core = self.core.clone();
         let body = move || {
             // What panics here must not leave readers waiting for ever.
-            if catch_unwind(AssertUnwindSafe(|| work(&core))).is_err() {
+            let panicked = catch_unwind(AssertUnwindSafe(|| work(&core))).is_err();
+            // All threads end when one does.
+            if let Some(board) = core.board.get() {
+                board.end();
+            }
+            if panicked {
                 core.stop.store(true, SeqCst);
                 if let Some(strict) = &core.strict {
                     strict.give_up();
@@ -123,13 +131,20 @@ pub(crate) fn evictor(core: &Core) {
     while !core.stop.load(SeqCst) {
         let heard = core.bell.heard();
         let start = sys::thread_time::used_us();
+        core.counters.rounds.add(1);
+        let board = core.board.get();
         let round = match &core.strict {
-            Some(strict) => strict.round(),
-            None => core.file.round(wait),
+            Some(strict) => {
+                let round = strict.round();
+                if let Some(board) = board {
+                    core.file.post(board);
+                }
+                round
+            }
+            None => core.file.round(wait, board),
         };
         let end = sys::thread_time::used_us();
         core.counters.evictor_us.set(end);
-        core.counters.rounds.add(1);
         let mut within = lock(&core.within);
         *within = (within.0 + 1, round.within);
         drop(within);

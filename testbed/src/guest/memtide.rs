@@ -4,7 +4,7 @@
 //! of them are there: the end is told only after both pipes ran dry. *Lines* are what came on
 //! standard output, *errors* what came on standard error.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeWriter, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -185,14 +185,29 @@ impl Memtide {
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn spawn(mut command: Command) -> Result<Self> {
+    pub fn spawn(command: Command) -> Result<Self> {
+        Self::spawn_with(command, Stdio::piped())
+    }
+
+    /// Starts `command` with its standard output in `pipe`, whose lines are the caller's to read.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn_into(command: Command, pipe: PipeWriter) -> Result<Self> {
+        Self::spawn_with(command, pipe.into())
+    }
+
+    fn spawn_with(mut command: Command, output: Stdio) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(output)
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start memtide")?;
-        let lines = Stream::new(child.stdout.take().context("memtide without output")?);
+        let lines = match child.stdout.take() {
+            Some(pipe) => Stream::new(pipe),
+            None => Stream::new(std::io::empty()),
+        };
         let errors = Stream::new(child.stderr.take().context("memtide without errors")?);
         Ok(Self {
             child,

@@ -27,13 +27,12 @@ use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::{Millis, NodeId, PageSize};
 use memtide_loop::options::Rules;
 use memtide_loop::world::{
-    AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, ProcessId, ProcessSeen,
+    AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, Notice, ProcessId,
+    ProcessSeen,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Which processes to manage.
@@ -77,7 +76,7 @@ pub struct Selected {
     /// them later is somebody else.
     named: Option<Vec<Process>>,
     /// Whether the cgroup was there the last time.
-    there: Arc<AtomicBool>,
+    there: bool,
     classes: Classes,
     left_out: BTreeMap<ProcessId, LeftOut>,
 }
@@ -92,19 +91,13 @@ impl Selected {
             selection,
             named: None,
             left_out: BTreeMap::new(),
-            there: Arc::new(AtomicBool::new(true)),
+            there: true,
         }
     }
 
     /// Says of each process which of these classes it belongs to.
     pub fn set_classes(&mut self, rules: Rules) {
         self.classes = Classes::new(self.root.clone(), rules);
-    }
-
-    /// Whether the cgroup of [`Selection::Cgroup`] was there when processes were listed
-    /// last.
-    pub fn there(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.there)
     }
 
     /// The bytes that each class uses on the nodes `top`; see [`Classes::used`].
@@ -116,8 +109,14 @@ impl Selected {
         self.classes.used(top, used)
     }
 
-    /// Lists those that live and have memory of their own, ascending by pid.
-    pub fn list(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), FsError> {
+    /// Lists those that live and have memory of their own, ascending by pid. `notices` takes
+    /// that the selection's cgroup has gone or is back; it is taken to be there before the first
+    /// list.
+    pub fn list(
+        &mut self,
+        seen: &mut Vec<ProcessSeen>,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), FsError> {
         seen.clear();
         let own = std::process::id();
         match &self.selection {
@@ -136,7 +135,11 @@ impl Selected {
             }
             Selection::Cgroup(path) => {
                 let found = Cgroup::find(&self.root, path)?;
-                self.there.store(found.is_some(), Ordering::Relaxed);
+                let there = found.is_some();
+                if std::mem::replace(&mut self.there, there) != there {
+                    let path = path.to_string_lossy().into_owned();
+                    notices.push(Notice::Cgroup { path, there });
+                }
                 let members = found.map(|cgroup| cgroup.processes(&self.root));
                 let members = members.transpose()?.unwrap_or_default();
                 for pid in members.into_iter().filter(|pid| *pid != own) {
@@ -402,7 +405,7 @@ mod tests {
         let mut selected = Selected::new(Root::new(dir.path()), PageSize::KIB_4, selection);
         let mut now = Instant::now();
         let mut seen = Vec::new();
-        selected.list(&mut seen).unwrap();
+        selected.list(&mut seen, &mut Vec::new()).unwrap();
         let all: Vec<ProcessId> = seen.iter().map(|seen| seen.process).collect();
         assert_eq!(all.len(), 3);
         let mut into = AddressSpace::default();
@@ -458,23 +461,32 @@ mod tests {
         let mut selected = Selected::new(root.clone(), PageSize::KIB_4, selection);
         let mut listed = || {
             let mut seen = Vec::new();
-            selected.list(&mut seen).unwrap();
+            let mut notices = Vec::new();
+            selected.list(&mut seen, &mut notices).unwrap();
             let pids: Vec<u32> = seen.iter().map(|seen| seen.process.pid).collect();
-            (selected.there().load(Ordering::Relaxed), pids)
+            let notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
+            (notices.join("; "), pids)
         };
-        assert_eq!(listed(), (false, vec![]));
+        let gone = "cgroup /sys/fs/cgroup/db is not there: no process is managed until it is";
+        let back = "cgroup /sys/fs/cgroup/db is back: its processes are managed";
+        assert_eq!(listed(), (gone.to_owned(), vec![]));
+        assert_eq!(listed(), (String::new(), vec![]));
         write("sys/fs/cgroup/db/cgroup.controllers", "memory\n");
         write("sys/fs/cgroup/db/cgroup.procs", &format!("7\n{own}\n"));
-        assert_eq!(listed(), (true, vec![7]));
+        assert_eq!(listed(), (back.to_owned(), vec![7]));
+        assert_eq!(listed(), (String::new(), vec![7]));
         std::fs::remove_dir_all(folder.path().join("sys/fs/cgroup/db")).unwrap();
-        assert_eq!(listed(), (false, vec![]));
+        assert_eq!(listed(), (gone.to_owned(), vec![]));
         write("sys/fs/cgroup/db/cgroup.controllers", "memory\n");
         write("sys/fs/cgroup/db/cgroup.procs", "7\n");
-        assert_eq!(listed(), (true, vec![7]));
+        assert_eq!(listed(), (back.to_owned(), vec![7]));
         for nonsense in ["", "/../x"] {
             let selection = Selection::Cgroup(nonsense.into());
             let mut selected = Selected::new(root.clone(), PageSize::KIB_4, selection);
-            assert!(selected.list(&mut Vec::new()).is_err(), "{nonsense:?}");
+            assert!(
+                selected.list(&mut Vec::new(), &mut Vec::new()).is_err(),
+                "{nonsense:?}"
+            );
         }
     }
 

@@ -23,8 +23,6 @@ use memtide_loop::world::{
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -68,7 +66,7 @@ pub struct LiveWorld {
     start_cpu_ns: u64,
     boot_ms: u64,
     selected: Selected,
-    /// Of processes that were left out since the last wait.
+    /// Of processes and their cgroup, since the last wait.
     notices: Vec<Notice>,
     surveyor: Surveyor<RunningKernel>,
     mover: Mover<RunningKernel>,
@@ -135,11 +133,6 @@ impl LiveWorld {
         // A wish, not a need: a kernel or a sandbox that refuses is no reason
         // to stop.
         let _ = mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask);
-    }
-
-    /// Whether a selected cgroup is there, as of the last list of processes.
-    pub fn selection_is_there(&self) -> Arc<AtomicBool> {
-        self.selected.there()
     }
 
     fn views(&mut self, id: SourceId) -> Option<&mut Box<dyn Source>> {
@@ -241,7 +234,8 @@ impl World for LiveWorld {
     }
 
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
-        self.selected.list(seen).map_err(failed)
+        let notices = &mut self.notices;
+        self.selected.list(seen, notices).map_err(failed)
     }
 
     fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {

@@ -12,6 +12,7 @@ pub mod huge_pages;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod node_memory;
+pub mod other_memory;
 pub mod own_memory;
 pub mod pagemap;
 pub mod pagemap_scan;

@@ -24,13 +24,17 @@
 //! | 6.9 to 6.15 | one a possible node | 1 | `0` into each |
 //! | 6.16 and later | one a node with memory, and `auto` | computed from bandwidths, 1 without them | `true` into `auto`, `ENODEV` without bandwidths |
 
+mod mending;
+mod remembered;
+
 use crate::fs::node::{self, AUTO_NAMES, WEIGHTS, Weights};
 use crate::fs::numa::{self, Release};
 use crate::fs::{FsError, Root, list};
 use crate::lent::{Journal, Kind, LentError, Turn};
 use crate::source::damon::knobs::{KnobError, Knobs, Sysfs};
 use memtide_core::units::NodeId;
-use serde::{Deserialize, Serialize};
+pub use remembered::Remembered;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why the table could not be read or changed.
@@ -178,32 +182,6 @@ pub enum ResetWay {
     OnesWithoutBandwidths,
 }
 
-/// What stood in the table before memtide changed it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Remembered {
-    /// The weights before.
-    pub weights: BTreeMap<NodeId, u8>,
-    /// The switch before.
-    pub auto: Option<bool>,
-    /// What each node may read by our doing, besides its weight before: what it
-    /// read when we last began to write, and what we meant to write. If it reads
-    /// otherwise, somebody else has written it since.
-    ours: BTreeMap<NodeId, BTreeSet<u8>>,
-    /// The change that was begun last, until it has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    begun: Option<Begun>,
-}
-
-/// A change of the table from one state towards another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Begun {
-    weights: BTreeMap<NodeId, u8>,
-    auto: Option<bool>,
-    wanted: BTreeMap<NodeId, u8>,
-}
-
 /// The table of the kernel under a root.
 #[derive(Debug)]
 pub struct WeightTable<K = Sysfs> {
@@ -345,10 +323,7 @@ impl<K: Knobs> WeightTable<K> {
             written.push(node);
         }
         // All is as wanted, which tells the same as this note.
-        let _ = self.note(Some(&Remembered {
-            begun: None,
-            ..note
-        }));
+        let _ = self.note(Some(&note.ended()));
         let after = self.read()?;
         Ok(Change {
             before,
@@ -406,105 +381,6 @@ impl<K: Knobs> WeightTable<K> {
             written,
         };
         Ok((change, way))
-    }
-
-    /// What stood there before memtide's first change since this boot, if
-    /// nobody else has written the table since memtide's last.
-    ///
-    /// # Errors
-    ///
-    /// [`WeightError::Before`], [`WeightError::Lent`] if the table or the note
-    /// cannot be read.
-    pub fn remembered(&self) -> Result<Option<Remembered>, WeightError> {
-        self.remembered_at(&self.read()?)
-    }
-
-    /// The same, if the table read as `now`.
-    ///
-    /// # Errors
-    ///
-    /// [`WeightError::Lent`] if the note cannot be read.
-    pub fn remembered_at(&self, now: &Weights) -> Result<Option<Remembered>, WeightError> {
-        Ok(self.noted()?.filter(|noted| noted.still_holds(now)))
-    }
-
-    /// Puts back what [`remembered`](Self::remembered) says, and forgets it. A
-    /// note of what stands there already is forgotten, too: it was put back by
-    /// one that was killed then.
-    ///
-    /// # Errors
-    ///
-    /// [`WeightError::NothingRemembered`], [`WeightError::Before`],
-    /// [`WeightError::Lent`], [`WeightError::Write`].
-    pub fn restore(&mut self, _turn: &Turn) -> Result<Change, WeightError> {
-        let now = self.read()?;
-        let noted = self.noted()?.ok_or(WeightError::NothingRemembered)?;
-        if noted.is_as_before(&now) {
-            self.note(None)?;
-        }
-        if !noted.still_holds(&now) {
-            return Err(WeightError::NothingRemembered);
-        }
-        let change = self.put_back(&noted.before())?;
-        self.note(None)?;
-        Ok(change)
-    }
-
-    /// How the table stood before a change that was cut short, if it was: a write
-    /// for good or a reset was killed, or failed and could not be undone.
-    ///
-    /// # Errors
-    ///
-    /// As [`remembered`](Self::remembered).
-    pub fn cut_short(&self) -> Result<Option<Weights>, WeightError> {
-        let now = self.read()?;
-        Ok(self.noted()?.and_then(|noted| noted.cut_short(&now)))
-    }
-
-    /// Puts back what stood there before a change that was cut short; `None` if
-    /// none was. What memtide changed before that change stays, and is remembered.
-    ///
-    /// # Errors
-    ///
-    /// As [`restore`](Self::restore).
-    pub fn mend(&mut self, _turn: &Turn) -> Result<Option<Change>, WeightError> {
-        let now = self.read()?;
-        let Some(noted) = self.noted()?.filter(|noted| noted.begun.is_some()) else {
-            return Ok(None);
-        };
-        let before = noted.cut_short(&now);
-        let change = match &before {
-            Some(before) => Some(self.put_back(before)?),
-            None => None,
-        };
-        match noted.is_as_before(&before.unwrap_or(now)) {
-            true => self.note(None)?,
-            false => self.note(Some(&Remembered {
-                begun: None,
-                ..noted
-            }))?,
-        }
-        Ok(change)
-    }
-
-    /// Makes the table read as `wanted` again, which it read before. What was
-    /// put back stays if the rest cannot be: the note is there for another try.
-    fn put_back(&mut self, wanted: &Weights) -> Result<Change, WeightError> {
-        let before = self.read()?;
-        let there = wanted.weights.iter().filter(|w| self.nodes.contains(w.0));
-        let nodes: Vec<NodeId> = there.map(|(node, _)| *node).collect();
-        match self.undo(wanted, &nodes) {
-            Undone::Failed(error) => {
-                let cause = *error;
-                let undone = self.undo(&before, &nodes);
-                Err(WeightError::Write { cause, undone })
-            }
-            _ => Ok(Change {
-                before,
-                after: self.read()?,
-                written: nodes,
-            }),
-        }
     }
 
     fn read_now(&self) -> Result<Weights, KnobError> {
@@ -565,118 +441,6 @@ impl<K: Knobs> WeightTable<K> {
             true => Undone::WithoutAuto,
             false => Undone::PutBack,
         }
-    }
-
-    /// Notes what stands there, unless it is our own doing, and what is wanted.
-    /// The note before, and the new one.
-    fn remember(
-        &self,
-        now: &Weights,
-        wanted: &BTreeMap<NodeId, u8>,
-    ) -> Result<(Option<Remembered>, Remembered), WeightError> {
-        let mut ours: BTreeMap<NodeId, BTreeSet<u8>> = BTreeMap::new();
-        for (node, weight) in now.weights.iter().chain(wanted) {
-            ours.entry(*node).or_default().insert(*weight);
-        }
-        let earlier = self.noted()?.filter(|noted| noted.still_holds(now));
-        let begun = Some(Begun {
-            weights: now.weights.clone(),
-            auto: now.auto,
-            wanted: wanted.clone(),
-        });
-        let note = match earlier.clone() {
-            Some(earlier) => Remembered {
-                ours,
-                begun,
-                ..earlier
-            },
-            None => Remembered {
-                weights: now.weights.clone(),
-                auto: now.auto,
-                ours,
-                begun,
-            },
-        };
-        self.note(Some(&note))?;
-        Ok((earlier, note))
-    }
-
-    fn note(&self, note: Option<&Remembered>) -> Result<(), WeightError> {
-        match note {
-            Some(note) => self.journal.note(note)?,
-            None => self.journal.forget()?,
-        }
-        Ok(())
-    }
-
-    fn noted(&self) -> Result<Option<Remembered>, WeightError> {
-        let noted: Option<Remembered> = self.journal.noted()?;
-        if let Some(noted) = &noted
-            && noted.writes().any(|weight| *weight == 0)
-        {
-            return Err(self.journal.malformed("0 is no weight").into());
-        }
-        Ok(noted)
-    }
-}
-
-impl Remembered {
-    /// The table before.
-    pub fn before(self) -> Weights {
-        Weights {
-            weights: self.weights,
-            auto: self.auto,
-        }
-    }
-
-    /// Every weight that may be put back.
-    fn writes(&self) -> impl Iterator<Item = &u8> {
-        let begun = self.begun.iter().flat_map(|begun| begun.weights.values());
-        self.weights.values().chain(begun)
-    }
-
-    /// How the table stood before the change that was begun last, if it reads
-    /// neither so nor as wanted, and every node one of both.
-    fn cut_short(&self, now: &Weights) -> Option<Weights> {
-        let Begun {
-            weights,
-            auto,
-            wanted,
-        } = self.begun.as_ref()?;
-        let one_of_both = |(node, weight): (&NodeId, &u8)| {
-            weights.get(node) == Some(weight) || wanted.get(node) == Some(weight)
-        };
-        let still_before = now.weights == *weights && now.auto == *auto;
-        let done = (wanted.iter()).all(|(node, weight)| now.weights.get(node) == Some(weight));
-        let between = weights.keys().eq(now.weights.keys())
-            && now.auto != Some(true)
-            && now.weights.iter().all(one_of_both);
-        (between && !still_before && !done).then(|| Weights {
-            weights: weights.clone(),
-            auto: *auto,
-        })
-    }
-
-    /// Whether the table reads as before, so that nothing is to be put back.
-    fn is_as_before(&self, now: &Weights) -> bool {
-        self.weights == now.weights && self.auto == now.auto
-    }
-
-    /// Whether the table reads by our doing and not as before. Once the kernel
-    /// computes the weights again, nothing of ours is left.
-    fn still_holds(&self, now: &Weights) -> bool {
-        let ours = |(node, weight): (&NodeId, &u8)| {
-            self.weights.get(node) == Some(weight)
-                || self
-                    .ours
-                    .get(node)
-                    .is_some_and(|ours| ours.contains(weight))
-        };
-        let same_nodes = self.weights.keys().eq(now.weights.keys());
-        !self.is_as_before(now)
-            && now.auto != Some(true)
-            && same_nodes
-            && now.weights.iter().all(ours)
     }
 }
 

@@ -166,6 +166,13 @@ pub enum Notice {
         /// Why, in a sentence.
         why: String,
     },
+    /// The cgroup whose processes are managed has gone, or is back.
+    Cgroup {
+        /// As the user named it.
+        path: String,
+        /// Whether it is there now.
+        there: bool,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -174,6 +181,16 @@ impl fmt::Display for Notice {
             Notice::LeftOut { pid, why } => {
                 write!(formatter, "process {pid} is left out: {why}")
             }
+            Notice::Cgroup { path, there: true } => {
+                write!(
+                    formatter,
+                    "cgroup {path} is back: its processes are managed"
+                )
+            }
+            Notice::Cgroup { path, there: false } => write!(
+                formatter,
+                "cgroup {path} is not there: no process is managed until it is"
+            ),
         }
     }
 }

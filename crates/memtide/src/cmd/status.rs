@@ -6,6 +6,7 @@ use crate::shared::control::standing::{Class, Node, Reload, Standing};
 use crate::shared::outside::{self, outside};
 use crate::shared::table::table;
 use crate::shared::words::amount;
+use anyhow::bail;
 use comfy_table::CellAlignment::{Left, Right};
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,6 +22,11 @@ pub fn run(_: Args, context: &Context) -> anyhow::Result<ExitCode> {
     match context.json {
         true => context.print_json(&standing)?,
         false => context.print(&text(&standing, context.styled))?,
+    }
+    if let Some(age) = standing.hangs() {
+        let pid = standing.pid;
+        let age = age.as_secs();
+        bail!("the service hangs: process {pid} has told nothing for {age} s; restart it");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -69,13 +69,6 @@ impl Foreground<'_> {
                 0 => {}
                 number => return Ok(Ended::Signal(number)),
             }
-            // Also all that was left before the flag was raised.
-            if self
-                .reload
-                .is_some_and(|asked| asked.swap(false, Ordering::AcqRel))
-            {
-                return Ok(Ended::Reload);
-            }
             let elapsed = time(world).saturating_sub(started);
             if self.limit.is_some_and(|limit| elapsed >= limit) {
                 return Ok(Ended::Time);
@@ -86,6 +79,14 @@ impl Foreground<'_> {
             })?;
             if !any_left && self.ends_with_processes {
                 return Ok(Ended::Processes);
+            }
+            // After a turn: one reload after the other does not keep the loop from its work. Who
+            // raised the flag has left what the reload is to find.
+            if self
+                .reload
+                .is_some_and(|asked| asked.swap(false, Ordering::AcqRel))
+            {
+                return Ok(Ended::Reload);
             }
             if time(world).saturating_sub(printed) >= STATUS_EVERY {
                 printed = time(world);

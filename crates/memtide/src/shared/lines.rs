@@ -1,11 +1,16 @@
 //! Output that goes on while a command runs: a line for each event, as text
 //! with a status line below on a terminal, or as one JSON object a line.
 
+use crate::shared::context::complain;
+use crate::shared::outlet::{Outlet, Patience, Piece};
 use crate::shared::outside;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memtide_core::units::Millis;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// An event's line.
 #[derive(Serialize)]
@@ -27,10 +32,18 @@ pub struct Named<'a, T: Serialize> {
     pub content: &'a T,
 }
 
+/// How long a reader who takes nothing, or little, holds up the loop and the end of the command.
+const PATIENCE: Patience = Patience {
+    room: Duration::from_secs(1),
+    piece: Duration::from_secs(3),
+    all: Duration::from_secs(10),
+};
+
 /// Where lines go.
 pub struct Lines {
     json: bool,
-    bar: ProgressBar,
+    /// None at the end.
+    outlet: Option<Outlet>,
 }
 
 impl Lines {
@@ -42,7 +55,23 @@ impl Lines {
         if json || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Lines { json, bar }
+        let outlet = Outlet::new(PATIENCE, move |piece| match piece {
+            Piece::Text(mut text) => {
+                text.push('\n');
+                bar.suspend(|| goes(&text))
+            }
+            Piece::Status(text) => {
+                bar.set_message(text);
+                bar.tick();
+                true
+            }
+            Piece::NoStatus => {
+                bar.finish_and_clear();
+                true
+            }
+        });
+        let outlet = Some(outlet);
+        Lines { json, outlet }
     }
 
     /// Whether lines are JSON.
@@ -63,13 +92,16 @@ impl Lines {
 
     /// The status line.
     pub fn status_line(&self, text: &str) {
-        self.bar.set_message(outside::line(text).into_owned());
-        self.bar.tick();
+        if let Some(outlet) = &self.outlet {
+            outlet.status(outside::line(text).into_owned());
+        }
     }
 
     /// No status line any more.
     pub fn clear_status(&self) {
-        self.bar.finish_and_clear();
+        if let Some(outlet) = &self.outlet {
+            outlet.no_status();
+        }
     }
 
     /// Lines for people.
@@ -77,15 +109,49 @@ impl Lines {
         self.put(&outside::screen(text, false));
     }
 
-    /// A reader that went away (a closed pipe) is no reason to stop managing
-    /// memory; the signal handling ends the run if it should end.
-    fn put(&self, text: &str) {
-        self.bar.suspend(|| {
-            let mut out = std::io::stdout().lock();
-            let _ = writeln!(out, "{text}");
-            let _ = out.flush();
-        });
+    /// How many lines were lost since this was asked last.
+    pub fn lost(&self) -> u64 {
+        self.outlet.as_ref().map_or(0, Outlet::lost)
     }
+
+    fn put(&self, text: &str) {
+        if let Some(outlet) = &self.outlet {
+            outlet.text(text.to_owned());
+        }
+    }
+}
+
+/// What was handed over is written before anything else is said.
+impl Drop for Lines {
+    fn drop(&mut self) {
+        let lost = self.outlet.take().map_or(0, Outlet::end);
+        // Standard error may be as full as standard output.
+        if lost > 0 && takes_bytes(std::io::stderr().as_fd()) {
+            complain(&lost_lines(lost));
+        }
+    }
+}
+
+/// That lines were lost, and why.
+pub fn lost_lines(lost: u64) -> String {
+    format!("output lost, nobody read it or it could not be written: {lost} lines")
+}
+
+/// Whether `text` is written. A reader that went away (a closed pipe) has seen enough: it is no reason to
+/// stop managing memory, and nothing is lost. The signal handling ends the run if it should end.
+fn goes(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => true,
+        Err(error) => error.kind() == ErrorKind::BrokenPipe,
+    }
+}
+
+/// Whether a write can go on at once.
+fn takes_bytes(to: BorrowedFd<'_>) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
+    let ready = poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+    ready && asked[0].revents().contains(PollFlags::OUT)
 }
 
 /// A sentence with its time: one line, whatever the sentence holds.

@@ -14,6 +14,11 @@ pub struct MetricsArgs {
     #[serde(rename = "listen", deserialize_with = "loopback_text")]
     pub address: Option<SocketAddr>,
 
+    /// Answer at this UNIX socket; who can open files in its folder may ask
+    #[arg(long = "metrics-socket", value_name = "PATH")]
+    #[serde(deserialize_with = "absolute")]
+    pub socket: Option<PathBuf>,
+
     /// Write metrics every 10 s for node_exporter's textfile collector
     #[arg(long = "metrics-file", value_name = "FILE")]
     #[serde(deserialize_with = "absolute")]

@@ -1,7 +1,7 @@
 //! What the loop tells, shown: lines of text with a status line below them on a
 //! terminal, or one JSON object a line. The same for tiering and balancing.
 
-use crate::shared::lines::{Line, Lines, Named};
+use crate::shared::lines::{Line, Lines, Named, lost_lines};
 use crate::shared::outside::{self, outside};
 use memtide_core::units::{Millis, PageSize};
 use memtide_loop::report::{
@@ -86,6 +86,10 @@ impl Printer {
             self.tell(Millis(status.at_ms), &Event::MovedPages(moved));
         }
         if let Some(text) = self.processes.rest() {
+            self.tell(Millis(status.at_ms), &Event::Notice { text });
+        }
+        if let lost @ 1.. = self.lines.lost() {
+            let text = lost_lines(lost);
             self.tell(Millis(status.at_ms), &Event::Notice { text });
         }
         match self.lines.json() {

@@ -1,19 +1,13 @@
 //! Which processes a loop manages, and whether it may.
 
-use super::outside;
 use super::words::pid;
 use anyhow::bail;
 use clap::Args;
-use memtide_core::units::Millis;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::cgroup::Cgroup;
 use memtide_linux::fs::numa::{self, Capability};
 use memtide_linux::live::processes::Selection;
-use memtide_loop::report::{Event, Reporter};
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Processes below this much address space are left alone by `--all`: they have
 /// less to move than looking at them costs.
@@ -91,41 +85,6 @@ pub fn of_cgroup_or_all(cgroup: Option<&Path>) -> Selection {
     }
 }
 
-/// Says once that the cgroup of a selection has gone, and once that it is back.
-pub struct Presence {
-    path: Option<PathBuf>,
-    there: Arc<AtomicBool>,
-    was_there: Cell<bool>,
-}
-
-impl Presence {
-    /// Of what `world` has processes of.
-    pub fn of(selection: &Selection, there: Arc<AtomicBool>) -> Presence {
-        let path = match selection {
-            Selection::Cgroup(path) => Some(path.clone()),
-            Selection::Pids(_) | Selection::All { .. } => None,
-        };
-        Presence {
-            path,
-            there,
-            was_there: Cell::new(true),
-        }
-    }
-
-    /// Says what is new, if something is.
-    pub fn tell(&self, now: Millis, reporter: &mut dyn Reporter) {
-        let there = self.there.load(Ordering::Relaxed);
-        if let (Some(path), true) = (&self.path, self.was_there.replace(there) != there) {
-            let path = outside::path(path);
-            let text = match there {
-                true => format!("cgroup {path} is back: its processes are managed"),
-                false => format!("cgroup {path} is not there: no process is managed until it is"),
-            };
-            reporter.event(now, Event::Notice { text });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,31 +111,5 @@ mod tests {
             assert!(!said.contains(is_hidden), "{said:?}");
             assert!(said.contains("owned") && said.contains("cgroup"), "{said}");
         }
-    }
-
-    #[test]
-    fn that_a_cgroup_is_gone_is_said_once() {
-        #[derive(Default)]
-        struct Said(Vec<String>);
-        impl Reporter for Said {
-            fn event(&mut self, _: Millis, event: Event) {
-                if let Event::Notice { text } = event {
-                    self.0.push(text);
-                }
-            }
-        }
-        let there = Arc::new(AtomicBool::new(true));
-        let presence = Presence::of(&Selection::Cgroup("/db".into()), Arc::clone(&there));
-        let mut said = Said::default();
-        for is in [true, false, false, true, true, false] {
-            there.store(is, Ordering::Relaxed);
-            presence.tell(Millis(0), &mut said);
-        }
-        let [gone, back, again] = &said.0[..] else {
-            panic!("{:?}", said.0);
-        };
-        assert!(gone.starts_with("cgroup /db is not there"), "{gone}");
-        assert!(back.starts_with("cgroup /db is back"), "{back}");
-        assert_eq!(again, gone);
     }
 }

@@ -85,10 +85,9 @@ pub fn say(what: &str) {
     put(format!("memtide-pager: {line}\n").as_bytes());
 }
 
-/// The same, for the first thing of the kind in this process.
-pub fn say_once(what: &str) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed) {
+/// The same, for the first thing of a kind in this process; `said` is the kind's.
+pub fn say_once(said: &'static AtomicBool, what: &str) {
+    if !said.swap(true, Ordering::Relaxed) {
         say(what);
     }
 }

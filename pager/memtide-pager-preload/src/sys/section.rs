@@ -2,8 +2,9 @@
 //!
 //! The program must not notice it. So `errno` is as it was afterwards; no
 //! signal handler of the program runs in between, for it might call what is
-//! hooked while our lock is held; what our own code calls is not hooked; and a
-//! panic ends here and not in the program.
+//! hooked while our lock is held; nor does the thread end in between, if somebody
+//! cancelled it; what our own code calls is not hooked; and a panic ends here and not in
+//! the program.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -78,28 +79,45 @@ pub fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Signals blocked in this thread, until it is dropped.
-struct Blocked(libc::sigset_t);
+/// Signals blocked in this thread, and its cancellation put off, until it is dropped.
+struct Blocked {
+    signals: libc::sigset_t,
+    cancelling: libc::c_int,
+}
+
+// SAFETY: as in <pthread.h> of both C libraries; the crate libc does not have it.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
 
 impl Blocked {
     fn all() -> Blocked {
+        const DISABLE: libc::c_int = 1;
         // SAFETY: signal sets are plain data of our own; blocking all of them
-        // is allowed to any thread.
+        // is allowed to any thread, and so is it not to be cancelled.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
+            let mut signals: libc::sigset_t = std::mem::zeroed();
+            let mut cancelling = DISABLE;
             libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
-            Blocked(before)
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut signals);
+            pthread_setcancelstate(DISABLE, &raw mut cancelling);
+            Blocked {
+                signals,
+                cancelling,
+            }
         }
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the set that this thread had.
+        let mut ours = 0;
+        // SAFETY: the state and the set that this thread had.
         unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+            pthread_setcancelstate(self.cancelling, &raw mut ours);
+            let signals = &raw const self.signals;
+            libc::pthread_sigmask(libc::SIG_SETMASK, signals, std::ptr::null_mut());
         }
     }
 }

@@ -464,7 +464,10 @@ impl Inner {
                         .add(piece.with(Arc::new(Kept { held, _care: care })));
                     *kept = true;
                 }
-                Some(Err(why)) => exit::say_once(&why.to_string()),
+                Some(Err(why)) => {
+                    static SAID: AtomicBool = AtomicBool::new(false);
+                    exit::say_once(&SAID, &why.to_string());
+                }
                 None => {}
             }
         }
@@ -565,14 +568,21 @@ fn new_pager() -> Option<Pager> {
         .tell(exit::say)
         .start();
     match started {
-        Ok(pager) => Some(pager),
+        Ok(pager) => {
+            let before = crate::report::shootdowns_before();
+            if settings.status
+                && let Err(why) = pager.show_statistics(|| TALLY.counts(), before)
+            {
+                static SAID: AtomicBool = AtomicBool::new(false);
+                exit::say_once(&SAID, &why.to_string());
+            }
+            Some(pager)
+        }
         Err(why) => {
             switch(false);
             // Several threads may have mapped at once, and each have tried.
             static SAID: AtomicBool = AtomicBool::new(false);
-            if !SAID.swap(true, Ordering::Relaxed) {
-                exit::say(&why.to_string());
-            }
+            exit::say_once(&SAID, &why.to_string());
             None
         }
     }

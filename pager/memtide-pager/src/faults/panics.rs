@@ -2,6 +2,7 @@
 
 use super::{Faulty, PAGE, builder, number_of, numbered, start, value};
 use crate::Error;
+use crate::board::Counts;
 use std::panic::{set_hook, take_hook};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -30,7 +31,10 @@ fn an_evictor_that_finds_its_books_wrong_ends_and_the_program_reads_on() {
     let file = numbered(PAGES);
     let pager = start(builder(PAGES, 4), Faulty::sound());
     let region = pager.open(file.path()).unwrap();
+    pager.show_statistics(Counts::default, None).unwrap();
     let core = &pager.shared.core;
+    let shown = || core.board.get().unwrap().read().unwrap();
+    assert!(!shown().ended);
     core.file.lose_count();
     let end = Instant::now() + Duration::from_secs(60);
     while !core.stop.load(SeqCst) {
@@ -39,6 +43,7 @@ fn an_evictor_that_finds_its_books_wrong_ends_and_the_program_reads_on() {
         std::thread::yield_now();
     }
     assert!(NAMED.load(SeqCst), "the evictor ended for another reason");
+    assert!(shown().ended, "others are not told");
     for page in 0..PAGES {
         let bytes = &region.as_slice()[page * PAGE..][..PAGE];
         assert_eq!(number_of(bytes), Some(value(page)), "page {page}");

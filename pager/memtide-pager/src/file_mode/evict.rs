@@ -8,6 +8,7 @@
 
 use super::{FileMode, FileRegion, Gone, Granules, Inner, Sight};
 use crate::adopt::Layout;
+use crate::board::Board;
 use crate::builder::Unmapping;
 use crate::kernel::Range;
 use crate::round::Round;
@@ -43,7 +44,8 @@ const STREAMING: Duration = Duration::from_millis(2);
 const STUCK: Duration = Duration::from_millis(5);
 
 impl FileMode {
-    pub fn round(&self, last_wait: Duration) -> Round {
+    /// Tells on the `board` how it ended.
+    pub fn round(&self, last_wait: Duration, board: Option<&Board>) -> Round {
         let mut guard = self.inner_behind_all();
         let inner = &mut *guard;
         inner.rounds += 1;
@@ -102,6 +104,9 @@ impl FileMode {
             .set(inner.resident_pages * self.page_bytes as u64);
         self.hold_back(inner);
         self.forget_empty_orphans(inner);
+        if let Some(board) = board {
+            self.post_in(inner, board);
+        }
         let short = self.wanted.short_pages() > 0;
         self.wanted.made_room();
         let within = inner.resident_pages <= budget;
@@ -204,6 +209,9 @@ impl FileMode {
         for granule in chosen {
             let pages = u64::from(inner.eviction.pages(granule));
             self.counters.evicted_pages.add(pages);
+            if let Some(region) = inner.regions[granule.region as usize].as_mut() {
+                region.evicted_pages += pages;
+            }
             // Nothing pauses deferring here, so it is never refused.
             let deferred = inner.flush.defer(Granules(vec![granule]));
             let stamp = deferred.unwrap_or(Stamp::NONE);

@@ -120,10 +120,9 @@ impl FileMode {
         match self.kernel.count_cached(region.file.as_fd(), offset, bytes) {
             Ok(count) => {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
-                let block = &mut region.blocks[block];
-                let before = std::mem::replace(&mut block.counted, count);
-                inner.resident_pages = inner.resident_pages + u64::from(count) - u64::from(before);
-                count != block.known
+                let before = region.enter(block, count);
+                inner.resident_pages = inner.resident_pages + u64::from(count) - before;
+                count != region.blocks[block].known
             }
             Err(_) => {
                 self.counters.failed_calls.add(1);
@@ -287,7 +286,7 @@ impl FileMode {
     fn note(&self, inner: &mut Inner, number: usize, block: usize, pages: &[u8]) {
         let per_granule = self.settings.granule_bytes / self.page_bytes;
         let first = block * (self.block_bytes() / self.settings.granule_bytes);
-        let mut sum = 0;
+        let (mut sum, mut refilled) = (0, 0);
         let mut come = Vec::<(u32, u32)>::new();
         let (mut pages_by_need, mut runs_by_need) = (0, 0);
         let mut before_part = false;
@@ -318,6 +317,7 @@ impl FileMode {
             self.counters.filled_pages.add(more);
             if again {
                 self.counters.refilled_pages.add(more);
+                refilled += more;
             }
             // Readers in order fill granule after granule; random ones a page here and
             // there, in neighbours too.
@@ -335,10 +335,10 @@ impl FileMode {
             }
         }
         let region = regions[number].as_mut().expect("looked at");
-        let block = &mut region.blocks[block];
-        block.known = sum;
-        let known = std::mem::replace(&mut block.counted, sum);
-        inner.resident_pages = inner.resident_pages + u64::from(sum) - u64::from(known);
+        region.refilled_pages += refilled;
+        region.blocks[block].known = sum;
+        let known = region.enter(block, sum);
+        inner.resident_pages = inner.resident_pages + u64::from(sum) - known;
         self.note_runs(inner, number, (pages_by_need, runs_by_need));
         for come in come {
             self.note_stream(inner, number, come);

@@ -38,6 +38,7 @@ pub(crate) use explain::Explained;
 pub(crate) use views::Gone;
 use views::View;
 
+use crate::board::{Board, Figures};
 use crate::builder::{Policy, Settings, Unmapping};
 use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
@@ -129,10 +130,18 @@ impl Inner {
     /// The sum by which it is decided what leaves is that of the blocks: otherwise the
     /// budget means nothing.
     fn hold(&self) {
-        let blocks = self.regions.iter().flatten();
-        let counted: u64 = blocks.map(FileRegion::resident_pages).sum();
+        let mut all = 0;
+        for region in self.regions.iter().flatten() {
+            let blocks = region.blocks.iter();
+            let counted: u64 = blocks.map(|block| u64::from(block.counted)).sum();
+            assert_eq!(
+                region.resident_pages, counted,
+                "a file's pages in memory are the sum of its blocks'"
+            );
+            all += counted;
+        }
         assert_eq!(
-            self.resident_pages, counted,
+            self.resident_pages, all,
             "the pages in memory are the sum of the blocks'"
         );
     }
@@ -160,6 +169,10 @@ struct FileRegion {
     blocks: Vec<Block>,
     /// Bytes of the file that the blocks reach to.
     seen_bytes: u64,
+    /// The sum of the blocks' counted pages.
+    resident_pages: u64,
+    evicted_pages: u64,
+    refilled_pages: u64,
     trouble: Option<String>,
     streams: ahead::Streams,
     around: around::Around,
@@ -182,18 +195,19 @@ struct Block {
 }
 
 impl FileRegion {
-    fn resident_pages(&self) -> u64 {
-        let counted = self.blocks.iter().map(|block| u64::from(block.counted));
-        counted.sum()
+    /// Enters how many of a block's pages are in memory; how many there were before.
+    fn enter(&mut self, block: usize, pages: u32) -> u64 {
+        let before = u64::from(std::mem::replace(&mut self.blocks[block].counted, pages));
+        self.resident_pages = self.resident_pages + u64::from(pages) - before;
+        before
     }
 
     /// Takes pages out of a block's books; how many were counted.
     fn take_out(&mut self, block: usize, pages: u32) -> u64 {
-        let block = &mut self.blocks[block];
-        block.known = block.known.saturating_sub(pages);
-        let counted = block.counted.min(pages);
-        block.counted -= counted;
-        u64::from(counted)
+        let of = &mut self.blocks[block];
+        of.known = of.known.saturating_sub(pages);
+        let left = of.counted.saturating_sub(pages);
+        self.enter(block, left) - u64::from(left)
     }
 }
 
@@ -348,6 +362,9 @@ impl FileMode {
                     views: Vec::new(),
                     blocks: Vec::new(),
                     seen_bytes: 0,
+                    resident_pages: 0,
+                    evicted_pages: 0,
+                    refilled_pages: 0,
                     trouble: None,
                     streams: ahead::Streams::default(),
                     around: around::Around::new(around, self.settings.budget_bytes),
@@ -439,10 +456,30 @@ impl FileMode {
                 .iter()
                 .map(|view| view.range.bytes as u64)
                 .sum(),
-            resident_bytes: region.resident_pages() * self.page_bytes as u64,
+            resident_bytes: region.resident_pages * self.page_bytes as u64,
             trouble: region.trouble.clone(),
         };
         inner.regions.iter().flatten().map(of).collect()
+    }
+
+    /// Writes on a board how everything is now.
+    pub fn post(&self, board: &Board) {
+        self.post_in(&self.inner(), board);
+    }
+
+    fn post_in(&self, inner: &Inner, board: &Board) {
+        board.post(&self.counters.snapshot(), |files| {
+            for region in inner.regions.iter().flatten() {
+                let views = region.views.iter();
+                let figures = Figures {
+                    mapped_bytes: views.map(|view| view.range.bytes as u64).sum(),
+                    resident_bytes: region.resident_pages * self.page_bytes as u64,
+                    evicted_pages: region.evicted_pages,
+                    refilled_pages: region.refilled_pages,
+                };
+                files.add(&region.name, &figures);
+            }
+        });
     }
 
     /// Says that the budget is not kept, to whom it may concern.

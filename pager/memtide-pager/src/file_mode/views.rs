@@ -228,7 +228,7 @@ impl FileMode {
                 continue;
             }
             let warm = region.blocks[block].warm;
-            inner.resident_pages -= u64::from(region.blocks[block].counted);
+            inner.resident_pages -= region.enter(block, 0);
             region.blocks[block] = super::Block {
                 warm,
                 ..super::Block::default()
@@ -277,7 +277,7 @@ impl FileMode {
         for number in inner.orphans.clone() {
             let known = |inner: &Inner| {
                 let region = inner.regions[number].as_ref();
-                region.is_some_and(|region| region.resident_pages() > 0 && !is_deleted(region))
+                region.is_some_and(|region| region.resident_pages > 0 && !is_deleted(region))
             };
             if known(inner) {
                 continue;
@@ -299,7 +299,7 @@ impl FileMode {
             return;
         };
         let of = number as u32;
-        inner.resident_pages -= region.resident_pages();
+        inner.resident_pages -= region.resident_pages;
         inner.orphans.retain(|orphan| *orphan != number);
         inner.warm.retain(|(region, _)| *region != number);
         inner.eviction.remove_region(of);

@@ -17,6 +17,7 @@ pub(crate) mod incore;
 pub(crate) mod kept;
 pub(crate) mod known_file;
 pub(crate) mod mapping;
+pub(crate) mod named;
 pub(crate) mod sigbus;
 pub(crate) mod thread;
 pub(crate) mod thread_time;

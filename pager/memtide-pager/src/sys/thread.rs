@@ -62,13 +62,28 @@ pub(crate) fn spawn(
 
 impl Thread {
     /// Waits for its end; a thread does not wait for itself.
+    ///
+    /// The caller may be a thread of the program's that somebody cancelled (pthread_cancel). It
+    /// would end here, in the middle of our work, so that has to wait.
     pub fn join(self) {
+        const DISABLE: libc::c_int = 1;
         // SAFETY: its own number; any thread may ask.
         if unsafe { libc::pthread_self() } != self.0 {
-            // SAFETY: joined once, here, and never detached.
-            unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
+            let mut before = DISABLE;
+            // SAFETY: `before` outlives the calls; the thread is joined once, here, and never
+            // detached; afterwards the caller's state is what it was.
+            unsafe {
+                pthread_setcancelstate(DISABLE, &raw mut before);
+                libc::pthread_join(self.0, std::ptr::null_mut());
+                pthread_setcancelstate(before, &raw mut before);
+            }
         }
     }
+}
+
+// SAFETY: as in <pthread.h> of both C libraries; the crate libc does not have it.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
 }
 
 #[cfg(test)]
@@ -89,5 +104,17 @@ mod tests {
         go.send(()).unwrap();
         thread.join();
         assert_eq!(told.recv().unwrap(), "some-thread\n");
+    }
+
+    /// In a child: before, it ended by SIGABRT, as its thread was unwound from the join.
+    #[test]
+    fn a_cancelled_thread_waits_and_goes_on() {
+        let status = crate::sys::child::run(|| {
+            // SAFETY: this thread, which is there.
+            unsafe { libc::pthread_cancel(libc::pthread_self()) };
+            spawn(c"some-thread", || {}).unwrap().join();
+            7
+        });
+        assert_eq!(status, Ok(7));
     }
 }

@@ -15,7 +15,7 @@ use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal::{self, Journaled, Run};
 use crate::shared::metrics::{Metrics, Names};
 use crate::shared::report::Printer;
-use crate::shared::selection::{Presence, check_privileges, selection};
+use crate::shared::selection::{check_privileges, selection};
 use crate::shared::signals;
 use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
@@ -67,7 +67,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     for notice in &opened.notices {
         printer.notice(notice);
     }
-    let selected = selection.clone();
     let config = BalanceConfig::new(&args.options, page, opened.by_rounds)?;
     let mut world = LiveWorld::new(
         context.root.clone(),
@@ -76,7 +75,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         selection,
         vec![LiveSource::Samples(Box::new(opened.sampling))],
     );
-    let presence = Presence::of(&selected, world.selection_is_there());
     let run = Run::Balance {
         options: args.options.clone(),
         by_rounds: opened.by_rounds,
@@ -99,7 +97,6 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         &mut printer,
         Balancer::step,
         |printer, balancer, world| {
-            presence.tell(world.now(), printer);
             let status = balancer.status(world);
             metrics.tell(printer, &status);
             print::status(printer, &status);

@@ -1,6 +1,6 @@
 //! The options of `memtide pager`.
 
-use crate::shared::words::{duration, size};
+use crate::shared::words::{duration, pid, size};
 use clap::{Args, Subcommand, ValueEnum};
 use memtide_core::numbers;
 use memtide_pager::MemoryPolicy;
@@ -27,6 +27,8 @@ pub struct PagerArgs {
 pub enum PagerCommand {
     /// Run a program whose read-only file mappings stay within a budget
     Run(RunArgs),
+    /// Show what the pagers of running programs do
+    Status(StatusArgs),
     // One way of reading, in a process of its own.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -152,6 +154,13 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// Show these processes only [default: all that have a pager]
+    #[arg(value_name = "PID", value_parser = pid, allow_negative_numbers = true)]
+    pub pids: Vec<u32>,
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! `memtide pager`: a file read in bounded memory, beside plain mmap under the
-//! same limit; and `memtide pager run`, which gives the pager to a program.
+//! same limit; `memtide pager run`, which gives the pager to a program; and `memtide
+//! pager status`, which tells what it does there.
 //!
 //! Each way of reading is a worker process ([`worker`]), one after the other:
 //! plain mmap in a cgroup whose limit is the budget, so that the kernel's own
@@ -15,6 +16,7 @@ mod preload;
 mod print;
 mod readers;
 mod report;
+mod status;
 mod worker;
 
 pub use args::PagerArgs as Args;
@@ -46,6 +48,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(PagerCommand::Run(args)) if args.plain => plain::run(args, context),
         Some(PagerCommand::Run(args)) => preload::run(args, context),
+        Some(PagerCommand::Status(args)) => status::run(args, context),
         Some(PagerCommand::Enter(args)) => plain::enter(args),
         Some(PagerCommand::Worker(args)) => worker::run(args, context),
         None => match (&args.trial.make, args.trial.size) {

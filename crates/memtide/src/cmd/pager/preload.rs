@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// The library's file name.
-const LIBRARY: &str = "libmemtide_pager_preload.so";
+pub const LIBRARY: &str = "libmemtide_pager_preload.so";
 /// Where the library is, if not beside the command.
 const LIBRARY_VARIABLE: &str = "MEMTIDE_PAGER_LIBRARY";
 

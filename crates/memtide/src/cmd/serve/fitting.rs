@@ -27,6 +27,7 @@ pub fn names(configuration: &Configuration) -> Names {
     let name = |key| format!("{}{key}", at(configuration, "metrics", key));
     Names {
         address: name("listen"),
+        socket: name("socket"),
         file: name("file"),
     }
 }
@@ -46,17 +47,19 @@ pub fn group_is_there(context: &Context, configuration: &Configuration) -> anyho
     })
 }
 
-/// Whether a metrics file can be where it is wanted. At a start the attempt says it.
-pub fn folder_is_there(context: &Context, configuration: &Configuration) -> anyhow::Result<()> {
-    let file = configuration.settings.metrics.file.as_deref();
-    match file.and_then(Path::parent) {
-        Some(folder) if !context.root.path(folder).is_dir() => bail!(
-            "{}: {} is no directory; make it, or name another one",
-            names(configuration).file,
-            outside::path(folder)
-        ),
-        _ => Ok(()),
+/// Whether metrics can be where they are wanted. At a start the attempt says it.
+pub fn folders_are_there(context: &Context, configuration: &Configuration) -> anyhow::Result<()> {
+    let names = names(configuration);
+    let metrics = &configuration.settings.metrics;
+    for (name, path) in [(names.socket, &metrics.socket), (names.file, &metrics.file)] {
+        if let Some(folder) = path.as_deref().and_then(Path::parent)
+            && !context.root.path(folder).is_dir()
+        {
+            let folder = outside::path(folder);
+            bail!("{name}: {folder} is no directory; make it, or name another one");
+        }
     }
+    Ok(())
 }
 
 /// Whether the shares of classes are ones that this machine can give.

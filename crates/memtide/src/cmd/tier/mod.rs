@@ -35,8 +35,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;
-    priority::ask();
     let mut printer = Printer::new(context.json, page);
+    priority::ask();
     metrics.announce(&mut printer);
     let journal = args.journal.as_deref();
     let mut tiering = opened.begin(context, selection, journal, &mut printer)?;

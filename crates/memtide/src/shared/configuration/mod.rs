@@ -314,6 +314,7 @@ mod tests {
             "tiers",
             "listen",
             "file",
+            "socket",
             "group",
             "fast.low",
             "fast.high",

@@ -20,12 +20,13 @@ pub mod standing;
 pub mod varlink;
 
 use super::control_args::ControlArgs;
+use super::unix_socket::Bound;
 use interface::{Granted, Wish};
 use memtide_linux::fs::Root;
 pub use server::Outcome;
 use server::{Order, PATIENCE, Shared};
+use socket::Turn;
 pub use socket::check;
-use socket::{Bound, Turn};
 use standing::{Reload, Standing};
 use std::cell::Cell;
 use std::sync::Arc;

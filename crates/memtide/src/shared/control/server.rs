@@ -19,7 +19,7 @@
 //! error, for it had no effect. So nobody has to guess what became of a call.
 
 use super::interface::{self, Answer, Granted, Wish};
-use super::standing::Standing;
+use super::standing::{self, Standing};
 use super::varlink::{Call, Incoming, LONGEST, Parameters, Reply};
 use memtide_linux::sys::peer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -66,7 +66,7 @@ pub enum Order {
 
 /// What both sides have.
 pub struct Shared {
-    latest: Mutex<Option<Arc<Standing>>>,
+    latest: Mutex<Option<(Arc<Standing>, Instant)>>,
     orders: Mutex<Vec<Order>>,
     wake: OwnedFd,
     /// The ticket of the last reload that was asked for.
@@ -96,7 +96,7 @@ impl Shared {
 
     /// Leaves where things stand.
     pub fn tell(&self, standing: Standing) {
-        *locked(&self.latest) = Some(Arc::new(standing));
+        *locked(&self.latest) = Some((Arc::new(standing), Instant::now()));
         self.wake();
     }
 
@@ -165,10 +165,27 @@ struct Server {
     patience: Duration,
     listener: Option<UnixListener>,
     connections: Vec<Connection>,
-    /// The latest status that was written down, and its parameters.
-    told: Option<(Arc<Standing>, Parameters)>,
+    /// The latest status that was written down.
+    told: Option<Told>,
     /// The ticket of the last wish.
     wished: u64,
+}
+
+/// A status as it is sent.
+#[derive(Clone)]
+struct Told {
+    standing: Arc<Standing>,
+    parameters: Parameters,
+    at: Instant,
+}
+
+impl Told {
+    /// With its age.
+    fn now(&self) -> Parameters {
+        let mut parameters = self.parameters.clone();
+        standing::set_age(&mut parameters, self.at.elapsed());
+        parameters
+    }
 }
 
 /// What a connection is about.
@@ -360,12 +377,16 @@ impl Server {
     }
 
     /// The latest status, as it is sent: written down once for all.
-    fn latest(&mut self) -> Option<(Arc<Standing>, Parameters)> {
-        let latest = locked(&self.shared.latest).clone()?;
-        let same = |told: &&(Arc<Standing>, Parameters)| Arc::ptr_eq(&told.0, &latest);
+    fn latest(&mut self) -> Option<Told> {
+        let (standing, at) = locked(&self.shared.latest).clone()?;
+        let same = |told: &&Told| Arc::ptr_eq(&told.standing, &standing);
         if self.told.as_ref().filter(same).is_none() {
             let wanted = !self.connections.is_empty();
-            self.told = wanted.then(|| (Arc::clone(&latest), latest.parameters()));
+            self.told = wanted.then(|| Told {
+                parameters: standing.parameters(),
+                standing,
+                at,
+            });
         }
         self.told.clone()
     }
@@ -438,7 +459,7 @@ impl Connection {
         &mut self,
         shared: &Shared,
         wished: &mut u64,
-        latest: Option<&(Arc<Standing>, Parameters)>,
+        latest: Option<&Told>,
         until: Instant,
     ) -> io::Result<()> {
         loop {
@@ -449,11 +470,11 @@ impl Connection {
                 Doing::Waiting { .. } | Doing::Wishing { .. } => return Ok(()),
                 Doing::Streaming if self.closing.is_some() => self.refuse(),
                 Doing::Streaming => match latest {
-                    Some((standing, parameters)) if !self.has_seen(standing) => {
-                        self.seen = Some(Arc::clone(standing));
+                    Some(told) if !self.has_seen(&told.standing) => {
+                        self.seen = Some(Arc::clone(&told.standing));
                         self.reply(&Reply {
                             continues: true,
-                            ..Reply::done(parameters.clone())
+                            ..Reply::done(told.now())
                         });
                     }
                     _ => return Ok(()),
@@ -480,13 +501,7 @@ impl Connection {
             .is_some_and(|seen| Arc::ptr_eq(seen, standing))
     }
 
-    fn answer(
-        &mut self,
-        call: &Call,
-        shared: &Shared,
-        wished: &mut u64,
-        latest: Option<&(Arc<Standing>, Parameters)>,
-    ) {
+    fn answer(&mut self, call: &Call, shared: &Shared, wished: &mut u64, latest: Option<&Told>) {
         if self.closing.is_some() {
             if !call.oneway {
                 self.reply(&self.closed());
@@ -504,9 +519,7 @@ impl Connection {
                 self.doing = Doing::Streaming;
                 return;
             }
-            (Answer::Status { stream: false }, Some((_, parameters))) => {
-                Reply::done(parameters.clone())
-            }
+            (Answer::Status { stream: false }, Some(told)) => Reply::done(told.now()),
             (Answer::Wish(wish), _) => {
                 *wished += 1;
                 let (ticket, oneway) = (*wished, call.oneway);

@@ -24,26 +24,24 @@
 
 use crate::shared::control_args::ControlArgs;
 use crate::shared::outside;
+use crate::shared::unix_socket::{Bound, bind};
 use anyhow::{Context as _, bail};
 use memtide_core::numbers;
 use memtide_linux::files::{Lock, Private, input};
 use memtide_linux::fs::Root;
 use memtide_linux::lent;
-use rustix::fs::{FileType, Gid, Mode};
+use rustix::fs::{Gid, Mode};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// The socket's name: its interface.
 const SOCKET: &str = super::interface::NAME;
-/// Where a socket is until it is complete. No name is longer: what fits here fits there.
-const BESIDE: &str = "io.memtide.new";
 const LOCK: &str = "control.lock";
 /// The folder of a socket for a group.
 const OPEN_FOLDER: &str = "run/memtide-control";
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 16;
+/// What to do about something else at its place.
+const ADVICE: &str = "remove it, or set enabled = false in [control]";
 /// The largest list of groups, in bytes.
 const GROUPS: u64 = 4 << 20;
 
@@ -56,36 +54,6 @@ pub fn places(root: &Root) -> [PathBuf; 2] {
 pub struct Turn {
     root: Root,
     _lock: Lock,
-}
-
-/// A name in a folder, until it is dropped.
-pub struct Bound {
-    path: PathBuf,
-    /// The device and the number of what has the name.
-    file: (u64, u64),
-}
-
-impl Bound {
-    /// What has just got this name.
-    fn of(path: PathBuf) -> Result<Bound, Errno> {
-        let about = rustix::fs::lstat(&path)?;
-        let file = (about.st_dev, about.st_ino);
-        Ok(Bound { path, file })
-    }
-
-    /// Whether it still has its name: others may have taken it away.
-    pub fn is_there(&self) -> bool {
-        rustix::fs::lstat(&self.path).is_ok_and(|about| (about.st_dev, about.st_ino) == self.file)
-    }
-}
-
-impl Drop for Bound {
-    /// A name that is another one's by now stays.
-    fn drop(&mut self) {
-        if self.is_there() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 /// Whether the machine has the group that `args` name.
@@ -135,14 +103,14 @@ impl Turn {
     pub fn listen(&self, args: &ControlArgs) -> anyhow::Result<(UnixListener, Bound)> {
         let [alone, open] = places(&self.root);
         let Some(group) = &args.group else {
-            let (listener, beside) = bind(&alone)?;
-            return Ok((listener, put(beside, alone)?));
+            let (listener, beside) = bind(&alone, ADVICE)?;
+            return Ok((listener, beside.put(alone)?));
         };
         let gid = gid(&self.root, group)?;
         // Closed while there is something to do in it.
         Private::make(&self.root.path(OPEN_FOLDER))?;
-        let given = bind(&open).and_then(|(listener, beside)| {
-            give(&beside.path, gid).with_context(|| {
+        let given = bind(&open, ADVICE).and_then(|(listener, beside)| {
+            give(beside.path(), gid).with_context(|| {
                 format!(
                     "cannot give {} to the group {group}; add SupplementaryGroups={group} to the unit",
                     outside::path(&open)
@@ -154,57 +122,8 @@ impl Turn {
         let looked_into = let_look(&self.root).with_context(|| outside::path(&open));
         let (listener, beside) = given?;
         looked_into?;
-        Ok((listener, put(beside, open)?))
+        Ok((listener, beside.put(open)?))
     }
-}
-
-/// A socket of mode 0600 beside `path`, in a folder in which nobody else may write.
-fn bind(path: &Path) -> anyhow::Result<(UnixListener, Bound)> {
-    // It is replaced when the new one is put in its place.
-    left(path)?;
-    let beside = path.with_file_name(BESIDE);
-    if left(&beside)? {
-        std::fs::remove_file(&beside).with_context(|| outside::path(&beside))?;
-    }
-    let bind = || -> Result<(UnixListener, Bound), Errno> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        // The name gets the mode that the socket has.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(&beside)?)?;
-        let bound = Bound::of(beside)?;
-        rustix::net::listen(&socket, BACKLOG)?;
-        Ok((socket.into(), bound))
-    };
-    bind().with_context(|| format!("cannot listen at {}", outside::path(path)))
-}
-
-/// Puts a socket in its place.
-fn put(mut beside: Bound, path: PathBuf) -> anyhow::Result<Bound> {
-    std::fs::rename(&beside.path, &path).with_context(|| outside::path(&path))?;
-    beside.path = path;
-    Ok(beside)
-}
-
-/// Whether a socket of ours is there.
-///
-/// # Errors
-/// Something else is.
-fn left(path: &Path) -> anyhow::Result<bool> {
-    let about = match rustix::fs::lstat(path) {
-        Ok(about) => about,
-        Err(Errno::NOENT) => return Ok(false),
-        Err(errno) => return Err(errno).context(outside::path(path)),
-    };
-    let socket = FileType::from_raw_mode(about.st_mode) == FileType::Socket;
-    if !socket || about.st_uid != rustix::process::geteuid().as_raw() {
-        bail!(
-            "{}: no socket of memtide's; remove it, or set enabled = false in [control]",
-            outside::path(path)
-        );
-    }
-    Ok(true)
 }
 
 fn give(path: &Path, gid: Gid) -> Result<(), Errno> {

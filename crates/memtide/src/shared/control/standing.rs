@@ -9,7 +9,9 @@ use memtide_core::units::PageSize;
 use memtide_loop::options::TierOptions;
 use memtide_loop::report::{ClassStatus, ProcessStatus, Status};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::path::Path;
+use std::time::Duration;
 
 /// A node with memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +192,21 @@ pub struct Reload {
     pub taken: bool,
 }
 
+/// Writes into the reply of the method `Status` how old it is.
+pub fn set_age(parameters: &mut Parameters, age: Duration) {
+    let status = parameters.get_mut("status");
+    if let Some(status) = status.and_then(Value::as_object_mut) {
+        status.insert("age_ms".to_owned(), whole_ms(age).into());
+    }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A service whose state is older than this does not work any more: as long as the unit's watchdog waits.
+const HANGS: Duration = Duration::from_secs(30);
+
 /// Where things stand. Sums begin at zero with the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
@@ -199,6 +216,8 @@ pub struct Standing {
     pub pid: u32,
     /// Since the run began.
     pub run_ms: u64,
+    /// Since all this was so. The loop tells about once a second.
+    pub age_ms: u64,
     /// How it is set up.
     pub setup: Setup,
     /// `start`, `look` or `glance`.
@@ -239,7 +258,6 @@ impl Standing {
     /// What the loop says of a machine of these nodes.
     pub fn of(status: &Status, page: PageSize, setup: &Setup, nodes: &Topology) -> Standing {
         let bytes = |pages: u64| pages.saturating_mul(page.bytes());
-        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let tier = status.tiering.clone().unwrap_or_default();
         let free = |id| tier.free_pages.iter().find(|(node, _)| *node == id);
         let with_memory = nodes.nodes().iter().filter(|node| node.has_memory());
@@ -266,6 +284,7 @@ impl Standing {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             run_ms: status.at_ms,
+            age_ms: 0,
             setup: setup.clone(),
             doing: tier.observing.to_owned(),
             processes: status.processes as u64,
@@ -277,8 +296,8 @@ impl Standing {
             unmovable_bytes: bytes(status.failed_pages),
             looks: tier.passes,
             lost_reports: status.lost,
-            cpu_ms: ms(status.cpu),
-            observation_cpu_ms: ms(tier.kernel_cpu),
+            cpu_ms: whole_ms(status.cpu),
+            observation_cpu_ms: whole_ms(tier.kernel_cpu),
             nodes: nodes.collect(),
             classes: tier.classes.iter().map(class).collect(),
             reload: None,
@@ -295,6 +314,12 @@ impl Standing {
     /// Out of such a reply.
     pub fn heard(mut parameters: Parameters) -> Option<Standing> {
         serde_json::from_value(parameters.remove("status")?).ok()
+    }
+
+    /// For how long the loop has told nothing, if that is too long.
+    pub fn hangs(&self) -> Option<Duration> {
+        let age = Duration::from_millis(self.age_ms);
+        (age > HANGS).then_some(age)
     }
 
     /// What the loop does, and why it rests if it does.
@@ -319,7 +344,6 @@ pub mod tests {
     use super::*;
     use crate::shared::lines::tests::{documented, keys};
     use memtide_loop::report::TierStatus;
-    use serde_json::Value;
     use std::collections::BTreeSet;
 
     /// Of a service that has something of everything.
@@ -335,6 +359,7 @@ pub mod tests {
             version: "0.2.0".to_owned(),
             pid: 4711,
             run_ms: 100_000,
+            age_ms: 0,
             setup: Setup {
                 source: "DAMON".to_owned(),
                 gate: "pghot".to_owned(),
@@ -386,6 +411,21 @@ pub mod tests {
             }),
             refused: None,
         }
+    }
+
+    #[test]
+    fn a_state_that_is_older_than_the_watchdog_waits_is_of_a_service_that_hangs() {
+        let aged = |age| {
+            let mut parameters = standing().parameters();
+            set_age(&mut parameters, age);
+            Standing::heard(parameters).unwrap()
+        };
+        assert_eq!(aged(Duration::ZERO), standing());
+        assert_eq!(aged(HANGS).hangs(), None);
+        let late = HANGS + Duration::from_millis(1);
+        assert_eq!(aged(late).hangs(), Some(late));
+        let unit = include_str!("../../../../../packaging/memtide.service");
+        assert!(unit.contains(&format!("\nWatchdogSec={}\n", HANGS.as_secs())));
     }
 
     /// The fields of a type of the description, with their types.

@@ -1,4 +1,4 @@
-//! `GET /metrics`, and nothing else.
+//! `GET /metrics`, and nothing else, at an address of this machine or at a UNIX socket.
 //!
 //! Who asks may be anybody on this machine, and what answers cost is the run's own processor time.
 //! So a request has a limit of length and of time, there are a few connections at once at most, each
@@ -6,8 +6,15 @@
 //! gave its own name to this address is refused by the name.
 
 use super::exposition::Exposition;
+use crate::shared::unix_socket::{self, Bound};
+use anyhow::bail;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -25,33 +32,37 @@ const PAUSE: Duration = Duration::from_millis(50);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How long the end waits for its own connection.
-const LEAVE: Duration = Duration::from_secs(1);
-
-/// What answers, until it is dropped: then the address is free again.
+/// What answers, until it is dropped: then its place is free again.
 pub struct Answering {
-    address: SocketAddr,
     ended: Arc<AtomicBool>,
-    listener: Option<JoinHandle<()>>,
-}
-
-impl Answering {
-    /// Where, with the port that the kernel chose if it was 0.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
+    /// What the thread waits at.
+    door: OwnedFd,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // A connection wakes the one that waits for connections.
-        let woken = TcpStream::connect_timeout(&self.address, LEAVE).is_ok();
-        if let Some(listener) = self.listener.take()
+        // This wakes the one that waits for connections.
+        let woken = rustix::net::shutdown(&self.door, rustix::net::Shutdown::Both).is_ok();
+        if let Some(thread) = self.thread.take()
             && woken
         {
-            let _ = listener.join();
+            let _ = thread.join();
         }
+    }
+}
+
+/// What answers at an address.
+pub struct AtAddress {
+    address: SocketAddr,
+    _answering: Answering,
+}
+
+impl AtAddress {
+    /// Where, with the port that the kernel chose if it was 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 
@@ -63,21 +74,80 @@ pub fn answer(
     address: SocketAddr,
     exposition: Arc<Exposition>,
     patience: Duration,
-) -> io::Result<Answering> {
+) -> io::Result<AtAddress> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
+    let door = listener.try_clone()?.into();
+    let accept = move || listener.accept().map(|(stream, _)| stream);
+    let answering = begin(door, accept, exposition, patience)?;
+    Ok(AtAddress {
+        address,
+        _answering: answering,
+    })
+}
+
+/// What answers at a UNIX socket. Its name goes first when this is dropped.
+pub struct AtSocket {
+    _name: Bound,
+    _answering: Answering,
+}
+
+/// Answers at a UNIX socket of this path. Everybody may ask who may look into its folder. A socket at which
+/// nobody listens any more is replaced.
+///
+/// # Errors
+/// Somebody listens there, or something else is there; there can be no socket, or no thread.
+pub fn answer_at(
+    path: &Path,
+    exposition: Arc<Exposition>,
+    patience: Duration,
+) -> anyhow::Result<AtSocket> {
+    if is_asked(path) {
+        bail!("another program answers there; end it first, or give another path");
+    }
+    let (listener, beside) = unix_socket::bind(path, "remove it, or give another path")?;
+    beside.open_to_all()?;
+    listener.set_nonblocking(false)?;
+    let name = beside.put(path.to_owned())?;
+    let door = listener.try_clone()?.into();
+    let accept = move || listener.accept().map(|(stream, _)| stream);
+    let answering = begin(door, accept, exposition, patience)?;
+    Ok(AtSocket {
+        _name: name,
+        _answering: answering,
+    })
+}
+
+/// Whether somebody may listen at the socket of this path, of whatever kind it is.
+fn is_asked(path: &Path) -> bool {
+    let try_once = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+    };
+    !matches!(try_once(), Err(Errno::NOENT | Errno::CONNREFUSED))
+}
+
+/// Answers each connection that `accept` has from `door`.
+fn begin<C: Client>(
+    door: OwnedFd,
+    accept: impl Fn() -> io::Result<C> + Send + 'static,
+    exposition: Arc<Exposition>,
+    patience: Duration,
+) -> io::Result<Answering> {
     let ended = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&ended);
     let work = move || {
         let held = Arc::new(());
         loop {
             thread::sleep(PAUSE);
-            let accepted = listener.accept();
+            let accepted = accept();
             if asked.load(Ordering::Relaxed) {
                 return;
             }
             // As when there are no descriptors left.
-            let Ok((mut stream, _)) = accepted else {
+            let Ok(mut stream) = accepted else {
                 continue;
             };
             if Arc::strong_count(&held) > MOST {
@@ -95,27 +165,64 @@ pub fn answer(
             let _ = named().spawn(client);
         }
     };
-    let listener = Some(named().spawn(work)?);
+    let thread = Some(named().spawn(work)?);
     Ok(Answering {
-        address,
         ended,
-        listener,
+        door,
+        thread,
     })
+}
+
+/// Who asks.
+trait Client: Read + Write + Send + 'static {
+    /// Whether its `Host` says where it believes to be.
+    const NAMES_HOST: bool;
+
+    /// How long a read waits.
+    fn read_within(&self, time: Duration) -> io::Result<()>;
+
+    /// How long a write waits.
+    fn write_within(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Client for TcpStream {
+    const NAMES_HOST: bool = true;
+
+    fn read_within(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))
+    }
+
+    fn write_within(&self, time: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(time))
+    }
+}
+
+/// No page in a browser comes to a UNIX socket, and programs that do put anything in place of a host.
+impl Client for UnixStream {
+    const NAMES_HOST: bool = false;
+
+    fn read_within(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))
+    }
+
+    fn write_within(&self, time: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(time))
+    }
 }
 
 fn named() -> thread::Builder {
     thread::Builder::new().name("metrics".to_owned())
 }
 
-fn serve(stream: &mut TcpStream, exposition: &Exposition, patience: Duration) -> io::Result<()> {
-    stream.set_write_timeout(Some(patience))?;
+fn serve<C: Client>(stream: &mut C, exposition: &Exposition, patience: Duration) -> io::Result<()> {
+    stream.write_within(patience)?;
     let head = head(stream, patience)?;
-    let response = respond(&head, exposition);
+    let response = respond(&head, C::NAMES_HOST, exposition);
     stream.write_all(response.as_bytes())
 }
 
 /// A request up to its empty line.
-fn head(stream: &mut TcpStream, patience: Duration) -> io::Result<String> {
+fn head(stream: &mut impl Client, patience: Duration) -> io::Result<String> {
     let until = Instant::now() + patience;
     let mut bytes: Vec<u8> = Vec::new();
     let (mut part, mut searched) = ([0; 1024], 0);
@@ -125,7 +232,7 @@ fn head(stream: &mut TcpStream, patience: Duration) -> io::Result<String> {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
+        stream.read_within(left)?;
         match stream.read(&mut part)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => bytes.extend_from_slice(&part[..read]),
@@ -137,7 +244,7 @@ fn head(stream: &mut TcpStream, patience: Duration) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn respond(head: &str, exposition: &Exposition) -> String {
+fn respond(head: &str, names_host: bool, exposition: &Exposition) -> String {
     let mut lines = head.split("\r\n");
     let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
     let [method, target, version] = words[..] else {
@@ -158,7 +265,7 @@ fn respond(head: &str, exposition: &Exposition) -> String {
         let named = headers.iter();
         named.filter(move |(name, _)| name.eq_ignore_ascii_case(wanted))
     };
-    if !of("host").all(|(_, host)| is_here(host.trim())) {
+    if names_host && !of("host").all(|(_, host)| is_here(host.trim())) {
         return response("403 Forbidden", "", "ask by address, or as localhost\n");
     }
     let wants_open = of("accept").any(|(_, value)| value.contains("application/openmetrics-text"));
@@ -198,9 +305,11 @@ mod tests {
     use super::super::exposition::tests::tiering;
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::{UnixDatagram, UnixListener};
 
     fn first_line(request: &str) -> String {
-        let response = respond(request, &tiering());
+        let response = respond(request, true, &tiering());
         response.split("\r\n").next().unwrap().to_owned()
     }
 
@@ -241,6 +350,7 @@ mod tests {
         let get = |accept: &str| {
             respond(
                 &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n"),
+                true,
                 &tiering(),
             )
         };
@@ -294,11 +404,51 @@ mod tests {
         assert_eq!(next.unwrap().address(), address);
     }
 
+    /// With any host; and the place is one listener's, while it listens.
+    #[test]
+    fn a_socket_is_answered_at_and_goes_with_who_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.sock");
+        let begin = || answer_at(&path, Arc::new(tiering()), Duration::from_secs(600));
+        let ask = || {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            let request = b"GET /metrics HTTP/1.1\r\nHost: anything\r\n\r\n";
+            stream.write_all(request).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let first = begin().unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        assert!(ask().ends_with(&tiering().plain()));
+        let said = begin().err().unwrap().to_string();
+        assert!(said.starts_with("another program answers there"), "{said}");
+        assert!(ask().starts_with("HTTP/1.1 200 OK"));
+        drop(first);
+        assert!(!path.exists());
+        // One that was left by who was killed.
+        drop(UnixListener::bind(&path).unwrap());
+        let second = begin().unwrap();
+        assert!(ask().starts_with("HTTP/1.1 200 OK"));
+        drop(second);
+        // One of another kind, as system services have them.
+        let datagrams = UnixDatagram::bind(&path).unwrap();
+        let said = begin().err().unwrap().to_string();
+        assert!(said.starts_with("another program answers there"), "{said}");
+        drop(datagrams);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "mine").unwrap();
+        let said = begin().err().unwrap().to_string();
+        assert!(said.contains("no socket of memtide's"), "{said}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
     proptest! {
         /// Whatever comes has one answer that is whole.
         #[test]
         fn any_request_has_an_answer(head in "(GET |POST |)[ -~]{0,40}( HTTP/1.1|)(\r\n[ -~]{0,40}){0,4}") {
-            let response = respond(&head, &tiering());
+            let response = respond(&head, true, &tiering());
             let (head, body) = response.split_once("\r\n\r\n").unwrap();
             let length = format!("Content-Length: {}", body.len());
             prop_assert!(head.contains(&length));

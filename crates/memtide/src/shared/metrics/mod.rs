@@ -1,4 +1,4 @@
-//! A run's figures for those who watch machines: Prometheus over HTTP on this machine, and a file
+//! A run's figures for those who watch machines: over HTTP on this machine, for Prometheus, and a file
 //! for node_exporter's textfile collector.
 //!
 //! [`families`] says what a status means, [`exposition`] writes it down, [`http`] answers and
@@ -16,18 +16,20 @@ use super::report::Printer;
 use anyhow::Context as _;
 use exposition::Exposition;
 pub use families::Loaded;
-use http::Answering;
+use http::{AtAddress, AtSocket};
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
 use std::path::PathBuf;
 use std::sync::Arc;
 use textfile::TextFile;
 
-/// How both places are called where they were given.
+/// How the places are called where they were given.
 #[derive(Clone, Debug)]
 pub struct Names {
     /// The address.
     pub address: String,
+    /// The UNIX socket.
+    pub socket: String,
     /// The file.
     pub file: String,
 }
@@ -37,6 +39,7 @@ impl Names {
     pub fn of_options() -> Names {
         Names {
             address: "--metrics".to_owned(),
+            socket: "--metrics-socket".to_owned(),
             file: "--metrics-file".to_owned(),
         }
     }
@@ -46,7 +49,8 @@ impl Names {
 pub struct Metrics {
     exposition: Arc<Exposition>,
     args: MetricsArgs,
-    answering: Option<Answering>,
+    answering: Option<AtAddress>,
+    at_socket: Option<AtSocket>,
     file: Option<TextFile>,
 }
 
@@ -54,7 +58,7 @@ impl Metrics {
     /// Begins to answer and to write, for the loop of this name.
     ///
     /// # Errors
-    /// The address is taken, or the file cannot be written.
+    /// The address or the socket's path is taken, or the file cannot be written.
     pub fn begin(
         args: &MetricsArgs,
         names: &Names,
@@ -65,6 +69,7 @@ impl Metrics {
             exposition: Arc::new(Exposition::new(name, page)),
             args: MetricsArgs::default(),
             answering: None,
+            at_socket: None,
             file: None,
         };
         metrics.follow(args, names)?;
@@ -78,7 +83,7 @@ impl Metrics {
     /// As of [`begin`](Self::begin). Then the old place stays.
     pub fn follow(&mut self, args: &MetricsArgs, names: &Names) -> anyhow::Result<()> {
         if self.args.address != args.address {
-            let bound = self.answering.as_ref().map(Answering::address);
+            let bound = self.answering.as_ref().map(AtAddress::address);
             if bound.is_some() && bound == args.address {
                 // The kernel chose this port for us.
                 self.answering = None;
@@ -91,6 +96,15 @@ impl Metrics {
             };
             self.answering = args.address.map(answer).transpose()?;
             self.args.address = args.address;
+        }
+        if self.args.socket != args.socket {
+            let answer = |path: &PathBuf| {
+                let exposition = Arc::clone(&self.exposition);
+                let bound = http::answer_at(path, exposition, http::PATIENCE);
+                bound.with_context(|| format!("{} {}", names.socket, outside::path(path)))
+            };
+            self.at_socket = args.socket.as_ref().map(answer).transpose()?;
+            self.args.socket.clone_from(&args.socket);
         }
         if self.args.file != args.file {
             let begin = |path: &PathBuf| {
@@ -169,6 +183,7 @@ mod tests {
         let of = |name: &str, address: Option<&str>| MetricsArgs {
             address: address.map(|address| address.parse().unwrap()),
             file: Some(folder.path().join(name)),
+            socket: None,
         };
         let is_latest = |text: &str| {
             assert!(

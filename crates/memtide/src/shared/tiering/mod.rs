@@ -11,7 +11,7 @@ use super::foreground::{Ended, Foreground};
 use super::journal::{Journaled, Run};
 use super::metrics::Metrics;
 use super::report::Printer;
-use super::selection::{Presence, check_privileges};
+use super::selection::check_privileges;
 use super::source;
 use super::spread::page_size;
 use super::users;
@@ -150,7 +150,6 @@ impl Opened {
         for notice in &self.source.notices {
             printer.notice(notice);
         }
-        let selected = selection.clone();
         let mut world = LiveWorld::new(
             context.root.clone(),
             self.nodes,
@@ -170,7 +169,6 @@ impl Opened {
             Tierer::new(world, config)
         });
         Ok(Tiering {
-            presence: Presence::of(&selected, world.selection_is_there()),
             world,
             tierer,
             journal,
@@ -195,7 +193,6 @@ impl Watch for () {}
 
 /// A run.
 pub struct Tiering {
-    presence: Presence,
     world: LiveWorld,
     tierer: Tierer,
     journal: Journaled,
@@ -256,7 +253,6 @@ impl Tiering {
                 Ok(any_left)
             },
             |printer, tierer, world| {
-                self.presence.tell(world.now(), printer);
                 let status = tierer.status(world);
                 metrics.tell(printer, &status);
                 print::status(printer, &status);

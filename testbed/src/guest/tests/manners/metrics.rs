@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,17 +19,19 @@ use crate::guest::sys::{PAGE_SIZE, loopback_up};
 use crate::guest::tests::Context;
 
 const FILE: &str = "/memtide.prom";
+const SOCKET: &str = "/metrics.sock";
 const PROMOTED: &str = "memtide_promoted_bytes_total{loop=\"tier\"}";
 /// From one question to the next, until the figures are as old as the pages' being home.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Over HTTP while it runs, and in the file at the end, as the summary says it.
+/// Over HTTP at both places while it runs, and in the file at the end, as the summary says it.
 pub(super) fn metrics(context: &mut Context) -> Result<()> {
     loopback_up().context("the loopback interface")?;
     let dram = context.dram.clone();
     let victim = Victim::start(SMALL, 1)?;
     let known = victim.known_pages();
-    let words = ["--metrics", "127.0.0.1:0", "--metrics-file", FILE];
+    let words = ["--metrics", "127.0.0.1:0", "--metrics-socket", SOCKET];
+    let words = [&words[..], &["--metrics-file", FILE]].concat();
     let mut memtide = Memtide::start(&words, &victim.pids())?;
     let address = address(&mut memtide)?;
     until_home(&mut memtide, &known, &dram, PATIENCE)?;
@@ -46,7 +49,14 @@ pub(super) fn metrics(context: &mut Context) -> Result<()> {
         })?;
         std::thread::sleep(AGAIN);
     };
+    let at_socket = get(UnixStream::connect(SOCKET).context(SOCKET)?)?;
+    let promoted = value(&at_socket, PROMOTED)?;
+    ensure!(
+        promoted >= then,
+        "{SOCKET} says {promoted} bytes promoted, the address {then} before"
+    );
     let lines = memtide.end(Signal::TERM)?.clean()?;
+    ensure!(!Path::new(SOCKET).exists(), "{SOCKET} is left behind");
     let summary = lines.iter().rev().find_map(|line| match line {
         Line::Summary(status) => Some(status.pgpromote_success * PAGE_SIZE as u64),
         _ => None,
@@ -85,9 +95,12 @@ fn address(memtide: &mut Memtide) -> Result<SocketAddr> {
     found.get().context("no address")
 }
 
-/// The body of what `GET /metrics` brings.
 fn scrape(address: SocketAddr) -> Result<String> {
-    let mut stream = TcpStream::connect(address).with_context(|| address.to_string())?;
+    get(TcpStream::connect(address).with_context(|| address.to_string())?)
+}
+
+/// The body of what `GET /metrics` brings.
+fn get(mut stream: impl Read + Write) -> Result<String> {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -43,7 +43,7 @@ const TABLE: &str = "manners";
 /// A promise: an error says how it was broken.
 type Promise = fn(&mut Context) -> Result<()>;
 
-const QUIET: [(&str, &str, Promise); 25] = [
+const QUIET: [(&str, &str, Promise); 26] = [
     ("sigint", "cxl", endings::sigint),
     ("sigterm", "cxl", endings::sigterm),
     ("crash", "cxl", endings::crash),
@@ -57,6 +57,7 @@ const QUIET: [(&str, &str, Promise); 25] = [
     ("demote-idle", "cxl", demote_idle::leaves),
     ("dry-run", "cxl", reports::dry_run),
     ("explain", "cxl", reports::explain),
+    ("nobody-reads", "cxl", reports::nobody_reads),
     ("metrics", "cxl", metrics::metrics),
     ("bound/mempolicy", "cxl", bounds::mempolicy),
     ("bound/cpuset", "cxl", bounds::cpuset),

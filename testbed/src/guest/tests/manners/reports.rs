@@ -1,18 +1,23 @@
 //! What memtide says is what happened, and it says it of every page.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::settings::Settings;
 use super::{PATIENCE, SLOW, SMALL, until_home};
 use crate::guest::late::in_time;
-use crate::guest::memtide::{Line, Memtide, Range};
+use crate::guest::memtide::{Line, Memtide, Range, tier};
 use crate::guest::procfs::vmstat;
 use crate::guest::subject::{KnownPages, Victim, census_cold, census_hot};
 use crate::guest::sys::{PAGE_SIZE, query_nodes};
 use crate::guest::tests::Context;
+
+/// A pipe that takes no other line holds about 64 KiB.
+const FULL_PIPE: usize = 48 << 10;
 
 /// How long memtide looks around while nothing may move.
 const LOOK_AROUND: Duration = Duration::from_secs(4);
@@ -240,6 +245,37 @@ pub(super) fn explain(context: &mut Context) -> Result<()> {
         cold_left.len() - cold_told
     );
     Ok(())
+}
+
+/// Who reads the output has stalled: pages come home all the same, and a signal ends it, with a word of
+/// what nobody read.
+pub(super) fn nobody_reads(context: &mut Context) -> Result<()> {
+    let before = Settings::now();
+    let victim = Victim::start(SMALL, 1)?;
+    let (mut output, pipe) = std::io::pipe()?;
+    let command = tier(&["--explain", "--json"], &victim.pids());
+    let mut memtide = Memtide::spawn_into(command, pipe)?;
+    let dram = context.dram.clone();
+    until_home(&mut memtide, &victim.known_pages(), &dram, PATIENCE)?;
+    let ended = memtide.end(Signal::TERM)?;
+    before.check_unchanged()?;
+    let mut there = Vec::new();
+    output.read_to_end(&mut there)?;
+    // Less, and nobody has been held up.
+    ensure!(
+        there.len() > FULL_PIPE,
+        "only {} bytes were written",
+        there.len()
+    );
+    let [word] = &ended.errors[..] else {
+        bail!("it said {:?}", ended.errors);
+    };
+    ensure!(
+        word.starts_with("memtide: output lost, ") && ended.status.success(),
+        "it ended with {}: {word}",
+        ended.status
+    );
+    context.note(word.clone())
 }
 
 #[cfg(test)]

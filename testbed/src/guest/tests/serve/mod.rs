@@ -5,6 +5,7 @@
 
 mod container;
 mod shares;
+mod slices;
 mod socket;
 
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +22,7 @@ use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 use super::manners::group::Group;
 use super::manners::settings::Settings;
 use super::manners::{PATIENCE, SMALL, until_home};
-use super::{BootClass, Context, Test};
+use super::{BootClass, Context, Needs, Test};
 use crate::guest::contain::capabilities;
 use crate::guest::late::within;
 use crate::guest::memtide::{Line, Memtide};
@@ -41,11 +42,20 @@ pub(super) fn tests() -> Vec<Test> {
     let test = |name: &str, topology, promise| {
         Test::promise(name.to_owned(), topology, BootClass::Quiet, promise)
     };
+    let needs = Needs {
+        redis: true,
+        ..Needs::default()
+    };
+    let three_slices = test("serve/three-slices", "small-dram", slices::three);
     vec![
         test("serve/reload", "cxl", reload),
         test("serve/container", "cxl", container::comes_home),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
+        Test {
+            needs,
+            ..three_slices
+        },
     ]
 }
 

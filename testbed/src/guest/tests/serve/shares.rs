@@ -19,12 +19,12 @@ use crate::guest::tests::Context;
 
 const ROOT: &str = "/sys/fs/cgroup";
 /// The fast node of the topology `small-dram`.
-const FAST: u32 = 0;
+pub(super) const FAST: u32 = 0;
 /// The bound, in MiB, and what of it may be exceeded.
 const BOUND_MIB: u64 = 80;
 const MOST: u64 = (BOUND_MIB << 20) / 100 * 102;
 /// How long a class may be above its bound.
-const BOUND_AFTER: Duration = Duration::from_secs(5);
+pub(super) const BOUND_AFTER: Duration = Duration::from_secs(5);
 /// What a class leaves free that fills the fast node, in MiB.
 const FREE_MIB: u64 = 64;
 /// How long a protected class is watched: on a quiet machine room is made within two seconds.
@@ -36,10 +36,10 @@ const EXCHANGED_WITHIN: Duration = Duration::from_secs(128);
 const WATCH: Duration = Duration::from_secs(10);
 
 /// A cgroup with the memory controller, removed on drop; its processes must be gone by then.
-struct Slice(PathBuf);
+pub(super) struct Slice(PathBuf);
 
 impl Slice {
-    fn create(name: &str) -> Result<Self> {
+    pub(super) fn create(name: &str) -> Result<Self> {
         let root = Path::new(ROOT);
         std::fs::write(root.join("cgroup.subtree_control"), "+memory")
             .context("cannot switch the memory controller on")?;
@@ -48,17 +48,26 @@ impl Slice {
         Ok(Self(path))
     }
 
-    /// Starts a victim in it: memory is charged to the cgroup in which it is first touched.
-    fn victim(&self, words: &str) -> Result<Victim> {
+    /// Starts something in it: memory is charged to the cgroup in which it is first touched.
+    pub(super) fn start<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         let enter = |group: &Path| std::fs::write(group.join("cgroup.procs"), "0");
         enter(&self.0).with_context(|| self.0.display().to_string())?;
-        let victim = Victim::start(words, 1);
+        let started = start();
         enter(Path::new(ROOT)).context(ROOT)?;
-        victim
+        started
+    }
+
+    pub(super) fn victim(&self, words: &str) -> Result<Victim> {
+        self.start(|| Victim::start(words, 1))
+    }
+
+    /// Its class in a configuration, with `keys`.
+    pub(super) fn class(&self, name: &str, keys: &str) -> String {
+        format!("[class.{name}]\ncgroup = {:?}\n{keys}\n", self.0.display())
     }
 
     /// Bytes that it has on the fast node.
-    fn used(&self) -> Result<u64> {
+    pub(super) fn used(&self) -> Result<u64> {
         let path = self.0.join("memory.numa_stat");
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let lists = text.lines().filter(|line| {
@@ -91,8 +100,8 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
         slice.used()? > 150 << 20,
         "the victim is not charged to its cgroup"
     );
-    let class = |key: &str| format!("[class.bound]\ncgroup = {:?}\n{key}\n", slice.0.display());
-    put(MAIN, &class(&format!("fast.high = \"{BOUND_MIB}MiB\"")))?;
+    let share = format!("fast.high = \"{BOUND_MIB}MiB\"");
+    put(MAIN, &slice.class("bound", &share))?;
     let manager = Manager::listen()?;
     let mut service = start()?;
     manager.wait_for("READY=1", 1)?;
@@ -167,11 +176,8 @@ pub(super) fn low(context: &mut Context) -> Result<()> {
     let kept = slice.victim(&format!("--node {FAST} --leave-free {FREE_MIB}"))?;
     let other = Victim::start("--node 1 --size 128 --hot 96", 1)?;
     let before = slice.used()?;
-    let class = |key: &str| format!("[class.kept]\ncgroup = {:?}\n{key}\n", slice.0.display());
-    put(
-        MAIN,
-        &class(&format!("fast.low = \"{}MiB\"", (before >> 20) + 1)),
-    )?;
+    let share = format!("fast.low = \"{}MiB\"", (before >> 20) + 1);
+    put(MAIN, &slice.class("kept", &share))?;
     let manager = Manager::listen()?;
     let mut service = start()?;
     manager.wait_for("READY=1", 1)?;
@@ -193,7 +199,7 @@ pub(super) fn low(context: &mut Context) -> Result<()> {
         hot.share() * 100.0
     );
 
-    put(MAIN, &class(""))?;
+    put(MAIN, &slice.class("kept", ""))?;
     service.signal(Signal::HUP)?;
     manager.wait_for("READY=1", 2)?;
     let seconds = until_home(&mut service, &other.known_pages(), &[FAST], 3 * PATIENCE)?;
@@ -225,7 +231,7 @@ fn watch(slice: &Slice, service: &mut Memtide) -> Result<u64> {
     Ok(most)
 }
 
-fn clear() -> Result<()> {
+pub(super) fn clear() -> Result<()> {
     std::fs::remove_dir_all(FOLDER)?;
     std::fs::remove_file(SOCKET)?;
     Ok(())

@@ -1,0 +1,299 @@
+//! A service on a machine that is a folder, without a run.
+
+use super::reload::{Looked, Running};
+use super::*;
+use crate::shared::control::client::Client;
+use memtide_core::access;
+use memtide_core::topology::{AccessFigures, NodeInput, Topology, TopologyInput};
+use memtide_core::units::{Millis, NodeId};
+use memtide_linux::fs::Root;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// A machine with this configuration, and a group `watch` that is ours.
+fn machine(configuration: &str) -> (tempfile::TempDir, Context) {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Context {
+        root: Root::new(folder.path()),
+        json: false,
+        styled: false,
+    };
+    for made in ["etc", "etc/memtide"] {
+        let path = folder.path().join(made);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let own = rustix::process::getegid().as_raw();
+    write(folder.path(), "etc/group", &format!("watch:x:{own}:\n"));
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../memtide-linux/tests/fixtures/two-sockets-cxl-hmat");
+    std::os::unix::fs::symlink(fixture.join("sys"), folder.path().join("sys")).unwrap();
+    configure(folder.path(), configuration);
+    (folder, context)
+}
+
+/// A run by hint faults on the nodes that there are.
+fn running(service: &Service<'_>) -> Running {
+    let tier = &service.in_force.settings.tier;
+    let nodes = tiering::nodes(service.context, tier, "").unwrap();
+    Running {
+        now: Millis(0),
+        held: access::Source::HintFault,
+        tiers: tiering::tiers(&nodes),
+    }
+}
+
+fn look_again(service: &mut Service<'_>) -> Looked {
+    let running = running(service);
+    service.look_again(&running)
+}
+
+fn write(root: &Path, name: &str, text: &str) {
+    let path = root.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+}
+
+fn configure(root: &Path, text: &str) {
+    write(root, "etc/memtide/memtide.toml", text);
+}
+
+fn source(context: &Context, dry_run: bool) -> Source {
+    Source {
+        files: Files::new(None, &context.root),
+        dry_run,
+    }
+}
+
+/// A service without a run, which what it looks at here does not need.
+fn with_service(configuration: &str, test: impl FnOnce(&Path, &mut Service<'_>)) {
+    let (folder, context) = machine(configuration);
+    let manager = Manager::new();
+    let source = source(&context, false);
+    let in_force = source.read().unwrap();
+    let settings = &in_force.settings;
+    let page = page_size().unwrap();
+    let control = Control::begin(&settings.control, &context.root, Arc::default()).unwrap();
+    let mut service = Service {
+        source,
+        context: &context,
+        manager: &manager,
+        signal: Arc::default(),
+        reload: Arc::default(),
+        page,
+        usual: priority::ask(),
+        printer: Printer::new(false, page),
+        metrics: Some(Metrics::begin(&settings.metrics, &names(&in_force), "tier", page).unwrap()),
+        figures: Some(settings.metrics.clone()),
+        control,
+        loaded: loaded(UNIX_EPOCH),
+        in_force,
+    };
+    test(folder.path(), &mut service);
+}
+
+/// A client of the service's stream, which has had the first status.
+fn watching(service: &Service<'_>) -> Client {
+    service.control.tell(Default::default);
+    let mut client = Client::connect(&service.context.root).unwrap();
+    client.watch().unwrap();
+    client.next().unwrap();
+    client
+}
+
+fn refused(looked: Looked) -> String {
+    match looked {
+        Looked::Refused(why) => why,
+        _ => panic!("taken"),
+    }
+}
+
+/// A client is connected all the while: the socket is not touched.
+#[test]
+fn a_group_that_has_gone_disturbs_no_reload_of_something_else() {
+    with_service("control.group = \"watch\"", |root, service| {
+        let mut client = watching(service);
+        write(root, "etc/group", "");
+        configure(
+            root,
+            "control.group = \"watch\"\nmetrics.listen = \"127.0.0.1:0\"",
+        );
+        let looked = look_again(service);
+        assert!(matches!(looked, Looked::Taken(changes) if changes.len() == 1));
+        assert_eq!(
+            service.figures,
+            Some(service.in_force.settings.metrics.clone())
+        );
+        service.control.tell(Default::default);
+        client.next().unwrap();
+    });
+}
+
+#[test]
+fn a_group_that_is_not_there_is_refused_and_the_old_socket_answers() {
+    with_service("metrics.listen = \"127.0.0.1:0\"", |root, service| {
+        let mut client = watching(service);
+        configure(root, "control.group = \"wacht\"");
+        let why = refused(look_again(service));
+        assert!(
+            why.contains("memtide.toml:1:17: group wacht: not in "),
+            "{why}"
+        );
+        // The figures are back, too.
+        assert_eq!(
+            service.figures,
+            Some(service.in_force.settings.metrics.clone())
+        );
+        service.control.tell(Default::default);
+        client.next().unwrap();
+    });
+}
+
+#[test]
+fn a_refused_reload_leaves_the_time_of_the_one_in_force() {
+    with_service("", |_, service| {
+        let asked = service.control.reloading();
+        service.reloaded(asked, Err("wrong".to_owned()));
+        let refused = Loaded {
+            successful: false,
+            ..loaded(UNIX_EPOCH)
+        };
+        assert_eq!(service.loaded, refused);
+        let asked = service.control.reloading();
+        service.reloaded(asked, Ok(Vec::new()));
+        assert!(service.loaded.successful && service.loaded.taken > refused.taken);
+    });
+}
+
+/// Before the run ends that is there.
+#[test]
+fn a_source_that_is_not_there_is_refused_and_nothing_is_said_to_be_taken() {
+    with_service("", |root, service| {
+        configure(root, "tier.source = \"page-table\"");
+        let why = refused(look_again(service));
+        assert!(why.starts_with("page-table scan: "), "{why}");
+        // What is held by the run itself is had again.
+        configure(root, "tier.source = \"hint-faults\"");
+        let looked = look_again(service);
+        assert!(matches!(looked, Looked::Another(..)));
+    });
+}
+
+/// Neither is the address nor the file an option of the service.
+#[test]
+fn metrics_that_cannot_be_had_are_named_as_in_the_file() {
+    with_service("", |root, service| {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        configure(root, &format!("[metrics]\nlisten = '{address}'"));
+        let why = refused(look_again(service));
+        let place = format!("memtide.toml:2:10: listen {address}: ");
+        assert!(why.contains(&place), "{why}");
+        configure(root, "[metrics]\nfile = '/nowhere/memtide.prom'");
+        let why = refused(look_again(service));
+        let place = "memtide.toml:2:8: file: cannot write /nowhere/memtide.prom: ";
+        assert!(why.contains(place), "{why}");
+        assert_eq!(service.figures, Some(MetricsArgs::default()));
+    });
+}
+
+/// Nothing of a configuration that is refused stays, not even what could be had of it.
+#[test]
+fn a_refused_reload_leaves_no_metrics_of_its_own() {
+    with_service("", |root, service| {
+        let socket = root.join("metrics.sock");
+        let good = format!("[metrics]\nsocket = {socket:?}\n");
+        configure(root, &format!("{good}file = '/nowhere/memtide.prom'"));
+        refused(look_again(service));
+        assert!(!socket.exists());
+        configure(root, &good);
+        assert!(matches!(look_again(service), Looked::Taken(_)));
+        assert!(socket.exists());
+        let elsewhere = root.join("elsewhere.sock");
+        configure(
+            root,
+            &format!("[metrics]\nsocket = {elsewhere:?}\nfile = '/nowhere/x'"),
+        );
+        refused(look_again(service));
+        assert!(socket.exists() && !elsewhere.exists());
+    });
+}
+
+#[test]
+fn a_node_that_came_needs_another_run() {
+    with_service("tier.source = \"hint-faults\"", |_, service| {
+        assert!(matches!(look_again(service), Looked::Taken(changes) if changes.is_empty()));
+        let less = Running {
+            tiers: "0-1".to_owned(),
+            ..running(service)
+        };
+        let Looked::Another(_, changes) = service.look_again(&less) else {
+            panic!("the same run");
+        };
+        let [change] = &changes[..] else {
+            panic!("{changes:?}");
+        };
+        assert!(
+            change.starts_with("the nodes were 0-1, are 0-1/2"),
+            "{change}"
+        );
+    });
+}
+
+/// The old place cannot be had again when the run by the new configuration did not begin.
+#[test]
+fn what_cannot_be_had_again_is_left_out() {
+    with_service("control.group = \"watch\"", |root, service| {
+        let old = service.in_force.clone();
+        configure(root, "");
+        assert!(matches!(look_again(service), Looked::Taken(_)));
+        write(root, "etc/group", "");
+        service.in_force = old;
+        service.tell_as_before();
+        assert!(Client::connect(&service.context.root).is_err());
+        // The next reload tries again.
+        let own = rustix::process::getegid().as_raw();
+        write(root, "etc/group", &format!("watch:x:{own}:\n"));
+        configure(root, "control.group = \"watch\"");
+        assert!(matches!(look_again(service), Looked::Taken(_)));
+        Client::connect(&service.context.root).unwrap();
+    });
+}
+
+#[test]
+fn two_names_of_one_user_tie() {
+    let configuration = "[class.a]\nuser = 'x'\n[class.b]\nuser = 'y'\n";
+    let (folder, context) = machine(configuration);
+    let configuration = source(&context, false).read().unwrap();
+    let node = NodeInput {
+        id: NodeId(0),
+        online: true,
+        memory_bytes: 1 << 30,
+        cpus: vec![0],
+        distances: None,
+        figures: AccessFigures::default(),
+        tier: None,
+    };
+    let nodes = Topology::try_from(TopologyInput::new(vec![node])).unwrap();
+    let fits = || fits(&context, &configuration, &nodes);
+    write(folder.path(), "etc/passwd", "x:x:7:7::/:/\ny:x:8:8::/:/\n");
+    fits().unwrap();
+    write(folder.path(), "etc/passwd", "x:x:7:7::/:/\ny:x:7:8::/:/\n");
+    let said = fits().unwrap_err().to_string();
+    assert!(said.contains("memtide.toml:4:"), "{said}");
+    assert!(said.contains("this class and a equally well"), "{said}");
+}
+
+/// Beside a service that runs: a dry run wants neither its socket nor its lock, nor its metrics.
+#[test]
+fn a_dry_run_takes_nothing_from_the_service() {
+    let metrics = "[metrics]\nlisten = '127.0.0.1:0'\nfile = '/dev/null'\n";
+    with_service("", |root, service| {
+        configure(root, metrics);
+        let dry = source(service.context, true).read().unwrap().settings;
+        assert!(dry.tier.dry_run);
+        assert_eq!(dry.metrics, MetricsArgs::default());
+        Control::begin(&dry.control, &service.context.root, Arc::default()).unwrap();
+        Client::connect(&service.context.root).unwrap();
+    });
+}
