@@ -292,7 +292,9 @@ impl FakeWorld {
             return;
         };
         let a_second = sampler.per_second * u64::from(sampler.percent) / 100;
-        let count = (self.now_ns - from_ns) * a_second / 1_000_000_000;
+        // Fractions add up from wait to wait.
+        let until = |ns: u64| ns * a_second / 1_000_000_000;
+        let count = until(self.now_ns) - until(from_ns);
         sampler.records += count;
         *self.kernel_cpu_ns.entry(sampler.source).or_default() += count * sampler.price_ns;
         if sampler.loses && count > 0 {
