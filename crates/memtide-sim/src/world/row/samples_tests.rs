@@ -12,8 +12,6 @@ use memtide_loop::options::TierOptions;
 const PAGES: u32 = 4_000;
 /// Of these in use: 2 MiB, twice as much as the cache holds.
 const HOT: u32 = 500;
-/// 400 KiB, all of which stays in the cache.
-const CACHED: u32 = 100;
 const SECONDS: u64 = 10;
 
 /// Two threads that read random lines of the first `hot` pages.
@@ -119,19 +117,6 @@ fn what_is_sampled_comes_home_and_nothing_else() {
             "{text}: {tiering:?}"
         );
     }
-}
-
-/// Hardware samples what the cache missed. DAMON sees it all the same.
-#[test]
-fn what_the_cache_holds_is_not_sampled() {
-    let result = ran(reader(CACHED, 1), "source = 'ibs'");
-    assert!(promoted(&result) <= 2, "{}", promoted(&result));
-    let result = ran(reader(CACHED, 1), "source = ['damon', 'ibs']");
-    assert!(
-        promoted(&result) >= u64::from(CACHED),
-        "{}",
-        promoted(&result)
-    );
 }
 
 /// A thousand operations go by with each access, so that samples come as fast as anybody
