@@ -375,7 +375,8 @@ pub struct TierStatus {
     pub passes: u64,
     /// Free pages by node.
     pub free_pages: Vec<(NodeId, u64)>,
-    /// What is being done: "look" or "glance".
+    /// What is being done: "look" or "glance", "samples" where nothing is looked at, or
+    /// "start".
     pub observing: &'static str,
     /// Processor time that the kernel spent observing on our behalf.
     #[serde(rename = "kernel_cpu_s", serialize_with = "as_seconds")]

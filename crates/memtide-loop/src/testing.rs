@@ -9,8 +9,8 @@
 
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Kept, Lend,
-    MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Invalid, Kept,
+    Lend, MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
     Settled, Sought, SourceId, SourceInfo, SourceStatus, Subject, ThreadId, ThreadSeen, View,
     World, WorldError,
 };
@@ -85,6 +85,28 @@ impl FakeProcess {
     }
 }
 
+/// Hardware that samples: each wait brings the samples of the time that it took.
+#[derive(Clone, Debug)]
+pub struct FakeSampler {
+    /// Its place among the sources.
+    pub source: SourceId,
+    /// Samples a second at the full rate.
+    pub per_second: u64,
+    /// What one costs the kernel, in ns.
+    pub price_ns: u64,
+    /// What it sees, in turns, of those whom it samples.
+    pub pages: Vec<(u32, VirtualPage)>,
+    /// The part of the full rate that was asked for last, in percent.
+    pub percent: u32,
+    /// Whose accesses it samples.
+    pub pids: BTreeSet<u32>,
+    /// Whether what it samples is lost.
+    pub loses: bool,
+    records: u64,
+    lost: u64,
+    turn: usize,
+}
+
 /// A view of the source that sees everything.
 #[derive(Clone, Debug)]
 struct Watching {
@@ -111,6 +133,8 @@ pub struct FakeWorld {
     pub processes: Vec<FakeProcess>,
     /// Threads.
     pub threads: Vec<ThreadSeen>,
+    /// Hardware that samples, if there is any.
+    pub sampler: Option<FakeSampler>,
     /// Samples that the next wait brings.
     pub samples: Vec<Sample>,
     pub(crate) sources: Vec<SourceInfo>,
@@ -209,6 +233,7 @@ impl FakeWorld {
             capacity: [(FAST, first), (SLOW, second)].into(),
             processes: Vec::new(),
             threads: Vec::new(),
+            sampler: None,
             samples: Vec::new(),
             sources: vec![
                 source("DAMON", access::Source::Damon),
@@ -232,6 +257,68 @@ impl FakeWorld {
             class_use_known: true,
             class_use_asked: 0,
             closed: false,
+        }
+    }
+
+    /// Adds hardware to the sources that takes so many samples a second of `pages`.
+    pub fn add_sampler(&mut self, per_second: u64, pages: Vec<(u32, VirtualPage)>) -> SourceId {
+        let source = SourceId(self.sources.len() as u8);
+        self.sources.push(SourceInfo {
+            name: "ibs".to_owned(),
+            kind: access::Source::Hardware,
+            abilities: Abilities {
+                samples: true,
+                ..Abilities::default()
+            },
+        });
+        self.sampler = Some(FakeSampler {
+            source,
+            per_second,
+            price_ns: 1_000,
+            pages,
+            percent: 100,
+            pids: BTreeSet::new(),
+            loses: false,
+            records: 0,
+            lost: 0,
+            turn: 0,
+        });
+        source
+    }
+
+    /// What hardware sampled since `from_ns`.
+    fn sampled_since(&mut self, from_ns: u64, came: &mut Came) {
+        let Some(sampler) = self.sampler.as_mut().filter(|one| !one.pids.is_empty()) else {
+            return;
+        };
+        let a_second = sampler.per_second * u64::from(sampler.percent) / 100;
+        // Fractions add up from wait to wait.
+        let until = |ns: u64| ns * a_second / 1_000_000_000;
+        let count = until(self.now_ns) - until(from_ns);
+        sampler.records += count;
+        *self.kernel_cpu_ns.entry(sampler.source).or_default() += count * sampler.price_ns;
+        if sampler.loses && count > 0 {
+            sampler.lost += count;
+            came.invalid.push(Invalid {
+                source: sampler.source,
+                lost: count,
+                throttled: 0,
+            });
+            return;
+        }
+        let count = if sampler.pages.is_empty() { 0 } else { count };
+        for _ in 0..count {
+            sampler.turn = (sampler.turn + 1) % sampler.pages.len();
+            let (pid, page) = sampler.pages[sampler.turn];
+            if sampler.pids.contains(&pid) {
+                came.samples.push(Sample {
+                    source: sampler.source,
+                    pid,
+                    tid: pid,
+                    cpu: 0,
+                    address: page.0 << 12,
+                });
+            }
         }
     }
 
@@ -495,10 +582,12 @@ impl World for FakeWorld {
     }
 
     fn source_status(&mut self, source: SourceId) -> SourceStatus {
+        let sampler = self.sampler.as_ref().filter(|one| one.source == source);
         SourceStatus {
             kernel_cpu_ns: self.kernel_cpu_ns.get(&source).copied().unwrap_or(0),
-            lost: 0,
-            period: None,
+            lost: sampler.map_or(0, |one| one.lost),
+            records: sampler.map_or(0, |one| one.records),
+            ..SourceStatus::default()
         }
     }
 
@@ -537,6 +626,19 @@ impl World for FakeWorld {
         self.glance(source, subjects, interval_ms)
     }
 
+    fn sample(&mut self, source: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
+        if let Some(sampler) = self.sampler.as_mut().filter(|one| one.source == source) {
+            sampler.pids = processes.iter().map(|process| process.pid).collect();
+        }
+        Ok(())
+    }
+
+    fn adapt(&mut self, source: SourceId, _elapsed_ms: u64, percent: u32) {
+        if let Some(sampler) = self.sampler.as_mut().filter(|one| one.source == source) {
+            sampler.percent = percent;
+        }
+    }
+
     fn provoke(&mut self, _: SourceId) -> Result<(), WorldError> {
         self.cpu_ns += self.provoke_cpu_ns;
         Ok(())
@@ -546,12 +648,14 @@ impl World for FakeWorld {
         self.cpu_ns += self.wait_cpu_ns;
         if let Some(source_id) = self.breaks.take() {
             self.views.retain(|(source, _), _| *source != source_id);
+            self.sampler.take_if(|one| one.source == source_id);
             return Err(WorldError::Source {
                 source_id,
                 what: "DAMON: another program keeps turning it off".into(),
             });
         }
         came.samples.append(&mut self.samples);
+        let from_ns = self.now_ns;
         let end_ns = self.now_ns + at_most_ms * 1_000_000;
         let due = self.views.iter().map(|(key, view)| (view.due_ns, *key));
         match due.min().filter(|(due_ns, _)| *due_ns <= end_ns) {
@@ -565,6 +669,7 @@ impl World for FakeWorld {
             }
             None => self.now_ns = end_ns,
         }
+        self.sampled_since(from_ns, came);
         Ok(())
     }
 

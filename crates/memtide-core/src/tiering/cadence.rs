@@ -161,6 +161,12 @@ impl Cadence {
         i64::try_from(most).unwrap_or(i64::MAX)
     }
 
+    /// From now on observation may use `permille` thousandths of one CPU.
+    pub fn set_share(&mut self, now: Millis, permille: u32) {
+        self.add_credit(now);
+        self.config.share_permille = permille;
+    }
+
     /// Observation used `cpu_us` microseconds of processor time.
     pub fn spent(&mut self, cpu_us: u64) {
         self.pass_us = self.pass_us.saturating_add(cpu_us);

@@ -22,7 +22,7 @@ use memtide_loop::world::{
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
     Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -34,6 +34,13 @@ pub enum LiveSource {
 }
 
 impl LiveSource {
+    fn close(&mut self, id: SourceId) -> Result<(), WorldError> {
+        match self {
+            LiveSource::Views(source) => source.close().map_err(broken(id)),
+            LiveSource::Samples(sampling) => sampling.listen_to(&[]).map_err(silent(id)),
+        }
+    }
+
     fn info(&self) -> SourceInfo {
         match self {
             LiveSource::Views(source) => SourceInfo {
@@ -73,8 +80,14 @@ pub struct LiveWorld {
     sources: Vec<LiveSource>,
     infos: Vec<SourceInfo>,
     affinities: Affinities,
-    /// Samples that were withheld, by source.
+    /// Samples that were lost, by source.
     lost: Vec<u64>,
+    /// Processor time of ours that reading samples took, by source, in ns.
+    read_ns: Vec<u64>,
+    /// Sources that broke, and how closing them ended. They are left alone.
+    broken: Vec<Option<Result<(), WorldError>>>,
+    /// How sources broke while they were waited for.
+    untold: VecDeque<WorldError>,
 }
 
 impl LiveWorld {
@@ -105,6 +118,9 @@ impl LiveWorld {
             mover: Mover::new(kernel, mover),
             infos: sources.iter().map(LiveSource::info).collect(),
             lost: vec![0; sources.len()],
+            read_ns: vec![0; sources.len()],
+            broken: vec![None; sources.len()],
+            untold: VecDeque::new(),
             sources,
             affinities: Affinities::new(root.clone()),
             root,
@@ -147,6 +163,18 @@ impl LiveWorld {
             Some(LiveSource::Samples(sampling)) => Some(sampling),
             _ => None,
         }
+    }
+
+    /// A source that broke is closed at once: it would cost and be heard by nobody.
+    /// The others go on.
+    fn note<T>(&mut self, result: Result<T, WorldError>) -> Result<T, WorldError> {
+        if let Err(WorldError::Source { source_id, .. }) = result {
+            let n = usize::from(source_id.0);
+            if self.broken[n].is_none() {
+                self.broken[n] = Some(self.sources[n].close(source_id));
+            }
+        }
+        result
     }
 
     fn cpus_of(&self, node: NodeId) -> BTreeSet<u32> {
@@ -324,12 +352,14 @@ impl World for LiveWorld {
             Some(LiveSource::Views(source)) => SourceStatus {
                 kernel_cpu_ns: source.kernel_time().as_nanos() as u64,
                 lost: source.lost(),
-                period: None,
+                ..SourceStatus::default()
             },
             Some(LiveSource::Samples(sampling)) => SourceStatus {
-                kernel_cpu_ns: 0,
+                kernel_cpu_ns: sampling.kernel_cpu_ns(),
                 lost,
                 period: sampling.period(),
+                records: sampling.records(),
+                own_cpu_ns: self.read_ns.get(usize::from(id.0)).copied().unwrap_or(0),
             },
             None => SourceStatus::default(),
         }
@@ -342,10 +372,11 @@ impl World for LiveWorld {
         interval_ms: u64,
     ) -> Result<u64, WorldError> {
         let interval = Duration::from_millis(interval_ms);
-        match self.views(id) {
+        let looked = match self.views(id) {
             Some(source) => source.look(subjects, interval).map_err(broken(id)),
             None => Ok(0),
-        }
+        };
+        self.note(looked)
     }
 
     fn glance(
@@ -355,10 +386,11 @@ impl World for LiveWorld {
         interval_ms: u64,
     ) -> Result<(), WorldError> {
         let interval = Duration::from_millis(interval_ms);
-        match self.views(id) {
+        let glanced = match self.views(id) {
             Some(source) => source.glance(subjects, interval).map_err(broken(id)),
             None => Ok(()),
-        }
+        };
+        self.note(glanced)
     }
 
     fn cuts(&mut self, id: SourceId) -> bool {
@@ -373,27 +405,30 @@ impl World for LiveWorld {
         interval_ms: u64,
     ) -> Result<(), WorldError> {
         let interval = Duration::from_millis(interval_ms);
-        match self.views(id) {
+        let glanced = match self.views(id) {
             Some(source) => source
                 .glance_in_pieces(subjects, piece, interval)
                 .map_err(broken(id)),
             None => Ok(()),
-        }
+        };
+        self.note(glanced)
     }
 
     fn sample(&mut self, id: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
         let processes: Vec<Process> = processes.iter().copied().map(process).collect();
-        match self.sampling(id) {
+        let told = match self.sampling(id) {
             Some(sampling) => sampling.listen_to(&processes).map_err(silent(id)),
             None => Ok(()),
-        }
+        };
+        self.note(told)
     }
 
     fn attend(&mut self, id: SourceId) -> Result<bool, WorldError> {
-        match self.sampling(id) {
+        let starved = match self.sampling(id) {
             Some(sampling) => sampling.refresh().map_err(silent(id)),
             None => Ok(false),
-        }
+        };
+        self.note(starved)
     }
 
     fn adapt(&mut self, id: SourceId, elapsed_ms: u64, percent: u32) {
@@ -404,48 +439,29 @@ impl World for LiveWorld {
 
     fn provoke(&mut self, id: SourceId) -> Result<(), WorldError> {
         let now = Millis(self.start.elapsed().as_millis() as u64);
-        match self.sampling(id) {
+        let provoked = match self.sampling(id) {
             Some(sampling) => sampling.provoke(now).map_err(silent(id)),
             None => Ok(()),
-        }
+        };
+        self.note(provoked)
     }
 
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
         came.notices.append(&mut self.notices);
-        if self.sources.is_empty() {
+        if let Some(first) = self.untold.pop_front() {
+            return Err(first);
+        }
+        if self.broken.iter().all(Option::is_some) {
             self.rest(at_most_ms);
         }
         let mut patience = Duration::from_millis(at_most_ms);
-        for (n, source) in self.sources.iter_mut().enumerate() {
-            let id = SourceId(n as u8);
-            let timeout = std::mem::take(&mut patience);
-            match source {
-                LiveSource::Views(source) => {
-                    let mut sink = Collector { id, came };
-                    source.poll(timeout, &mut sink).map_err(broken(id))?;
-                }
-                LiveSource::Samples(sampling) => {
-                    sampling.wait(timeout).map_err(silent(id))?;
-                    let window = sampling.drain(id, &mut came.samples);
-                    if let Window::Invalid {
-                        lost, throttled, ..
-                    } = window
-                    {
-                        self.lost[n] += lost;
-                        came.invalid.push(Invalid {
-                            source: id,
-                            lost,
-                            throttled,
-                        });
-                    }
-                    for (pid, bytes) in sampling.left_out() {
-                        let gib = bytes >> 30;
-                        let why = format!(
-                            "it holds {gib} GiB, and all that it writes would fault at once"
-                        );
-                        came.notices.push(Notice::LeftOut { pid, why });
-                    }
-                }
+        // One that breaks now is told of next time: what the others had to tell counts.
+        for n in 0..self.sources.len() {
+            if self.broken[n].is_none() {
+                let timeout = std::mem::take(&mut patience);
+                let heard = self.hear(SourceId(n as u8), timeout, came);
+                let failed = self.note(heard).err();
+                self.untold.extend(failed);
             }
         }
         Ok(())
@@ -454,10 +470,9 @@ impl World for LiveWorld {
     fn close(&mut self) -> Result<(), WorldError> {
         let mut first = Ok(());
         for (n, source) in self.sources.iter_mut().enumerate() {
-            let id = SourceId(n as u8);
-            let closed = match source {
-                LiveSource::Views(source) => source.close().map_err(broken(id)),
-                LiveSource::Samples(sampling) => sampling.listen_to(&[]).map_err(silent(id)),
+            let closed = match self.broken[n].take() {
+                Some(closed) => closed,
+                None => source.close(SourceId(n as u8)),
             };
             first = first.and(closed);
         }
@@ -491,6 +506,43 @@ impl World for LiveWorld {
             .map_err(|error| WorldError::Failed {
                 what: error.to_string(),
             })
+    }
+}
+
+impl LiveWorld {
+    /// Waits for what `id` has to tell, `timeout` at most, and takes it.
+    fn hear(&mut self, id: SourceId, timeout: Duration, came: &mut Came) -> Result<(), WorldError> {
+        let n = usize::from(id.0);
+        match &mut self.sources[n] {
+            LiveSource::Views(source) => {
+                let mut sink = Collector { id, came };
+                source.poll(timeout, &mut sink).map_err(broken(id))
+            }
+            LiveSource::Samples(sampling) => {
+                sampling.wait(timeout).map_err(silent(id))?;
+                let before_ns = process_cpu_ns();
+                let window = sampling.drain(id, &mut came.samples);
+                self.read_ns[n] += process_cpu_ns().saturating_sub(before_ns);
+                if let Window::Invalid {
+                    lost, throttled, ..
+                } = window
+                {
+                    self.lost[n] += lost;
+                    came.invalid.push(Invalid {
+                        source: id,
+                        lost,
+                        throttled,
+                    });
+                }
+                for (pid, bytes) in sampling.left_out() {
+                    let gib = bytes >> 30;
+                    let why =
+                        format!("it holds {gib} GiB, and all that it writes would fault at once");
+                    came.notices.push(Notice::LeftOut { pid, why });
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -532,6 +584,92 @@ mod tests {
     use crate::fs::topology;
     use crate::sys::own_memory::OwnPages;
     use memtide_loop::world::{Outcome, SharedPages, Span};
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A source that sees one page in each poll, or breaks.
+    struct Fake {
+        breaks: bool,
+        polls: Rc<Cell<u32>>,
+        closes: Rc<Cell<u32>>,
+    }
+
+    impl Source for Fake {
+        fn kind(&self) -> access::Source {
+            access::Source::Damon
+        }
+        fn abilities(&self) -> Abilities {
+            Abilities::default()
+        }
+        fn look(&mut self, _: &[Subject], _: Duration) -> Result<u64, SourceError> {
+            Ok(0)
+        }
+        fn glance(&mut self, _: &[Subject], _: Duration) -> Result<(), SourceError> {
+            Ok(())
+        }
+        fn poll(&mut self, _: Duration, sink: &mut dyn Sink) -> Result<(), SourceError> {
+            self.polls.set(self.polls.get() + 1);
+            if self.breaks {
+                return Err(SourceError::Failed("it broke".into()));
+            }
+            sink.touched(View::Look, OwnerId(0), VirtualPage(1), 1);
+            Ok(())
+        }
+        fn close(&mut self) -> Result<(), SourceError> {
+            self.closes.set(self.closes.get() + 1);
+            match self.breaks {
+                true => Err(SourceError::Failed("and cannot be put back".into())),
+                false => Ok(()),
+            }
+        }
+        fn kernel_time(&mut self) -> Duration {
+            Duration::ZERO
+        }
+        fn lost(&self) -> u64 {
+            0
+        }
+    }
+
+    /// The first breaks: it is closed once and asked no more, and the second is heard in the same wait and
+    /// in those after it. The break is told in between.
+    #[test]
+    fn a_source_that_breaks_does_not_silence_the_others() {
+        let counts = || (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let all = [counts(), counts()];
+        let source = |n: usize| {
+            let (polls, closes) = all[n].clone();
+            let breaks = n == 0;
+            LiveSource::Views(Box::new(Fake {
+                breaks,
+                polls,
+                closes,
+            }))
+        };
+        let root = Root::default();
+        let topology = topology::read(&root).unwrap().topology;
+        let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+        let selection = Selection::Pids(Vec::new());
+        let sources = vec![source(0), source(1)];
+        let mut world = LiveWorld::new(root, topology, page, selection, sources);
+        let mut came = Came::default();
+        assert_eq!(world.wait(0, &mut came), Ok(()));
+        assert_eq!(came.reports.len(), 1);
+        let broken = world.wait(0, &mut came);
+        assert!(matches!(
+            broken,
+            Err(WorldError::Source {
+                source_id: SourceId(0),
+                ..
+            })
+        ));
+        assert_eq!(world.wait(0, &mut came), Ok(()));
+        assert_eq!(came.reports.len(), 2);
+        let counted = |n: usize| (all[n].0.get(), all[n].1.get());
+        assert_eq!((counted(0), counted(1)), ((1, 1), (2, 0)));
+        // What could not be put back is an error at the end, and not tried again.
+        assert!(world.close().is_err());
+        assert_eq!((counted(0), counted(1)), ((1, 1), (2, 1)));
+    }
 
     /// A process that has run before makes a world: what it spends is no more than what the process has
     /// spent since.

@@ -2,8 +2,8 @@
 //!
 //! [`observe`] says what every source offers. Each source is a mechanism of its
 //! own ([`damon`], [`hint_faults`], [`page_table`]) and an adapter that makes it a source
-//! (`from_*`). [`samples`] is for whoever wants to know which thread made an
-//! access: balancing does, tiering does not.
+//! (`from_*`). [`samples`] tells of single accesses, and which thread made them:
+//! balancing needs the thread, and tiering takes the page alone.
 
 pub mod damon;
 pub mod from_damon;

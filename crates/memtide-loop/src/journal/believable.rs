@@ -69,6 +69,8 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
         Answer::SourceStatus(status) => {
             count(status.kernel_cpu_ns)?;
             count(status.lost)?;
+            count(status.records)?;
+            count(status.own_cpu_ns)?;
             count(status.period.unwrap_or(0))
         }
         Answer::Came(all) => came(all),

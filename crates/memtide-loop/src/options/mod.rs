@@ -12,6 +12,7 @@ mod classes;
 mod pattern;
 mod quantities;
 mod selectors;
+mod sources;
 mod tier;
 
 pub use agreement::{Objection, agree, check_name, fit};
@@ -20,7 +21,8 @@ pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
 pub use pattern::Pattern;
 pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window};
 pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
-pub use tier::{IdleOnly, TierGate, TierOptions, TierSource};
+pub use sources::{TierSource, TierSources};
+pub use tier::{IdleOnly, TierGate, TierOptions};
 
 #[cfg(test)]
 mod tests {
@@ -29,12 +31,13 @@ mod tests {
     #[test]
     fn a_file_says_what_the_command_line_says() {
         let options: TierOptions = toml::from_str(
-            "source = 'damon'\ngate = 'threshold-free'\nrate_limit = '1 GiB'\n\
+            "source = 'damon'\nsample_rate = 500\ngate = 'threshold-free'\nrate_limit = '1 GiB'\n\
              threshold = 1\nwindow = '2s'\nobserve_cpu = 10\ntiers = '0-1/2'",
         )
         .unwrap();
         let wanted = TierOptions {
-            source: TierSource::Damon,
+            source: TierSources::one(TierSource::Damon),
+            sample_rate: "500".parse().unwrap(),
             gate: TierGate::ThresholdFree,
             rate_limit: Size(1 << 30),
             threshold: "1".parse().unwrap(),
@@ -59,7 +62,7 @@ mod tests {
             "sauce = 'damon'",
             "threshold = 8",
             "window = '5'",
-            "source = 'ibs'",
+            "source = 'writes'",
             "tiers = '0'",
             "tiers = '0/0'",
         ] {

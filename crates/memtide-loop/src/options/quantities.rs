@@ -105,6 +105,10 @@ impl Rate {
     pub fn get(self) -> u32 {
         self.0
     }
+
+    pub(crate) const fn new(a_second: u32) -> Rate {
+        Rate(a_second)
+    }
 }
 
 impl FromStr for Size {

@@ -1,6 +1,6 @@
 //! The options of `memtide tier`.
 
-use super::{IdleTime, Percent, Size, Threshold, Window};
+use super::{IdleTime, Percent, Rate, Size, Threshold, TierSources, Window};
 use memtide_core::topology::HandTiers;
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct TierOptions {
-    /// How accesses are observed
-    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = TierOptions::DEFAULT.source))]
-    pub source: TierSource,
+    /// How accesses are observed; several with commas between, as in damon,ibs
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SOURCES", default_value_t = TierOptions::DEFAULT.source))]
+    pub source: TierSources,
+
+    /// Of ibs and pebs: samples a second of each CPU that are wanted, as far as --observe-cpu lets them
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = TierOptions::DEFAULT.sample_rate, allow_negative_numbers = true))]
+    pub sample_rate: Rate,
 
     /// Which rule admits hot pages to fast memory
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = TierOptions::DEFAULT.gate))]
@@ -75,7 +79,8 @@ pub struct TierOptions {
 impl TierOptions {
     /// What nobody chose.
     pub const DEFAULT: TierOptions = TierOptions {
-        source: TierSource::Auto,
+        source: TierSources::AUTO,
+        sample_rate: Rate::new(1000),
         gate: TierGate::Pghot,
         rate_limit: Size(4 << 30),
         headroom: Size(16 << 20),
@@ -107,21 +112,6 @@ pub enum IdleOnly {
     Anon,
     /// Pages of files
     File,
-}
-
-/// What tells of accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-#[serde(rename_all = "kebab-case")]
-pub enum TierSource {
-    /// The best that works here, except page-table scans
-    Auto,
-    /// DAMON: accessed bits, kept intact for reclaim
-    Damon,
-    /// NUMA hint faults; needs kernel.numa_balancing
-    HintFaults,
-    /// Accessed bits read from the page tables; fastest, hides them from reclaim
-    PageTable,
 }
 
 /// Which rule admits pages.

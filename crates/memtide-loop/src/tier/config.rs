@@ -23,6 +23,8 @@ pub struct TierConfig {
     pub headroom: u64,
     /// How much observing may cost.
     pub cadence: CadenceConfig,
+    /// Samples a second of each CPU that are wanted of sources that sample.
+    pub sample_rate: u32,
     /// The length of a pass of a look, in ms.
     pub look_every_ms: u64,
     /// The length of a pass of a glance, in ms.
@@ -112,6 +114,7 @@ impl TierConfig {
                 share_permille: options.observe_cpu.permille(),
                 ..CadenceConfig::default()
             },
+            sample_rate: options.sample_rate.get(),
             look_every_ms: 50,
             glance_every_ms: 250,
             samples: 256,

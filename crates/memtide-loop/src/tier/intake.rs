@@ -1,11 +1,12 @@
 //! From what a source reports to records and idle ages.
 
 use super::explain;
+use super::listeners::Listeners;
 use super::observer::{Observer, is_taken_for_idle};
 use super::shared::Shared;
 use crate::report::Reporter;
 use crate::search;
-use crate::world::{Report, View};
+use crate::world::{Report, Sample, SourceId, View};
 use memtide_core::access::{self, Access, SourceSet};
 use memtide_core::hotness::{Intake, Intook};
 use memtide_core::pages::Pages as _;
@@ -26,6 +27,8 @@ pub(super) struct Digest<'a> {
     pub reporter: &'a mut dyn Reporter,
     /// For each lower node the top-tier node to which its hot pages should go.
     pub targets: Vec<(NodeId, NodeId)>,
+    /// Who else is heard.
+    pub listeners: &'a Listeners,
 }
 
 impl Digest<'_> {
@@ -58,12 +61,47 @@ impl Digest<'_> {
         self.shared.ledger.space.for_runs(owner, first, pages, note);
     }
 
+    /// Records `samples`; whether a page became ready.
+    pub fn take_samples(&mut self, samples: &[Sample]) -> bool {
+        let mut news = false;
+        let shift = self.shared.ledger.page.shift();
+        for sample in samples {
+            let Some(owner) = self.listeners.owner(sample.pid) else {
+                continue;
+            };
+            let page = VirtualPage(sample.address >> shift);
+            if let Some(rounds) = &self.shared.records.rounds {
+                let note = |_, dense, pages| rounds.touched(dense, pages);
+                self.shared.ledger.space.for_runs(owner, page, 1, note);
+            }
+            news |= self.heard(sample.source, owner, page, 1);
+        }
+        news
+    }
+
+    /// Records an access to each page, of which a listener tells. Whether one became
+    /// ready. What it finds hot calls for a look as what a glance finds does.
+    fn heard(&mut self, source: SourceId, owner: OwnerId, first: VirtualPage, pages: u64) -> bool {
+        let Some(kind) = self.listeners.kind(source) else {
+            return false;
+        };
+        let own = std::mem::replace(&mut self.kind, kind);
+        let news = self.touched(View::Glance, owner, first, pages);
+        self.kind = own;
+        news
+    }
+
     fn report(&mut self, report: &Report) -> bool {
         match *report {
+            Report::Touched {
+                source,
+                owner,
+                first,
+                pages,
+                ..
+            } if source != self.observer.source => self.heard(source, owner, first, pages),
             // What an earlier source still had to tell is of no view of this one.
-            Report::Touched { source, .. }
-            | Report::Untouched { source, .. }
-            | Report::Pass { source, .. }
+            Report::Untouched { source, .. } | Report::Pass { source, .. }
                 if source != self.observer.source =>
             {
                 false

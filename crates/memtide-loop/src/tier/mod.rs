@@ -8,6 +8,7 @@
 //! - [`observer`] says what the source is to look at, and [`choice`] which pages
 //!   a look takes in that cannot take all;
 //! - [`searching`] lets a [`Search`](crate::search::Search) drive a source that can do what that needs;
+//! - [`listeners`] hears sources that tell of single accesses;
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
@@ -27,6 +28,7 @@ mod explain;
 mod flusher;
 mod idle;
 mod intake;
+mod listeners;
 mod making_way;
 mod observer;
 mod page;
@@ -39,6 +41,8 @@ mod subjects;
 
 #[cfg(test)]
 mod idle_tests;
+#[cfg(test)]
+mod listeners_tests;
 #[cfg(test)]
 mod shares_tests;
 #[cfg(test)]
@@ -54,12 +58,13 @@ use demoter::Demoter;
 use flusher::Flusher;
 use idle::Leaver;
 use intake::Digest;
+use listeners::Listeners;
 use making_way::Turn;
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::units::{Millis, PageNumber};
 use memtide_core::vmstat::Counter;
-use observer::Observer;
+use observer::{Observer, main_source};
 use promoter::Promoter;
 use refresh::Refresh;
 use shared::Shared;
@@ -69,6 +74,8 @@ use std::time::Duration;
 const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
+/// The longest wait of a turn while sources tell of single accesses, in ms.
+const LISTEN_MS: u64 = 100;
 /// When one page in so many of slow memory came to it lately, they should be seen: as
 /// idle ones they were taken by samples.
 const UNSEEN_PART: u64 = 16;
@@ -81,6 +88,7 @@ pub struct Tierer {
     shared: Shared,
     refresh: Refresh,
     observer: Observer,
+    listeners: Listeners,
     flusher: Flusher,
     promoter: Promoter,
     demoter: Demoter,
@@ -96,14 +104,18 @@ pub struct Tierer {
 }
 
 impl Tierer {
-    /// A loop over `world`, which listens to the first of its sources.
+    /// A loop over `world`. Of its sources that complete passes it has one look, the
+    /// first; the others take over from one that breaks. Those that tell of single
+    /// accesses it hears all at once.
     pub fn new(world: &mut dyn World, config: TierConfig) -> Tierer {
         let now = world.now();
         let shared = Shared::new(world, config);
         let config = &shared.config;
+        let (main, share) = (main_source(world), config.cadence.share_permille);
         Tierer {
             refresh: Refresh::default(),
-            observer: Observer::new(world, SourceId(0), config, now),
+            observer: Observer::new(world, main, config, now),
+            listeners: Listeners::new(world, main, share, config.sample_rate, now),
             flusher: Flusher::new(config),
             promoter: Promoter::new(config, &shared.ledger),
             demoter: Demoter::new(config),
@@ -131,19 +143,79 @@ impl Tierer {
         match self.turn(world, reporter) {
             Ok(()) => {}
             Err(WorldError::Source { source_id, what }) => {
-                let Some(next) = self.observer.take_over(world, source_id) else {
-                    return Err(WorldError::Source { source_id, what });
-                };
-                // How long the other's passes took is nothing to this one.
-                let least_ms = self.shared.config.hotness.window_ms();
-                self.shared.records.follow(0, least_ms);
-                let name = &world.sources()[usize::from(next.0)].name;
-                let text = format!("{what}; {name} takes over");
-                reporter.event(world.now(), Event::Notice { text });
+                self.go_on_without(world, source_id, what, reporter)?;
             }
             Err(error) => return Err(error),
         }
         Ok(!self.shared.ledger.processes.is_empty())
+    }
+
+    /// Goes on with the sources that are left.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    fn go_on_without(
+        &mut self,
+        world: &mut dyn World,
+        source_id: SourceId,
+        what: String,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let heard = self.listeners.remove(source_id);
+        let main = source_id == self.observer.source;
+        if !heard && !main {
+            // It is known to be broken, and something else goes on.
+            return Ok(());
+        }
+        let mut how = "goes on";
+        if main {
+            let later = (0..)
+                .zip(world.sources())
+                .skip(usize::from(source_id.0) + 1);
+            let mut looks = later.filter(|(_, info)| info.abilities.passes);
+            let looking = looks.next().map(|(n, _)| SourceId(n));
+            let Some(next) = looking.or(self.listeners.first()) else {
+                return Err(WorldError::Source { source_id, what });
+            };
+            self.observer.take_over(world, next);
+            // How long the other's passes took is nothing to this one.
+            let least_ms = self.shared.config.hotness.window_ms();
+            self.shared.records.follow(0, least_ms);
+            if self.observer.is_told() {
+                self.listeners.remove(next);
+                how = "takes over";
+            }
+        }
+        let now = world.now();
+        if self.listeners.is_empty() {
+            let whole = self.shared.config.cadence.share_permille;
+            self.observer.set_share(now, whole);
+        }
+        let name = |source: SourceId| world.sources()[usize::from(source.0)].name.as_str();
+        let (broken, left) = (name(source_id), name(self.observer.source));
+        let text = match what.starts_with(broken) {
+            true => format!("{what}; {left} {how}"),
+            false => format!("{broken}: {what}; {left} {how}"),
+        };
+        reporter.event(now, Event::Notice { text });
+        Ok(())
+    }
+
+    /// Has the sources that tell of single accesses do so.
+    fn listen(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let now = world.now();
+        let looks = self.observer.abilities.passes;
+        let ledger = &self.shared.ledger;
+        let left = self.listeners.follow(world, ledger, looks, now, reporter)?;
+        if let Some(permille) = left.filter(|_| looks) {
+            self.observer.set_share(now, permille);
+        }
+        Ok(())
     }
 
     fn turn(
@@ -153,8 +225,13 @@ impl Tierer {
     ) -> Result<(), WorldError> {
         let hurry = !self.shared.budgets.is_empty() && self.shared.budgets.hurry(self.decided);
         let waiting = self.promoter.pages_wait() || hurry;
-        let patience_ms = self.observer.patience_ms(waiting);
+        let patience_ms = match self.listeners.is_empty() {
+            true => self.observer.patience_ms(waiting),
+            // Their buffers fill up, and what they tell is worth something now.
+            false => self.observer.patience_ms(waiting).min(LISTEN_MS),
+        };
         self.bring_up_to_date(world, reporter)?;
+        self.listen(world, reporter)?;
         if self.observer.searching.is_some() {
             self.search(world, reporter)?;
         } else {
@@ -174,6 +251,8 @@ impl Tierer {
             let text = notice.to_string();
             reporter.event(now, Event::Notice { text });
         }
+        let invalid = &self.came.invalid;
+        self.listeners.tell_invalid(invalid, now, reporter);
         if self.observer.searching.is_some() {
             self.digest(world, now, reporter);
             self.observer.account_search(world, now);
@@ -205,6 +284,7 @@ impl Tierer {
             self.observer.told = None;
         }
         if news.changed {
+            self.listeners.changed();
             let now = world.now();
             self.observer.take_up_search(world, &self.shared, now);
             self.commuters_chosen = None;
@@ -267,7 +347,7 @@ impl Tierer {
         Ok(())
     }
 
-    fn digest(&mut self, world: &dyn World, now: Millis, reporter: &mut dyn Reporter) {
+    fn digest(&mut self, world: &mut dyn World, now: Millis, reporter: &mut dyn Reporter) {
         let source = usize::from(self.observer.source.0);
         let Some(kind) = world.sources().get(source).map(|info| info.kind) else {
             return;
@@ -280,8 +360,16 @@ impl Tierer {
             now,
             reporter,
             targets,
+            listeners: &self.listeners,
         };
         self.news |= digest.take(&self.came.reports);
+        if self.came.samples.is_empty() {
+            return;
+        }
+        let before_ns = world.own_cpu_ns();
+        self.news |= digest.take_samples(&self.came.samples);
+        let took_ns = world.own_cpu_ns().saturating_sub(before_ns);
+        self.listeners.worked(took_ns);
     }
 
     fn decide(
@@ -360,7 +448,11 @@ impl Tierer {
         let Shared {
             ledger, counters, ..
         } = &self.shared;
-        let source = world.source_status(self.observer.source);
+        let (mut kernel_ns, mut lost) = self.listeners.status(world);
+        kernel_ns += self.observer.kernel_cpu_ns;
+        if !self.listeners.has(self.observer.source) {
+            lost += world.source_status(self.observer.source).lost;
+        }
         let tiering = TierStatus {
             top_pages: ledger.resident(true),
             lower_pages: ledger.resident(false),
@@ -373,11 +465,12 @@ impl Tierer {
             passes: self.observer.passes,
             free_pages: ledger.rooms.free(),
             observing: match self.observer.told {
+                Some(_) if !self.observer.is_told() => "samples",
                 Some(Observe::Look) => "look",
                 Some(Observe::Glance) => "glance",
                 None => "start",
             },
-            kernel_cpu: Duration::from_nanos(self.observer.kernel_cpu_ns),
+            kernel_cpu: Duration::from_nanos(kernel_ns),
             demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
             classes: self.shared.budgets.status(),
         };
@@ -385,7 +478,7 @@ impl Tierer {
             at_ms: world.now().0,
             processes: ledger.processes.len(),
             failed_pages: self.shared.failed_pages,
-            lost: source.lost,
+            lost,
             cpu: Duration::from_nanos(world.own_cpu_ns()),
             tiering: Some(tiering),
             balancing: None,

@@ -159,12 +159,22 @@ impl Observer {
         }
     }
 
-    /// The source broke: listens to the next one in the list, if there is one.
-    pub fn take_over(&mut self, world: &dyn World, broken: SourceId) -> Option<SourceId> {
-        let next = SourceId(broken.0 + 1);
-        if broken != self.source || usize::from(next.0) >= world.sources().len() {
-            return None;
+    /// Whether its source is told what to observe: not one that samples, whose
+    /// samples are heard by [`Listeners`](super::listeners::Listeners).
+    pub fn is_told(&self) -> bool {
+        self.abilities.passes || !self.abilities.samples
+    }
+
+    /// Looks may use so many thousandths of a CPU from now on.
+    pub fn set_share(&mut self, now: Millis, permille: u32) {
+        self.cadence.set_share(now, permille);
+        if let Some(searching) = &mut self.searching {
+            searching.search.set_budget(permille);
         }
+    }
+
+    /// The source broke: `next` takes its place.
+    pub fn take_over(&mut self, world: &dyn World, next: SourceId) {
         self.source = next;
         self.abilities = abilities(world, next);
         self.told = None;
@@ -173,7 +183,6 @@ impl Observer {
         self.cadence.look_due();
         // Its clock of costs is its own.
         self.kernel_cpu_ns = 0;
-        Some(next)
     }
 
     /// How long the next turn may wait. While a look runs its end is near;
@@ -210,6 +219,10 @@ impl Observer {
     /// What the source should be told, if that is not what it was told last.
     /// `wanting` pages are hot and find no room.
     pub fn change(&mut self, ledger: &Ledger, wanting: u64, now: Millis) -> Option<Observe> {
+        if !self.is_told() {
+            self.told.get_or_insert(Observe::Glance);
+            return None;
+        }
         if self.doubts_due.is_some_and(|due| now >= due) {
             self.doubts_due = None;
             self.doubted = Some(now);
@@ -338,6 +351,9 @@ impl Observer {
     /// Charges what observing has cost since the last call.
     pub fn account(&mut self, world: &mut dyn World, now: Millis) {
         let cheap = self.told == Some(Observe::Glance);
+        if !self.is_told() {
+            return;
+        }
         if cheap && now.since(self.accounted) < ACCOUNT_MS {
             return;
         }
@@ -520,6 +536,15 @@ fn turns_of_stretches(shared: &Shared, scarce: bool) -> Option<u64> {
         return None;
     }
     Some((rule.round_ms() / 2 / STRETCHES_MS).clamp(1, MOST_TURNS))
+}
+
+/// The source that is told what to look at, where there is one: the first that
+/// completes passes, else one that does not sample, else the first of all.
+pub(super) fn main_source(world: &dyn World) -> SourceId {
+    let sources = world.sources();
+    let passes = sources.iter().position(|info| info.abilities.passes);
+    let told = || sources.iter().position(|info| !info.abilities.samples);
+    SourceId(passes.or_else(told).unwrap_or(0) as u8)
 }
 
 fn abilities(world: &dyn World, source: SourceId) -> Abilities {

@@ -53,12 +53,20 @@ pub struct Abilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceStatus {
     /// Processor time that the kernel spent on its behalf outside this process,
-    /// in nanoseconds.
+    /// in nanoseconds. Of samples, what their interrupts took; where that cannot
+    /// be measured, it is reckoned by their number.
     pub kernel_cpu_ns: u64,
     /// Reports that are known to be lost.
     pub lost: u64,
     /// Operations between two samples, where it has such a thing.
     pub period: Option<u64>,
+    /// Samples that were taken for it, whatever became of them.
+    #[serde(default)]
+    pub records: u64,
+    /// Of this process's own processor time, what reading them took, in
+    /// nanoseconds.
+    #[serde(default)]
+    pub own_cpu_ns: u64,
 }
 
 /// The spans of one process that are to be observed.

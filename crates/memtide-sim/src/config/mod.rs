@@ -153,6 +153,14 @@ pub enum Bound {
 }
 
 impl Configuration {
+    /// Whether a loop of memtide reads the hardware's samples.
+    #[must_use]
+    pub fn reads_samples(&self) -> bool {
+        let samples =
+            |tier: &TierOptions| tier.source.named().iter().any(|source| source.samples());
+        self.balance.is_some() || self.tier.as_ref().is_some_and(samples)
+    }
+
     /// A kernel that balances nothing.
     #[must_use]
     pub fn off(name: &str) -> Configuration {

@@ -214,10 +214,8 @@ impl ConfigurationText {
                 Some(interleave(text.get_ref(), &topology.memory_nodes()).map_err(error)?);
         }
         if let Some(text) = self.tier {
-            if text.get_ref().source == TierSource::HintFaults {
-                let what = "tier: hint faults are no source of it here yet; give source = \"damon\" or \"page-table\"";
-                return Err(source.error(text.span(), what));
-            }
+            sampled(text.get_ref().source.named(), &made)
+                .map_err(|what| source.error(text.span(), &format!("tier: {what}")))?;
             if let Some(tiers) = &text.get_ref().tiers {
                 let wrong = |wrong| format!("tier: tiers {tiers}: {wrong}");
                 let fits = topology.with_tiers(tiers).map_err(wrong);
@@ -389,6 +387,26 @@ fn samples(text: &SamplesText) -> Result<BySamples, String> {
 }
 
 /// Whether `memtide balance` can run beside the rest of a configuration.
+/// Whether `memtide tier` can have these sources here.
+fn sampled(named: &[TierSource], made: &Configuration) -> Result<(), &'static str> {
+    if named.contains(&TierSource::HintFaults) {
+        return Err(
+            "hint faults are no source of it here yet; give source = \"damon\", \"page-table\", \"ibs\" or \"pebs\"",
+        );
+    }
+    let samplers = named.iter().filter(|source| source.samples()).count();
+    if samplers > 1 {
+        return Err("ibs and pebs are of different makers' processors; name one of them");
+    }
+    let fed = |pghot: &Pghot| pghot.sources.contains(AccessSource::Hardware);
+    if samplers > 0 && (made.samples.is_some() || made.pghot.as_ref().is_some_and(fed)) {
+        return Err(
+            "the hardware samples for one only; leave out its source or the kernel's samples",
+        );
+    }
+    Ok(())
+}
+
 fn balance(
     options: &BalanceOptions,
     made: &Configuration,

@@ -68,9 +68,18 @@ pub(crate) fn in_words(configuration: &Configuration) -> String {
 
 /// `memtide tier` with the options that differ from the usual.
 fn tiered(options: &TierOptions) -> String {
-    let source = match options.source {
-        TierSource::PageTable => "its own scans of the page tables find",
-        _ => "DAMON finds",
+    let names = |source: &TierSource| match source {
+        TierSource::Damon => "DAMON",
+        TierSource::HintFaults => "hint faults",
+        TierSource::PageTable => "its own scans of the page tables",
+        TierSource::Ibs | TierSource::Pebs => "hardware samples of cache misses",
+    };
+    let source = match options.source.named() {
+        [] | [TierSource::Damon] => "DAMON finds".to_owned(),
+        named => {
+            let all: Vec<&str> = named.iter().map(names).collect();
+            format!("{} find", all.join(" and "))
+        }
     };
     let gate = match options.gate {
         TierGate::Pghot => "those that are touched often enough are promoted",

@@ -271,13 +271,15 @@ impl<W: Source> Run<W> {
     /// Hands samples to the kernel; who was sampled pays for the work.
     fn empty_samplers(&mut self, now_ns: u64) {
         self.samples.clear();
+        let read_by_programs = self.configuration.reads_samples();
         for cpu in &mut self.hw.cpus {
             let before = self.samples.len();
             cpu.sampler.drain(&mut self.samples);
+            cpu.sampler.quantum_over();
             // What a program reads through perf the kernel does not look at.
-            let looked_at = match self.configuration.balance {
-                Some(_) => 0,
-                None => self.samples.len() - before,
+            let looked_at = match read_by_programs {
+                true => 0,
+                false => self.samples.len() - before,
             };
             let work = looked_at as f64 * self.hw.costs.sample_work_ns;
             cpu.stolen_ns += work as u64;

@@ -154,6 +154,7 @@ impl Hardware {
                     stores: true,
                     // No ring: each is taken to its task at once.
                     ring: SAMPLER_RING,
+                    per_tick: 0,
                 });
             }
             if let Some(pghot) = sampling {
@@ -163,6 +164,7 @@ impl Hardware {
                     loads: true,
                     stores: true,
                     ring: (SAMPLER_RING / scale).max(1),
+                    per_tick: 0,
                 });
             }
         }

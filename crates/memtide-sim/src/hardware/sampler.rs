@@ -4,9 +4,15 @@
 //! It is reported if it passes the filter, else dropped at no cost, as the sampling hardware does. A
 //! report goes to a ring that is emptied once a quantum; what finds it full is lost and counted. The
 //! interrupt is paid either way.
+//!
+//! What a program reads through perf may be *throttled*: after so many reports in a tick the kernel
+//! stops the sampler until the next one. Nothing is sampled meanwhile, and nothing paid.
 
 use super::Sample;
 use crate::rng::Rng;
+
+/// Quanta of a tick.
+const TICK_QUANTA: u32 = 4;
 
 /// What the sampler is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +27,8 @@ pub struct SamplerSettings {
     pub stores: bool,
     /// Samples that the ring holds.
     pub ring: u32,
+    /// Reports in a tick after which the kernel stops the sampler until the next; 0: never.
+    pub per_tick: u32,
 }
 
 /// Counts of one sampler.
@@ -32,6 +40,8 @@ pub struct SamplerCounters {
     pub taken: u64,
     /// Of these, lost as the ring was full.
     pub lost: u64,
+    /// How often the sampler was stopped until the next tick.
+    pub throttled: u64,
 }
 
 /// A sampler of one CPU.
@@ -40,6 +50,9 @@ pub struct Sampler {
     left: i64,
     rng: Rng,
     ring: Vec<Sample>,
+    /// Reports in this tick, and the quanta of it that are over.
+    in_tick: u32,
+    quanta: u32,
     /// Counts.
     pub counters: SamplerCounters,
 }
@@ -53,10 +66,13 @@ impl Default for Sampler {
                 loads: true,
                 stores: true,
                 ring: 0,
+                per_tick: 0,
             },
             left: i64::MAX,
             rng: Rng::new(0, 0),
             ring: Vec::new(),
+            in_tick: 0,
+            quanta: 0,
             counters: SamplerCounters::default(),
         }
     }
@@ -93,7 +109,7 @@ impl Sampler {
             true => 1 + i64::from(self.rng.below(period)),
             false => self.left.clamp(1, next.max(1)),
         };
-        if period == 0 {
+        if period == 0 || self.is_stopped() {
             self.left = i64::MAX;
         }
     }
@@ -104,7 +120,29 @@ impl Sampler {
         self.settings
     }
 
+    /// A quantum is over. With a tick's last one a sampler that was stopped goes on.
+    pub fn quantum_over(&mut self) {
+        self.quanta += 1;
+        if self.quanta < TICK_QUANTA {
+            return;
+        }
+        self.quanta = 0;
+        let stopped = self.is_stopped();
+        self.in_tick = 0;
+        if stopped {
+            self.left = self.next_interval();
+        }
+    }
+
+    /// Whether the kernel has stopped it.
+    fn is_stopped(&self) -> bool {
+        self.settings.per_tick > 0 && self.in_tick >= self.settings.per_tick
+    }
+
     fn next_interval(&mut self) -> i64 {
+        if self.is_stopped() {
+            return i64::MAX;
+        }
         match self.settings.period {
             0 => i64::MAX,
             period => {
@@ -141,6 +179,8 @@ impl Sampler {
         let taken = wanted && (missed || !self.settings.misses_only);
         if taken {
             self.counters.taken += 1;
+            self.in_tick += 1;
+            self.counters.throttled += u64::from(self.is_stopped());
             if self.ring.len() < self.settings.ring as usize {
                 self.ring.push(sample);
             } else {
@@ -153,5 +193,69 @@ impl Sampler {
     /// Moves what is in the ring to `into`.
     pub fn drain(&mut self, into: &mut Vec<Sample>) {
         into.append(&mut self.ring);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::ServedBy;
+
+    fn sampler(per_tick: u32) -> Sampler {
+        let mut sampler = Sampler::default();
+        sampler.seed(1, 0);
+        sampler.set(SamplerSettings {
+            period: 100,
+            misses_only: true,
+            loads: true,
+            stores: true,
+            ring: 64,
+            per_tick,
+        });
+        sampler
+    }
+
+    fn missed() -> Sample {
+        Sample {
+            slot: 0,
+            cpu: 0,
+            thread: 0,
+            write: false,
+            latency_ns: 200,
+            served: ServedBy::LocalDram,
+        }
+    }
+
+    #[test]
+    fn a_throttled_sampler_is_silent_until_the_next_tick() {
+        let mut sampler = sampler(3);
+        for n in 1..=3 {
+            let (left, taken) = sampler.pick(missed());
+            assert!(taken);
+            // 100, give or take a sixteenth.
+            assert_eq!((94..=106).contains(&left), n < 3, "{left}");
+        }
+        sampler.set_left(i64::MAX);
+        assert_eq!(sampler.counters.throttled, 1);
+        // Another period makes it go on no sooner.
+        sampler.set_period(50);
+        for _ in 0..3 {
+            sampler.quantum_over();
+            assert!(sampler.left() > 1 << 32, "{}", sampler.left());
+        }
+        sampler.quantum_over();
+        assert!((47..=53).contains(&sampler.left()), "{}", sampler.left());
+        assert!(sampler.pick(missed()).1);
+        assert_eq!(sampler.counters.throttled, 1);
+    }
+
+    #[test]
+    fn without_a_bound_it_never_stops() {
+        let mut sampler = sampler(0);
+        for _ in 0..1000 {
+            assert!(sampler.pick(missed()).0 < 1000);
+        }
+        assert_eq!((sampler.counters.taken, sampler.counters.lost), (1000, 936));
+        assert_eq!(sampler.counters.throttled, 0);
     }
 }

@@ -128,6 +128,21 @@ fn what_is_wrong_comes_with_file_line_and_key() {
         ),
         (
             "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "tier = { source = \"damon,hint-faults\" }",
+            "scenarios/x.toml:21: tier: hint faults are no source of it here yet",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "tier = { source = [\"ibs\", \"pebs\"] }",
+            "scenarios/x.toml:21: tier: ibs and pebs are of different makers' processors",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
+            "numa_balancing = 1\nsamples = { act = \"each\" }\ntier = { source = \"damon,ibs\" }",
+            "scenarios/x.toml:23: tier: the hardware samples for one only",
+        ),
+        (
+            "interleave = { nodes = [0, 1], weights = [2, 1] }",
             "tier = { tiers = \"0/7\" }",
             "scenarios/x.toml:21: tier: tiers 0/7: node 7 is in a tier, but this machine has no memory there",
         ),

@@ -92,7 +92,7 @@ impl AccessedBits {
         SourceStatus {
             kernel_cpu_ns: if self.kind == Kind::Damon { cpu_ns } else { 0 },
             lost: self.ended_lost + views().map(|view| view.lost).sum::<u64>(),
-            period: None,
+            ..SourceStatus::default()
         }
     }
 

@@ -16,6 +16,15 @@ use memtide_loop::world::{
     Sample, Settled, Span, ThreadId, ThreadSeen, WorldError,
 };
 
+/// What is missing of the samples of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Samples that found no room.
+    pub lost: u64,
+    /// How often a sampler was stopped for a while.
+    pub throttled: u64,
+}
+
 /// A machine that runs programs, in steps.
 pub trait Machine {
     /// Its time, in nanoseconds.
@@ -98,10 +107,14 @@ pub trait Machine {
         let _ = period;
     }
 
-    /// Hands over the samples of the last step: who, on which CPU, and what. How many more there were
-    /// that found no room.
-    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> u64 {
+    /// Hands over the samples of the last step: who, on which CPU, and what. What else there was.
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> Missing {
         let _ = sampled;
+        Missing::default()
+    }
+
+    /// What the interrupt of a sample costs, in nanoseconds.
+    fn sample_ns(&self) -> u64 {
         0
     }
 

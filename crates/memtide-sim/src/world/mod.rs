@@ -116,7 +116,7 @@ impl<M: Machine> SimWorld<M> {
                 SourceChoice::Hardware {
                     name,
                     per_cpu_second,
-                } => Observer::Samples(Sampler::new(id, name, per_cpu_second)),
+                } => Observer::Samples(Sampler::new(id, name, per_cpu_second, costs.report_ns)),
             }
         };
         let observers: Vec<Observer> = (0..).zip(sources).map(observer).collect();

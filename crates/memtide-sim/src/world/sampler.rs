@@ -3,10 +3,11 @@
 //! The engine's samplers take one of so many operations that miss the last-level
 //! cache, on every CPU, and disturb whoever runs there. What they took in a
 //! quantum is here at its end; what belongs to nobody who is observed is dropped.
-//! A quantum in which some were lost is withheld and told of as invalid. The period
-//! follows the rule that the live source has, which is the core's.
+//! A quantum in which some were lost, or a sampler was throttled, is withheld and told
+//! of as invalid. The period follows the rule that the live source has, which is the
+//! core's. Each sample has cost its interrupt, whoever was sampled.
 
-use super::machine::Machine;
+use super::machine::{Machine, Missing};
 use memtide_core::access;
 use memtide_core::balancing::sample_rate::{Came as Rate, next_period};
 use memtide_loop::world::{
@@ -35,10 +36,21 @@ pub(super) struct Sampler {
     pids: Vec<u32>,
     came: Rate,
     lost: u64,
+    /// Samples that were taken, and what their interrupts cost.
+    records: u64,
+    interrupts_ns: u64,
+    /// Those that were handed over, and what reading one costs.
+    told: u64,
+    report_ns: u64,
 }
 
 impl Sampler {
-    pub(super) fn new(id: SourceId, name: &'static str, per_cpu_second: u32) -> Sampler {
+    pub(super) fn new(
+        id: SourceId,
+        name: &'static str,
+        per_cpu_second: u32,
+        report_ns: u64,
+    ) -> Sampler {
         Sampler {
             id,
             name,
@@ -47,6 +59,10 @@ impl Sampler {
             pids: Vec::new(),
             came: NOTHING,
             lost: 0,
+            records: 0,
+            interrupts_ns: 0,
+            told: 0,
+            report_ns,
         }
     }
 
@@ -65,7 +81,9 @@ impl Sampler {
         SourceStatus {
             period: Some(self.period),
             lost: self.lost,
-            ..SourceStatus::default()
+            kernel_cpu_ns: self.interrupts_ns,
+            records: self.records,
+            own_cpu_ns: self.told * self.report_ns,
         }
     }
 
@@ -80,7 +98,9 @@ impl Sampler {
             return;
         }
         let before = into.samples.len();
-        let lost = machine.take_samples(&mut |sample| {
+        let mut taken = 0;
+        let missing = machine.take_samples(&mut |sample| {
+            taken += 1;
             if self.pids.binary_search(&sample.pid).is_ok() {
                 into.samples.push(Sample {
                     source: self.id,
@@ -89,15 +109,22 @@ impl Sampler {
             }
         });
         let scale = machine.scale();
-        self.came.samples += (into.samples.len() - before) as u64 * scale;
-        if lost > 0 {
+        let own = (into.samples.len() - before) as u64 * scale;
+        self.came.samples += own;
+        let records = (taken + missing.lost) * scale;
+        self.records += records;
+        self.interrupts_ns += records * machine.sample_ns();
+        if missing == Missing::default() {
+            self.told += own;
+        } else {
+            let lost = missing.lost * scale;
             into.samples.truncate(before);
-            self.lost += lost * scale;
+            self.lost += lost;
             self.came.invalid = true;
             into.invalid.push(Invalid {
                 source: self.id,
-                lost: lost * scale,
-                throttled: 0,
+                lost,
+                throttled: missing.throttled,
             });
         }
     }

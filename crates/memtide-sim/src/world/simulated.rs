@@ -6,7 +6,7 @@
 //! there. A page of a process is its slot behind [`FIRST_PAGE`]: so addresses are
 //! unique, and mappings lie as they lie in the page table.
 
-use super::machine::Machine;
+use super::machine::{Machine, Missing};
 use crate::engine::{QUANTUM_NS, Run, Source};
 use crate::hardware::sampler::SamplerSettings;
 use crate::hardware::{SAMPLER_RING, ServedBy};
@@ -35,6 +35,9 @@ const FIRST_PID: u32 = 1000;
 const FIRST_TID: u32 = 1 << 20;
 /// A clock tick.
 const TICK_NS: u64 = 10_000_000;
+/// Samples of a CPU in a tick of 4 ms after which Linux stops sampling until the next:
+/// `kernel.perf_event_max_sample_rate` is 100,000 a second.
+const MOST_A_TICK: u32 = 400;
 /// The device of all files.
 const DEVICE: u64 = 1;
 
@@ -55,8 +58,8 @@ pub struct Simulated<W> {
     turn: u32,
     /// How often programs lose their translations by themselves; 0: never.
     flush_every_ns: u64,
-    /// Samples that were lost before the last look.
-    lost: u64,
+    /// What was missing of the samples before the last look.
+    missing: Missing,
 }
 
 impl<W: Source> Simulated<W> {
@@ -71,7 +74,7 @@ impl<W: Source> Simulated<W> {
             attended_ns: 0,
             turn: 0,
             flush_every_ns: 0,
-            lost: 0,
+            missing: Missing::default(),
         }
     }
 
@@ -504,7 +507,12 @@ impl<W: Source> Machine for Simulated<W> {
         }
     }
 
+    fn sample_ns(&self) -> u64 {
+        self.run.hw.costs.sample_interrupt_ns as u64
+    }
+
     fn set_sampling(&mut self, period: u32) {
+        let scale = self.scale();
         for cpu in &mut self.run.hw.cpus {
             if cpu.sampler.settings().ring > 0 {
                 // Off and on, so that each begins somewhere in its period. All in step they would be
@@ -520,14 +528,15 @@ impl<W: Source> Machine for Simulated<W> {
                 stores: true,
                 // A coarse page's samples stand for those of S pages, over as much time.
                 ring: SAMPLER_RING,
+                per_tick: (MOST_A_TICK / scale as u32).max(1),
             });
         }
     }
 
-    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> u64 {
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> Missing {
         // The samples of the last quantum stay where they are.
         if self.over {
-            return 0;
+            return Missing::default();
         }
         for sample in self.run.last_samples() {
             if sample.served == ServedBy::Cache {
@@ -544,9 +553,16 @@ impl<W: Source> Machine for Simulated<W> {
                 address: page_of(sample.slot).0 * 4096,
             });
         }
-        let cpus = self.run.hw.cpus.iter();
-        let lost: u64 = cpus.map(|cpu| cpu.sampler.counters.lost).sum();
-        lost - std::mem::replace(&mut self.lost, lost)
+        let counters = self.run.hw.cpus.iter().map(|cpu| &cpu.sampler.counters);
+        let now = counters.fold(Missing::default(), |sum, one| Missing {
+            lost: sum.lost + one.lost,
+            throttled: sum.throttled + one.throttled,
+        });
+        let before = std::mem::replace(&mut self.missing, now);
+        Missing {
+            lost: now.lost - before.lost,
+            throttled: now.throttled - before.throttled,
+        }
     }
 
     fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {

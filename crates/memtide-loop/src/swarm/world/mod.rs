@@ -523,6 +523,7 @@ impl World for SwarmWorld {
             kernel_cpu_ns,
             lost: 0,
             period: None,
+            ..SourceStatus::default()
         }
     }
 

@@ -5,6 +5,8 @@
 
 mod balance;
 #[cfg(test)]
+mod samples_tests;
+#[cfg(test)]
 mod tests;
 mod tier;
 pub(crate) use tier::attended_ns;

@@ -27,11 +27,8 @@ pub(super) fn run<W: Source>(
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
-    let choice = match options.source {
-        TierSource::PageTable => SourceChoice::PageTables,
-        _ => SourceChoice::Damon,
-    };
-    let mut world = SimWorld::new(Simulated::new(run), &[choice], WorldCosts::BARE, seed);
+    let choices = choices(options)?;
+    let mut world = SimWorld::new(Simulated::new(run), &choices, WorldCosts::BARE, seed);
     if let Some(tiers) = &options.tiers {
         let wrong = |error| KernelError::Machine(format!("tiers = \"{tiers}\": {error}"));
         world = world.with_tiers(tiers).map_err(wrong)?;
@@ -70,6 +67,27 @@ pub(super) fn run<W: Source>(
     let mut result = world.into_machine().into_run().result();
     result.tiering = Some(tiering);
     Ok(result)
+}
+
+/// What the sources of `options` are here; `auto` is DAMON.
+fn choices(options: &TierOptions) -> Result<Vec<SourceChoice>, KernelError> {
+    if options.source.is_auto() {
+        return Ok(vec![SourceChoice::Damon]);
+    }
+    let per_cpu_second = options.sample_rate.get();
+    let choice = |source: &TierSource| match source {
+        TierSource::Damon => Ok(SourceChoice::Damon),
+        TierSource::PageTable => Ok(SourceChoice::PageTables),
+        TierSource::Ibs | TierSource::Pebs => Ok(SourceChoice::Hardware {
+            name: source.name(),
+            per_cpu_second,
+        }),
+        TierSource::HintFaults => {
+            let what = "memtide tier: hint faults are no source of it here";
+            Err(KernelError::Machine(what.to_owned()))
+        }
+    };
+    options.source.named().iter().map(choice).collect()
 }
 
 /// How long nobody does anything before all idle pages have left, in ns; 0 where none leave. Rounds may

@@ -185,7 +185,7 @@ impl Service<'_> {
             let watchers = Watchers {
                 manager: self.manager,
                 control: &self.control,
-                setup: Setup::of(tiering.source(), tier, select.cgroup.as_deref()),
+                setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 nodes: tiering.nodes().clone(),
                 page: self.page,
             };

@@ -27,7 +27,7 @@ pub struct Running {
     /// The time since its start.
     pub now: Millis,
     /// What it listens to.
-    pub held: access::Source,
+    pub held: Vec<access::Source>,
     /// The machine's nodes as it knows them.
     pub tiers: String,
 }
@@ -117,7 +117,7 @@ impl Service<'_> {
         }
         let same_run = same_nodes
             && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
-        if !same_run && let Err(error) = self.ready_for(&next, &nodes, running.held) {
+        if !same_run && let Err(error) = self.ready_for(&next, &nodes, &running.held) {
             return Looked::Refused(self.refused(now, &error));
         }
         if old.control != new.control
@@ -151,7 +151,7 @@ impl Service<'_> {
         &self,
         next: &Configuration,
         nodes: &Topology,
-        held: access::Source,
+        held: &[access::Source],
     ) -> anyhow::Result<()> {
         let tier = &next.settings.tier;
         tiering::check(self.context, nodes, tier)?;

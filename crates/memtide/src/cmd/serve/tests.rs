@@ -38,7 +38,7 @@ fn running(service: &Service<'_>) -> Running {
     let nodes = tiering::nodes(service.context, tier, "").unwrap();
     Running {
         now: Millis(0),
-        held: access::Source::HintFault,
+        held: vec![access::Source::HintFault],
         tiers: tiering::tiers(&nodes),
     }
 }

@@ -327,6 +327,7 @@ impl Standing {
         match self.doing.as_str() {
             "look" => "looks at every page on slow nodes",
             "glance" => "rests, and glances at few pages until one of them is hot",
+            "samples" => "hears single accesses, and looks at no page",
             _ => "has begun",
         }
     }

@@ -202,7 +202,7 @@ impl Families {
             *pghot_recorded_accesses,
         );
         self.counter("memtide_passes", "Complete looks at every page", *passes);
-        let states = ["look", "glance"];
+        let states = ["look", "glance", "samples"];
         let states = states.map(|state| {
             let is = u64::from(state == *observing);
             (vec![("state", state.to_owned())], is)

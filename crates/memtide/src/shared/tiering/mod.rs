@@ -20,8 +20,8 @@ use memtide_core::access;
 use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, PageSize};
 use memtide_linux::fs::{cgroup, topology};
+use memtide_linux::live::LiveWorld;
 use memtide_linux::live::processes::Selection;
-use memtide_linux::live::{LiveSource, LiveWorld};
 use memtide_loop::World;
 use memtide_loop::journal::Line;
 use memtide_loop::options::{Classes, Rules, TierOptions, User};
@@ -65,14 +65,14 @@ pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyh
 pub struct Opened {
     nodes: Topology,
     page: PageSize,
-    source: source::Opened,
+    sources: source::Opened,
     options: TierOptions,
     classes: Classes,
     config: TierConfig,
     seed: u64,
 }
 
-/// Opens the source of accesses. The classes fit the machine.
+/// Opens the sources of accesses. The classes fit the machine.
 pub fn open(
     context: &Context,
     nodes: Topology,
@@ -81,7 +81,7 @@ pub fn open(
 ) -> anyhow::Result<Opened> {
     let page = page_size()?;
     LiveWorld::stay_off_fast_memory(&nodes);
-    let source = source::open(options.source, &context.root, page)?;
+    let sources = source::open(options, &context.root, page)?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -94,7 +94,7 @@ pub fn open(
     Ok(Opened {
         nodes,
         page,
-        source,
+        sources,
         options: options.clone(),
         classes: classes.clone(),
         config,
@@ -107,11 +107,11 @@ pub fn can_open(
     context: &Context,
     nodes: &Topology,
     options: &TierOptions,
-    held: access::Source,
+    held: &[access::Source],
 ) -> anyhow::Result<()> {
     let page = page_size()?;
     TierConfig::new(options, nodes, page, 0)?;
-    source::can_open(options.source, held, &context.root, page)
+    source::can_open(options, held, &context.root, page)
 }
 
 /// The nodes of each tier, the fastest first, as the option `tiers` writes them.
@@ -147,7 +147,7 @@ impl Opened {
         journal: Option<&Path>,
         printer: &mut Printer,
     ) -> anyhow::Result<Tiering> {
-        for notice in &self.source.notices {
+        for notice in &self.sources.notices {
             printer.notice(notice);
         }
         let mut world = LiveWorld::new(
@@ -155,7 +155,7 @@ impl Opened {
             self.nodes,
             self.page,
             selection,
-            vec![LiveSource::Views(self.source.source)],
+            self.sources.sources,
         );
         world = world.with_classes(rules(context, &self.classes)?);
         let run = Run::Tier {
@@ -205,17 +205,16 @@ impl Tiering {
     }
 
     /// What tells of accesses.
-    pub fn source(&self) -> &str {
-        self.world
-            .sources()
-            .first()
-            .map_or("", |source| &source.name)
+    pub fn source(&self) -> String {
+        let sources = self.world.sources().iter();
+        let names: Vec<&str> = sources.map(|source| source.name.as_str()).collect();
+        names.join(", ")
     }
 
-    /// Its kind.
-    pub fn held(&self) -> access::Source {
-        let first = self.world.sources().first();
-        first.map_or(access::Source::Damon, |source| source.kind)
+    /// The kinds of that.
+    pub fn held(&self) -> Vec<access::Source> {
+        let sources = self.world.sources().iter();
+        sources.map(|source| source.kind).collect()
     }
 
     /// Has pages of the class of this name stay where they are. Whether there is one.

@@ -72,8 +72,11 @@ const QUIET: [(&str, &str, Promise); 26] = [
     ("rate-limit", "small-dram", bounds::rate_limit),
 ];
 
-const KERNEL_TIERING: [(&str, &str, Promise); 1] =
-    [("sources/hint-faults", "cxl", sources::hint_faults)];
+const KERNEL_TIERING: [(&str, &str, Promise); 3] = [
+    ("sources/hint-faults", "cxl", sources::hint_faults),
+    ("sources/faults", "cxl", sources::faults),
+    ("sources/together", "cxl", sources::together),
+];
 
 pub(super) fn tests() -> Vec<Test> {
     let test = |class: BootClass, (name, topology, promise): (&str, &'static str, Promise)| {
