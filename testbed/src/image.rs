@@ -15,6 +15,7 @@ use crate::cpio::Archive;
 use crate::fetch::Program;
 use crate::kernel::Module;
 use crate::report::{JOB_PATH, Job};
+use crate::system;
 
 /// Everything that goes into one initial ram file system.
 #[derive(Debug, Default)]
@@ -34,6 +35,9 @@ pub struct Contents {
     /// Host programs and libraries that come to the guest in another way, and here bring those that they
     /// need.
     pub needing: Vec<PathBuf>,
+    /// The root of a whole system, of which the guest has what [`crate::system`] takes; systemd is then
+    /// process 1.
+    pub system: Option<PathBuf>,
 }
 
 impl Contents {
@@ -43,6 +47,10 @@ impl Contents {
     /// When a file cannot be read, or a dynamic program lacks a library on this machine.
     pub fn build(&self, mut job: Job) -> Result<Vec<u8>> {
         let mut archive = Archive::new();
+        let mut taken: BTreeSet<String> = ["busybox", "guest"].map(str::to_owned).into();
+        if let Some(root) = &self.system {
+            taken.extend(system::add(&mut archive, root)?);
+        }
         for folder in ["proc", "sys", "dev", "tmp", "run", "mnt", "root"] {
             archive.directory(folder);
         }
@@ -51,12 +59,17 @@ impl Contents {
         archive.file("/init", 0o755, &read(&self.init)?);
         archive.symlink("/bin/guest", "/init");
         archive.file("/bin/busybox", 0o755, &read(&self.busybox)?);
-        archive.file("/etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n");
-        archive.file("/etc/group", 0o644, b"root:x:0:\n");
+        let other = match self.system {
+            Some(_) => system::USER,
+            None => ("", ""),
+        };
+        let users = format!("root:x:0:0:root:/root:/bin/sh\n{}", other.0);
+        archive.file("/etc/passwd", 0o644, users.as_bytes());
+        let groups = format!("root:x:0:\n{}", other.1);
+        archive.file("/etc/group", 0o644, groups.as_bytes());
         for (place, path) in &self.placed {
             archive.file(place, 0o644, &read(path)?);
         }
-        let mut taken: BTreeSet<String> = ["busybox", "guest"].map(str::to_owned).into();
         let mut libraries = BTreeSet::new();
         let of_host = |path: &PathBuf| Program {
             path: path.clone(),
