@@ -59,14 +59,8 @@ impl Contents {
         archive.file("/init", 0o755, &read(&self.init)?);
         archive.symlink("/bin/guest", "/init");
         archive.file("/bin/busybox", 0o755, &read(&self.busybox)?);
-        let other = match self.system {
-            Some(_) => system::USER,
-            None => ("", ""),
-        };
-        let users = format!("root:x:0:0:root:/root:/bin/sh\n{}", other.0);
-        archive.file("/etc/passwd", 0o644, users.as_bytes());
-        let groups = format!("root:x:0:\n{}", other.1);
-        archive.file("/etc/group", 0o644, groups.as_bytes());
+        archive.file("/etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n");
+        archive.file("/etc/group", 0o644, b"root:x:0:\n");
         for (place, path) in &self.placed {
             archive.file(place, 0o644, &read(path)?);
         }

@@ -6,8 +6,7 @@
 //! is what a service of ours may lean on: the journal, and the kernel's debugging file systems.
 //!
 //! The rest is as Debian has it: `/bin` is a link to `/usr/bin`, programs and libraries are Debian's, and
-//! dpkg's book names every package. No package's script ran, so there are no users but root and one of
-//! ours.
+//! dpkg's book names every package. No package's script ran, so there are no users but root.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -59,12 +58,6 @@ const STARTED: [&str; 5] = [
 /// The same on every machine; without it, systemd would take this boot for the first one and enable all
 /// that there is.
 const MACHINE_ID: &[u8] = b"6d656d746964652074657374626564aa\n";
-
-/// The one user beside root, as lines of /etc/passwd and of /etc/group.
-pub const USER: (&str, &str) = (
-    "somebody:x:1000:1000:somebody:/:/bin/sh\n",
-    "somebody:x:1000:\n",
-);
 
 /// Adds the files below `root` to the archive; the names of those that are in `/bin` now.
 ///

@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
     /// Debian's systemd is process 1, and memtide is a package in /packages
-    #[arg(long)]
+    #[arg(long, conflicts_with = "file")]
     systemd: bool,
     /// Use the guest's programs as last built
     #[arg(long)]

@@ -4,7 +4,7 @@
 //! of the unit is tried in [`super::systemd`].
 
 mod container;
-pub(super) mod shares;
+mod shares;
 mod slices;
 mod socket;
 

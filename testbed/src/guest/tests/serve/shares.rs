@@ -24,7 +24,7 @@ pub(super) const FAST: u32 = 0;
 const BOUND_MIB: u64 = 80;
 const MOST: u64 = (BOUND_MIB << 20) / 100 * 102;
 /// How long a class may be above its bound.
-pub(in crate::guest::tests) const BOUND_AFTER: Duration = Duration::from_secs(5);
+pub(super) const BOUND_AFTER: Duration = Duration::from_secs(5);
 /// What a class leaves free that fills the fast node, in MiB.
 const FREE_MIB: u64 = 64;
 /// How long a protected class is watched: on a quiet machine room is made within two seconds.
@@ -68,26 +68,20 @@ impl Slice {
 
     /// Bytes that it has on the fast node.
     pub(super) fn used(&self) -> Result<u64> {
-        used_on(&self.0, &[FAST])
+        let path = self.0.join("memory.numa_stat");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let lists = text.lines().filter(|line| {
+            let name = line.split(' ').next().unwrap_or_default();
+            name.starts_with("active_") || name.starts_with("inactive_") || name == "unevictable"
+        });
+        let on_fast = |line: &str| {
+            let mut fields = line.split(' ');
+            let field = fields.find_map(|field| field.strip_prefix(&format!("N{FAST}=")));
+            field.and_then(|bytes| bytes.parse::<u64>().ok())
+        };
+        let sum: Option<u64> = lists.map(on_fast).sum();
+        sum.with_context(|| format!("{} has no node {FAST}: {text}", path.display()))
     }
-}
-
-/// Bytes that a cgroup has on these nodes.
-pub(in crate::guest::tests) fn used_on(group: &Path, nodes: &[u32]) -> Result<u64> {
-    let path = group.join("memory.numa_stat");
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let lists = text.lines().filter(|line| {
-        let name = line.split(' ').next().unwrap_or_default();
-        name.starts_with("active_") || name.starts_with("inactive_") || name == "unevictable"
-    });
-    let on_node = |line: &str, node: u32| {
-        let mut fields = line.split(' ');
-        let field = fields.find_map(|field| field.strip_prefix(&format!("N{node}=")));
-        field.and_then(|bytes| bytes.parse::<u64>().ok())
-    };
-    let all = lists.flat_map(|line| nodes.iter().map(move |&node| on_node(line, node)));
-    let sum: Option<u64> = all.sum();
-    sum.with_context(|| format!("{} has none of the nodes {nodes:?}: {text}", path.display()))
 }
 
 impl Drop for Slice {

@@ -10,7 +10,6 @@ mod endings;
 mod package;
 mod reload;
 mod rights;
-mod slice;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -49,7 +48,6 @@ pub(super) fn tests() -> Vec<Test> {
         test("watchdog", endings::watchdog),
         test("killed", endings::killed),
         test("rights", rights::as_the_unit_says),
-        test("slice", slice::is_a_class),
         test("remove", package::goes),
     ]
 }

@@ -33,7 +33,7 @@ pub(super) fn as_the_unit_says(context: &mut Context) -> Result<()> {
         "its system calls are not filtered"
     );
 
-    // Of another user's process, too.
+    // With these, it works.
     let victim = Victim::start(SMALL, 1)?;
     until_home(&unit, &victim, context)?;
 
