@@ -20,6 +20,8 @@ const PREFERENCES: &str = "Package: *\nPin: release a=testing\nPin-Priority: 100
 /// apt with our own state, cache and sources.
 pub(crate) struct Apt {
     root: PathBuf,
+    /// What apt takes to be installed.
+    status: PathBuf,
 }
 
 impl Apt {
@@ -30,14 +32,37 @@ impl Apt {
         for folder in ["state/lists/partial", "cache/archives/partial", "etc"] {
             std::fs::create_dir_all(root.join(folder))?;
         }
-        let apt = Self { root };
+        let status = PathBuf::from("/var/lib/dpkg/status");
+        let apt = Self { root, status };
         if UPDATED.swap(true, Ordering::Relaxed) {
             return Ok(apt);
         }
-        std::fs::write(apt.root.join("etc/own.sources"), apt.sources()?)?;
+        std::fs::write(apt.root.join("etc/own.sources"), sources()?)?;
         std::fs::write(apt.root.join("etc/preferences"), PREFERENCES)?;
+        apt.update()?;
+        Ok(apt)
+    }
+
+    /// apt for a machine of the distribution's release `codename` that has no package yet.
+    pub(crate) fn open_bare(root: PathBuf, codename: &str) -> Result<Self> {
+        for folder in ["state/lists/partial", "cache/archives/partial", "etc"] {
+            std::fs::create_dir_all(root.join(folder))?;
+        }
+        let status = root.join("status");
+        std::fs::write(&status, "")?;
+        let (_, mut main) = machine_release()?;
+        main.suites = vec![codename.to_owned()];
+        main.components = vec!["main".to_owned()];
+        std::fs::write(root.join("etc/own.sources"), main.to_deb822())?;
+        std::fs::write(root.join("etc/preferences"), "")?;
+        let apt = Self { root, status };
+        apt.update()?;
+        Ok(apt)
+    }
+
+    fn update(&self) -> Result<()> {
         eprintln!("fetch: reading the package lists");
-        let mut update = apt.command("apt-get");
+        let mut update = self.command("apt-get");
         let update = update
             .arg("update")
             .output()
@@ -47,37 +72,7 @@ impl Apt {
         for line in said.lines().filter(|line| line.contains("Failed to fetch")) {
             eprintln!("fetch: {line}");
         }
-        Ok(apt)
-    }
-
-    /// The machine's sources of its own release, and the same archive's other suites.
-    fn sources(&self) -> Result<String> {
-        let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let codename = release
-            .lines()
-            .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-            .map_or("sid", |name| name.trim_matches('"'));
-        let all = machine_sources(Path::new("/etc/apt"))?;
-        let main = main_source(&all, codename).with_context(|| {
-            format!("apt's configuration has no source for {codename} main to take kernels from")
-        })?;
-        let mut sources: Vec<Source> = all
-            .iter()
-            .filter(|source| {
-                source
-                    .suites
-                    .iter()
-                    .any(|suite| suite.starts_with(codename))
-            })
-            .cloned()
-            .collect();
-        let backports = format!("{codename}-backports");
-        for suite in [backports.as_str(), "testing", "unstable"] {
-            let mut source = main.with_suites(&[suite]);
-            source.components = vec!["main".to_owned()];
-            sources.push(source);
-        }
-        Ok(sources.iter().map(Source::to_deb822).collect())
+        Ok(())
     }
 
     fn command(&self, program: &str) -> Command {
@@ -86,7 +81,7 @@ impl Apt {
         for option in [
             format!("Dir::State={root}/state"),
             format!("Dir::Cache={root}/cache"),
-            "Dir::State::status=/var/lib/dpkg/status".to_owned(),
+            format!("Dir::State::status={}", self.status.display()),
             "Dir::Etc::sourcelist=/dev/null".to_owned(),
             format!("Dir::Etc::sourceparts={root}/etc"),
             format!("Dir::Etc::preferences={root}/etc/preferences"),
@@ -119,10 +114,7 @@ impl Apt {
             output.status.success(),
             "{program} {}: {}",
             arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .last()
-                .unwrap_or("failed")
+            last_line(&output.stderr)
         );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -174,10 +166,7 @@ impl Apt {
             output.status.success(),
             "apt-get download {}: {}",
             packages.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .last()
-                .unwrap_or("failed")
+            last_line(&output.stderr)
         );
         unpack_all(&debs, folder)
     }
@@ -202,12 +191,40 @@ impl Apt {
         ensure!(
             output.status.success(),
             "apt-get install --download-only {package}: {}",
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .last()
-                .unwrap_or("failed")
+            last_line(&output.stderr)
         );
         unpack_all(&debs, folder)
+    }
+
+    /// Downloads `packages` and all that they depend on, and unpacks them into `folder`, which then is the
+    /// root of a machine that has them. Their scripts are not run.
+    pub(crate) fn download_system(&self, packages: &[&str], folder: &Path) -> Result<()> {
+        let debs = self.fresh_folder("archives")?;
+        std::fs::create_dir_all(debs.join("partial"))?;
+        let options = [
+            "install",
+            "--yes",
+            "--download-only",
+            "--no-install-recommends",
+        ];
+        let output = self
+            .command("apt-get")
+            .arg("-o")
+            .arg(format!("Dir::Cache::archives={}", debs.display()))
+            .args(options)
+            .args(packages)
+            .output()
+            .context("cannot run apt-get")?;
+        ensure!(
+            output.status.success(),
+            "apt-get install --download-only {}: {}",
+            packages.join(" "),
+            last_line(&output.stderr)
+        );
+        let known = installed(&debs)?;
+        unpack_all(&debs, folder)?;
+        let book = folder.join("var/lib/dpkg/status");
+        std::fs::write(&book, known).with_context(|| book.display().to_string())
     }
 
     fn fresh_folder(&self, name: &str) -> Result<PathBuf> {
@@ -216,6 +233,67 @@ impl Apt {
         std::fs::create_dir_all(&folder)?;
         Ok(folder)
     }
+}
+
+/// The machine's sources of its own release, and the same archive's other suites.
+fn sources() -> Result<String> {
+    let all = machine_sources(Path::new("/etc/apt"))?;
+    let (codename, main) = machine_release()?;
+    let own = |source: &&Source| {
+        let mut suites = source.suites.iter();
+        suites.any(|suite| suite.starts_with(&codename))
+    };
+    let mut sources: Vec<Source> = all.iter().filter(own).cloned().collect();
+    let backports = format!("{codename}-backports");
+    for suite in [backports.as_str(), "testing", "unstable"] {
+        let mut source = main.with_suites(&[suite]);
+        source.components = vec!["main".to_owned()];
+        sources.push(source);
+    }
+    Ok(sources.iter().map(Source::to_deb822).collect())
+}
+
+/// The machine's release by its code name, and where its packages come from.
+fn machine_release() -> Result<(String, Source)> {
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .map_or("sid", |name| name.trim_matches('"'));
+    let all = machine_sources(Path::new("/etc/apt"))?;
+    let main = main_source(&all, codename).with_context(|| {
+        format!("apt's configuration has no source for {codename} main to take packages from")
+    })?;
+    Ok((codename.to_owned(), main.clone()))
+}
+
+/// What dpkg writes down of packages that are installed.
+fn installed(debs: &Path) -> Result<String> {
+    let mut known = String::new();
+    for deb in packages_in(debs)? {
+        let output = Command::new("dpkg-deb").arg("--field").arg(&deb).output();
+        let output = output.context("cannot run dpkg-deb")?;
+        ensure!(output.status.success(), "cannot read {}", deb.display());
+        known += "Status: install ok installed\n";
+        known += &String::from_utf8_lossy(&output.stdout);
+        known.push('\n');
+    }
+    Ok(known)
+}
+
+/// The packages in a folder, in the order of their names.
+fn packages_in(debs: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(debs)?.flatten();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    all.retain(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    all.sort();
+    Ok(all)
+}
+
+/// The last line of what a program said.
+fn last_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    said.lines().last().unwrap_or("failed").to_owned()
 }
 
 /// Every source of binary packages in apt's configuration folder.
@@ -283,24 +361,20 @@ fn numbers(version: &str) -> Vec<u64> {
 }
 
 fn unpack_all(debs: &Path, folder: &Path) -> Result<()> {
-    let mut count = 0;
-    for entry in std::fs::read_dir(debs)?.flatten() {
-        let deb = entry.path();
-        if deb.extension().is_some_and(|extension| extension == "deb") {
-            let status = Command::new("dpkg-deb")
-                .arg("-x")
-                .arg(&deb)
-                .arg(folder)
-                .status();
-            ensure!(
-                status.context("cannot run dpkg-deb")?.success(),
-                "cannot unpack {}",
-                deb.display()
-            );
-            count += 1;
-        }
+    let all = packages_in(debs)?;
+    for deb in &all {
+        let status = Command::new("dpkg-deb")
+            .arg("-x")
+            .arg(deb)
+            .arg(folder)
+            .status();
+        ensure!(
+            status.context("cannot run dpkg-deb")?.success(),
+            "cannot unpack {}",
+            deb.display()
+        );
     }
-    if count == 0 {
+    if all.is_empty() {
         bail!("apt downloaded nothing: the package is installed, but its program was not found");
     }
     std::fs::remove_dir_all(debs)?;

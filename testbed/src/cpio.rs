@@ -38,6 +38,12 @@ impl Archive {
         self.member(path, SYMLINK | 0o777, (0, 0), target.as_bytes());
     }
 
+    /// Adds a symbolic link at `path` to the folder `target`: what is added below `path` later lands there.
+    pub fn folder_link(&mut self, path: &str, target: &str) {
+        self.directories.insert(path.trim_matches('/').to_owned());
+        self.symlink(path, target);
+    }
+
     /// Adds a character device.
     pub fn device(&mut self, path: &str, mode: u32, major: u32, minor: u32) {
         self.parents(path);
@@ -109,6 +115,20 @@ mod tests {
         assert_eq!(bytes.len(), 240);
         assert_eq!(&bytes[..22], b"07070100000001000081ed");
         assert_eq!(&bytes[110..116], b"a\0xyz\0");
+    }
+
+    /// A folder of the same name would take the link's place.
+    #[test]
+    fn what_is_below_a_link_makes_no_folder_of_its_name() {
+        let mut archive = Archive::new();
+        archive.folder_link("/bin", "usr/bin");
+        archive.file("/bin/a", 0o755, b"");
+        let text = String::from_utf8_lossy(&archive.finish()).into_owned();
+        assert_eq!(
+            text.matches("\0bin\0").count() + text.matches("0bin\0").count(),
+            1
+        );
+        assert!(text.find("usr/bin").unwrap() < text.find("bin/a\0").unwrap());
     }
 
     #[test]

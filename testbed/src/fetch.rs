@@ -10,6 +10,9 @@
 //! Kernels are found, not pinned: the newest package `linux-image-6.12.*` of the installed release
 //! or its backports, and `linux-image-7.2.*` of the testing or unstable suite. Where an image is
 //! split, its `linux-binary-*` and `linux-modules-*` come with it.
+//!
+//! A guest with systemd has a small Debian 13 instead of our own few files: systemd, apt, dpkg and all
+//! that they depend on, unpacked and never installed.
 
 use std::path::{Path, PathBuf};
 
@@ -17,6 +20,9 @@ use anyhow::{Context, Result};
 
 use crate::apt::Apt;
 use crate::lock::Lock;
+
+/// The release of a guest with systemd: the first whose systemd knows all that the unit says.
+const DEBIAN: &str = "trixie";
 
 /// The kernels that the tests run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +156,20 @@ impl Cache {
             .collect()
     }
 
+    /// The root of a small Debian 13 with systemd, apt and dpkg, whose kernel is 6.12.
+    ///
+    /// # Errors
+    /// When it must be fetched and apt cannot.
+    pub fn debian(&self) -> Result<PathBuf> {
+        self.complete_with(&format!("debian-{DEBIAN}"), |aside| {
+            let apt = Apt::open_bare(self.path(&format!("apt-{DEBIAN}")), DEBIAN)?;
+            apt.download_system(
+                &["systemd", "apt", "dpkg", "tar", "libc-bin", "mount"],
+                aside,
+            )
+        })
+    }
+
     /// A static busybox: the guest's shell.
     ///
     /// # Errors
@@ -200,6 +220,10 @@ impl Cache {
         name: &str,
         fill: impl FnOnce(&Apt, &Path) -> Result<()>,
     ) -> Result<PathBuf> {
+        self.complete_with(name, |aside| fill(&Apt::open(self.path("apt"))?, aside))
+    }
+
+    fn complete_with(&self, name: &str, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let folder = self.path(name);
         if folder.exists() {
             return Ok(folder);
@@ -214,8 +238,7 @@ impl Cache {
         let aside = self.path(&format!("{name}.partial"));
         let _ = std::fs::remove_dir_all(&aside);
         std::fs::create_dir_all(&aside)?;
-        let apt = Apt::open(self.path("apt"))?;
-        fill(&apt, &aside).with_context(|| format!("cannot fetch {name}"))?;
+        fill(&aside).with_context(|| format!("cannot fetch {name}"))?;
         std::fs::rename(&aside, &folder)?;
         Ok(folder)
     }

@@ -15,6 +15,7 @@ use crate::cpio::Archive;
 use crate::fetch::Program;
 use crate::kernel::Module;
 use crate::report::{JOB_PATH, Job};
+use crate::system;
 
 /// Everything that goes into one initial ram file system.
 #[derive(Debug, Default)]
@@ -34,6 +35,9 @@ pub struct Contents {
     /// Host programs and libraries that come to the guest in another way, and here bring those that they
     /// need.
     pub needing: Vec<PathBuf>,
+    /// The root of a whole system, of which the guest has what [`crate::system`] takes; systemd is then
+    /// process 1.
+    pub system: Option<PathBuf>,
 }
 
 impl Contents {
@@ -43,6 +47,10 @@ impl Contents {
     /// When a file cannot be read, or a dynamic program lacks a library on this machine.
     pub fn build(&self, mut job: Job) -> Result<Vec<u8>> {
         let mut archive = Archive::new();
+        let mut taken: BTreeSet<String> = ["busybox", "guest"].map(str::to_owned).into();
+        if let Some(root) = &self.system {
+            taken.extend(system::add(&mut archive, root)?);
+        }
         for folder in ["proc", "sys", "dev", "tmp", "run", "mnt", "root"] {
             archive.directory(folder);
         }
@@ -56,7 +64,6 @@ impl Contents {
         for (place, path) in &self.placed {
             archive.file(place, 0o644, &read(path)?);
         }
-        let mut taken: BTreeSet<String> = ["busybox", "guest"].map(str::to_owned).into();
         let mut libraries = BTreeSet::new();
         let of_host = |path: &PathBuf| Program {
             path: path.clone(),

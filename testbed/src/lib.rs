@@ -23,4 +23,5 @@ pub mod lock;
 pub mod machine;
 pub mod report;
 pub mod suite;
+pub mod system;
 pub mod topology;

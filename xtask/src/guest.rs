@@ -133,19 +133,8 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
             .map(|line| Kernel::fetched(&cache, line))
             .collect::<Result<_>>()?,
     };
-    let packages = match boots.iter().any(|boot| boot.class == BootClass::Fresh) {
-        true => {
-            eprintln!("guest: packing");
-            let library = preload_library(&workspace, true)?;
-            let folder = workspace.root.join("target/guest/packages");
-            let memtide = &programs.memtide;
-            Some(packages_for_a_trial(
-                &workspace.root,
-                memtide,
-                &library,
-                &folder,
-            )?)
-        }
+    let packages = match boots.iter().any(|boot| boot.class.has_packages()) {
+        true => Some(pack(&workspace, &programs)?),
         false => None,
     };
     let bench = Bench {
@@ -179,6 +168,14 @@ fn run_boots(arguments: &Arguments, boots: &[PlannedBoot]) -> Result<Summary> {
         println!("\n{name}\n{}", format_table(rows));
     }
     Ok(summary)
+}
+
+/// The packages of these programs.
+pub fn pack(workspace: &Workspace, programs: &GuestPrograms) -> Result<Packages> {
+    eprintln!("guest: packing");
+    let library = preload_library(workspace, true)?;
+    let folder = workspace.root.join("target/guest/packages");
+    packages_for_a_trial(&workspace.root, &programs.memtide, &library, &folder)
 }
 
 /// What every boot uses.
@@ -303,7 +300,13 @@ impl Bench {
     ) -> Result<Vec<u8>> {
         let busybox = self.cache.busybox()?;
         let (mut placed, mut needing) = (Vec::new(), Vec::new());
+        let mut system = None;
         let mut programs = match &self.packages {
+            Some(packages) if planned.class == BootClass::Systemd => {
+                placed.push((DEB.to_owned(), packages.deb.clone()));
+                system = Some(self.cache.debian()?);
+                Vec::new()
+            }
             Some(packages) if planned.class == BootClass::Fresh => {
                 placed = self.cache.rpm_configuration()?;
                 placed.push((DEB.to_owned(), packages.deb.clone()));
@@ -335,6 +338,7 @@ impl Bench {
             },
             placed,
             needing,
+            system,
         };
         let owned = |&(path, text): &(&str, &str)| (path.to_owned(), text.to_owned());
         let job = Job {

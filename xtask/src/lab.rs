@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use testbed::fetch::{Cache, KernelLine, Program};
-use testbed::guest::tests::BootClass;
+use testbed::guest::tests::{BootClass, DEB};
 use testbed::image::Contents;
 use testbed::kernel::Kernel;
 use testbed::lab::Workspace;
 use testbed::machine::{Boot, Ending, Event, Limits, run as boot};
 use testbed::report::{Job, Report, Work};
 use testbed::topology::Topology;
+
+use crate::guest::pack;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -40,6 +42,9 @@ pub struct Arguments {
     /// Give up after so many seconds
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
+    /// Debian's systemd is process 1, and memtide is a package in /packages
+    #[arg(long, conflicts_with = "file")]
+    systemd: bool,
     /// Use the guest's programs as last built
     #[arg(long)]
     no_build: bool,
@@ -90,6 +95,7 @@ pub fn demo(arguments: &DemoArguments) -> Result<i32> {
             .collect(),
         module: Vec::new(),
         timeout: 120,
+        systemd: false,
         no_build: false,
         verbose: false,
     })
@@ -102,6 +108,7 @@ pub fn fetch() -> Result<()> {
     tell("mkfs.ext4", &cache.mkfs()?);
     tell("redis-server", &cache.redis()?);
     println!("busybox: {}", cache.busybox()?.display());
+    println!("systemd: {}", cache.debian()?.display());
     for tool in cache.package_tools()? {
         tell("for packages", &tool);
     }
@@ -142,17 +149,26 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         .run
         .clone()
         .map_or(Work::Interactive, Work::Command);
+    let (mut placed, mut system) = (Vec::new(), None);
+    let mut own = Vec::new();
+    if arguments.systemd {
+        placed.push((DEB.to_owned(), pack(&workspace, &programs)?.deb));
+        system = Some(cache.debian()?);
+    } else {
+        own.push(Program {
+            path: programs.memtide,
+            root: None,
+        });
+    }
     let contents = Contents {
         init: programs.init,
         busybox,
         modules,
-        programs: vec![Program {
-            path: programs.memtide,
-            root: None,
-        }],
+        programs: own,
         files: arguments.file.clone(),
-        placed: Vec::new(),
+        placed,
         needing: Vec::new(),
+        system,
     };
     let initrd = contents.build(Job {
         modules: Vec::new(),

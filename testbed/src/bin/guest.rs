@@ -15,6 +15,8 @@ struct Arguments {
 enum Part {
     /// Do the job of this boot (started by process 1)
     Work,
+    /// Do it as a service of systemd's
+    Serve,
     /// Touch memory, and say which
     Victim(victim::Options),
     /// Run sets of threads whose memory lies elsewhere
@@ -36,6 +38,7 @@ fn main() -> anyhow::Result<()> {
     }
     match Arguments::parse().part {
         Part::Work => init::work(),
+        Part::Serve => init::serve(),
         Part::Victim(options) => victim::main(&options),
         Part::Sets(options) => sets::main(&options),
         Part::Demo(options) => demo::main(options),

@@ -6,10 +6,14 @@
 //! When the worker is gone it ends the machine through the debug-exit port: no shutdown sequence,
 //! nothing to wait for. The worker does the job and sends the last report; if it dies before, the
 //! host finds the report missing and fails the boot.
+//!
+//! In a guest with systemd, process 1 becomes systemd at once. The worker is then a service, which holds
+//! the same things and ends the machine in the same way.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -21,9 +25,15 @@ use super::patches::Patches;
 use super::{pace, pins, tests};
 use crate::machine::{DEBUG_EXIT_PORT, DEBUG_EXIT_VALUE};
 use crate::report::{JOB_PATH, Job, PORT_ERROR, PORT_OUTPUT, PORT_REPORT, Report, Work};
+use crate::system::SYSTEMD;
 
 /// Runs as process 1; does not return.
 pub fn main() -> ! {
+    if Path::new(SYSTEMD).exists() {
+        let error = Command::new(SYSTEMD).exec();
+        println!("init: {SYSTEMD}: {error}");
+        power_off()
+    }
     let ended = prepare().and_then(|()| {
         let _pins = pins::hold();
         supervise()
@@ -124,6 +134,15 @@ impl Reporter {
             .write_all(&line)
             .context("cannot write the report port")
     }
+}
+
+/// Runs as the worker and as a service of systemd's; does not return.
+pub fn serve() -> ! {
+    let _pins = pins::hold_events();
+    if let Err(error) = work() {
+        println!("init: {error:#}");
+    }
+    power_off()
 }
 
 /// Opens the virtio port called `name`.

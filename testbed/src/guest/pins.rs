@@ -42,6 +42,15 @@ pub struct Pins(#[expect(dead_code, reason = "held for their drop")] Vec<OwnedFd
 /// Holds all that this kernel has; what it lacks is told on the console, and no reason not to go on.
 #[must_use]
 pub fn hold() -> Pins {
+    if let Err(error) = cpuset() {
+        println!("init: no cpuset held: {error:#}");
+    }
+    hold_events()
+}
+
+/// The same without the cpuset: where systemd is process 1, cgroups are its own, and a slice holds one.
+#[must_use]
+pub fn hold_events() -> Pins {
     let mut held = Vec::new();
     for (what, event) in [
         ("minor faults", open(PerfKind::Software, MINOR_FAULTS)),
@@ -51,9 +60,6 @@ pub fn hold() -> Pins {
             Ok(fd) => held.push(fd),
             Err(error) => println!("init: {what} not held: {error:#}"),
         }
-    }
-    if let Err(error) = cpuset() {
-        println!("init: no cpuset held: {error:#}");
     }
     Pins(held)
 }

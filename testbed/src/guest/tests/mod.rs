@@ -18,6 +18,7 @@ mod random_programs;
 mod respread;
 mod run;
 mod serve;
+mod systemd;
 mod terminal;
 mod tiering;
 mod weights;
@@ -49,6 +50,8 @@ pub enum BootClass {
     KernelBalancing,
     /// Quiet, and a machine that memtide was never on: beside it lie packages and what installs them.
     Fresh,
+    /// Fresh, and Debian's systemd is process 1.
+    Systemd,
 }
 
 impl BootClass {
@@ -56,7 +59,7 @@ impl BootClass {
     #[must_use]
     pub fn cmdline(self) -> &'static str {
         match self {
-            Self::Quiet | Self::Fresh => "numa_balancing=disable",
+            Self::Quiet | Self::Fresh | Self::Systemd => "numa_balancing=disable",
             Self::KernelTiering => "",
             Self::KernelBalancing => "numa_balancing=enable",
         }
@@ -66,7 +69,7 @@ impl BootClass {
     #[must_use]
     pub fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Quiet | Self::KernelBalancing | Self::Fresh => &[],
+            Self::Quiet | Self::KernelBalancing | Self::Fresh | Self::Systemd => &[],
             Self::KernelTiering => &[
                 ("/proc/sys/kernel/numa_balancing", "2"),
                 ("/sys/kernel/mm/numa/demotion_enabled", "1"),
@@ -82,7 +85,14 @@ impl BootClass {
             Self::KernelTiering => "kernel-tiering",
             Self::KernelBalancing => "kernel-balancing",
             Self::Fresh => "fresh",
+            Self::Systemd => "systemd",
         }
+    }
+
+    /// Whether the packages lie beside it.
+    #[must_use]
+    pub fn has_packages(self) -> bool {
+        matches!(self, Self::Fresh | Self::Systemd)
     }
 }
 
@@ -173,6 +183,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(agreement::tests());
     tests.extend(large::tests());
     tests.extend(packages::tests());
+    tests.extend(systemd::tests());
     tests
 }
 

@@ -1,7 +1,7 @@
 //! `memtide serve` as a service manager has it, with the rights that the unit leaves it and no others.
 //!
 //! The manager is the test: it listens on a socket of its own and sends the signals. What systemd makes
-//! of the unit beside that is not tried here.
+//! of the unit is tried in [`super::systemd`].
 
 mod container;
 mod shares;
@@ -30,9 +30,9 @@ use crate::guest::pace::Stretch;
 use crate::guest::subject::Victim;
 
 const UNIT: &str = include_str!("../../../../../packaging/memtide.service");
-const FOLDER: &str = "/etc/memtide";
+pub(super) const FOLDER: &str = "/etc/memtide";
 const MAIN: &str = "/etc/memtide/memtide.toml";
-const DROP_IN: &str = "/etc/memtide/memtide.toml.d/10-test.toml";
+pub(super) const DROP_IN: &str = "/etc/memtide/memtide.toml.d/10-test.toml";
 const SOCKET: &str = "/service-manager";
 const METRICS: &str = "/memtide-serve.prom";
 /// Short enough that a ping comes every half second.
@@ -134,7 +134,7 @@ fn reload(context: &mut Context) -> Result<()> {
 }
 
 /// Writes a file that root alone may change.
-fn put(path: &str, text: &str) -> Result<()> {
+pub(super) fn put(path: &str, text: &str) -> Result<()> {
     let mode = std::fs::Permissions::from_mode;
     let path = Path::new(path);
     let folder = path.parent().context("a file is in a folder")?;
@@ -146,7 +146,7 @@ fn put(path: &str, text: &str) -> Result<()> {
 }
 
 /// The rights that the unit leaves.
-fn bounding_set() -> Result<CapabilitySet> {
+pub(super) fn bounding_set() -> Result<CapabilitySet> {
     let lines = UNIT.lines();
     let lines = lines.filter_map(|line| line.strip_prefix("CapabilityBoundingSet=CAP_"));
     let set = capabilities(lines)?;
