@@ -16,7 +16,7 @@ use memtide_loop::tier::{Class, IdleRule, TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 
 /// Where the loop's random choices start, apart from the workload's.
-const SEED: u64 = 0x7135;
+pub(super) const SEED: u64 = 0x7135;
 
 /// Runs it beside the workload of `run` on `machine`, which is told of unscaled.
 pub(super) fn run<W: Source>(
@@ -27,11 +27,8 @@ pub(super) fn run<W: Source>(
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
-    let choice = match options.source {
-        TierSource::PageTable => SourceChoice::PageTables,
-        _ => SourceChoice::Damon,
-    };
-    let mut world = SimWorld::new(Simulated::new(run), &[choice], WorldCosts::BARE, seed);
+    let sources = [choice(options)];
+    let mut world = SimWorld::new(Simulated::new(run), &sources, WorldCosts::BARE, seed);
     if let Some(tiers) = &options.tiers {
         let wrong = |error| KernelError::Machine(format!("tiers = \"{tiers}\": {error}"));
         world = world.with_tiers(tiers).map_err(wrong)?;
@@ -70,6 +67,14 @@ pub(super) fn run<W: Source>(
     let mut result = world.into_machine().into_run().result();
     result.tiering = Some(tiering);
     Ok(result)
+}
+
+/// The source that the options name.
+pub(super) fn choice(options: &TierOptions) -> SourceChoice {
+    match options.source {
+        TierSource::PageTable => SourceChoice::PageTables,
+        _ => SourceChoice::Damon,
+    }
 }
 
 /// How long nobody does anything before all idle pages have left, in ns; 0 where none leave. Rounds may
