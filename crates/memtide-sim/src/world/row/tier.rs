@@ -137,6 +137,8 @@ pub(super) fn config(
             ..rule
         }),
         look_pages: (whole.look_pages / scale).max(1),
+        page_cost: scale,
+        turn_pages: (whole.turn_pages / scale).max(1),
         ..whole
     })
 }

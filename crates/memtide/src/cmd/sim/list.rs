@@ -53,7 +53,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("zipf-drift", 5),
     ("phases", 4),
     ("scan-over-hot", 4),
-    ("scale", 60),
+    ("scale", 7),
     ("scale-large", 600),
     ("scale-4g", 6),
     ("hot-larger-than-fast", 20),
