@@ -48,7 +48,8 @@ pub fn run(args: &ListArgs, context: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// About how long a run of each takes on two processors, in seconds; measured by hand.
+/// About how long a run of each takes on two processors, in seconds; measured by hand. Those of
+/// `scale`, `scale-large`, `hot-larger-than-fast` and `bursty` are reckoned from processor time or accesses.
 const SECONDS: &[(&str, u32)] = &[
     ("zipf-drift", 5),
     ("phases", 4),
