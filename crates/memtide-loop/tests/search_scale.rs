@@ -209,6 +209,7 @@ fn the_same_run_twice() {
 fn a_wrong_idea_of_costs_is_corrected() {
     let config = Config {
         costs: UnitCosts {
+            page: 0.1,
             piece: 0.1,
             span: 1.0,
             begin: 20.0,

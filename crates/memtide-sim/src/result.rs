@@ -97,6 +97,9 @@ pub struct RunResult {
     pub luf: Option<LufCounts>,
     /// What the check of every access found; `None` if it was off.
     pub checked: Option<Checked>,
+    /// When a hot set was home; `None` for workloads without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home: Option<Home>,
     /// Costs by cause.
     pub overhead: Overhead,
     /// What NUMA balancing cost, and what it moved, the kernel's or `memtide balance`'s.
@@ -132,6 +135,32 @@ pub struct RunResult {
     /// served. Programs of one cgroup count as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
+}
+
+/// The share of the accesses to hot pages that fast memory has to serve before a hot set is home.
+pub const HOME_SHARE: f64 = 0.9;
+
+/// When a hot set was home, and what finding it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Home {
+    /// All of the memory.
+    pub memory_bytes: u64,
+    /// The size of a piece of the hot set.
+    pub piece_bytes: u64,
+    /// Seconds from the run's start until the top tier served [`HOME_SHARE`] of the accesses to hot pages;
+    /// `None` if it never did.
+    pub seconds: Option<f64>,
+    /// Pages that were moved up and are not hot, over all that are not hot; `None` where that was not
+    /// counted.
+    pub cold_share: Option<f64>,
+    /// The most that observing took of one CPU in any minute; `None` where memtide did not observe, or
+    /// for less than a minute.
+    pub minute_share: Option<f64>,
+    /// Seconds that two passes over every page take at the share of a CPU that observing may use: nobody
+    /// who has to see each page twice is faster. `None` where memtide did not observe.
+    pub bound_s: Option<f64>,
+    /// What memtide promises, in seconds; `None` in rows of others.
+    pub promise_s: Option<f64>,
 }
 
 /// One of several programs.
@@ -291,6 +320,40 @@ impl Balancing {
 }
 
 impl RunResult {
+    /// A run of which nothing is known but its configuration's name.
+    #[must_use]
+    pub fn of(configuration: &str) -> RunResult {
+        RunResult {
+            configuration: configuration.to_owned(),
+            seconds: 0.0,
+            score: None,
+            counters: Counters::ZERO,
+            tlb_shootdowns: 0,
+            tlb_flushes: 0,
+            tlb_misses: 0,
+            dtlb_load_misses: 0,
+            dtlb_store_misses: 0,
+            itlb_misses: 0,
+            luf: None,
+            checked: None,
+            home: None,
+            overhead: Overhead::default(),
+            balancing: Balancing::default(),
+            tiering: None,
+            memtide_balance: None,
+            estimate: None,
+            accesses: 0,
+            fast_share: 0.0,
+            pages_by_node: Vec::new(),
+            placed: Vec::new(),
+            bytes_per_s: Vec::new(),
+            series: Series::default(),
+            group_seconds: Vec::new(),
+            programs: Vec::new(),
+            fairness: None,
+        }
+    }
+
     /// What TLBs did, in the words that published tables have.
     #[must_use]
     pub fn tlb(&self) -> TlbCounts {

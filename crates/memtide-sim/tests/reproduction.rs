@@ -74,6 +74,8 @@ fn coarsely(scenario: &Scenario) -> Comparison {
 #[test]
 fn coarse_runs_are_as_the_document_says_and_none_beats_its_oracle() {
     let read = SHIPPED.iter().map(|shipped| shipped.read().unwrap());
+    // What is measured by when it is home has neither an oracle nor a scale.
+    let read = read.filter(|scenario| !scenario.cases.iter().all(|case| case.home.is_some()));
     let all: BTreeMap<String, Comparison> = read
         .map(|scenario| (scenario.name.clone(), coarsely(&scenario)))
         .collect();

@@ -1,6 +1,8 @@
 //! Every shipped scenario, small: it runs, and the same bytes come out at any number of jobs.
 
 use memtide_sim::scenario::{Comparison, Options, Quiet, SHIPPED, Scenario, Unit, run};
+use memtide_sim::units::{Bytes, Nanos};
+use memtide_sim::workload::WorkloadSpec;
 
 /// As small as still means something: some hundred pages.
 fn small_scale(scenario: &Scenario) -> u32 {
@@ -8,6 +10,8 @@ fn small_scale(scenario: &Scenario) -> u32 {
         "page-count" => 1,
         // Of a machine with 8 GiB of DRAM less would leave nothing.
         "zipf-drift" | "phases" | "scan-over-hot" | "scale-4g" | "pointer-chase" => 2048,
+        "hot-larger-than-fast" | "bursty" => 2048,
+        "scale" | "scale-large" => 8192,
         "mlc-interleave" | "stream-interleave" => 1024,
         "two-tenants" | "noisy-neighbour" => 256,
         // Small enough for the kernel to check itself after every quantum, which takes a while.
@@ -17,7 +21,19 @@ fn small_scale(scenario: &Scenario) -> u32 {
     }
 }
 
+/// Cases with a home are always at full size: here they are made small.
+fn with_small_homes(mut scenario: Scenario) -> Scenario {
+    for case in &mut scenario.cases {
+        if let (Some(_), WorkloadSpec::HotSet(spec)) = (case.home, &mut case.workload) {
+            (spec.memory, spec.hot) = (Bytes(1 << 30), Bytes(1 << 27));
+            spec.time = Nanos(2e9);
+        }
+    }
+    scenario
+}
+
 fn compared(scenario: &Scenario, jobs: usize, seed: u64) -> Comparison {
+    let scenario = &with_small_homes(scenario.clone());
     let options = Options {
         seed,
         scale: Some(small_scale(scenario)),
@@ -54,7 +70,11 @@ scenarios! {
     zipf_drift "zipf-drift",
     phases "phases",
     scan_over_hot "scan-over-hot",
+    scale "scale",
+    scale_large "scale-large",
     scale_4g "scale-4g",
+    hot_larger_than_fast "hot-larger-than-fast",
+    bursty "bursty",
     two_tenants "two-tenants",
     noisy_neighbour "noisy-neighbour",
     burst "burst",

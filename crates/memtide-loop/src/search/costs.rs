@@ -11,7 +11,9 @@ use super::View;
 /// Costs on a fast bare machine, in microseconds of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnitCosts {
-    /// A page of a look, or a piece of a glance, in one pass.
+    /// A page of a look, in one pass. Where a page stands for many, it costs as much as they do.
+    pub page: f64,
+    /// A piece of a glance, in one pass.
     pub piece: f64,
     /// Telling the source of one span.
     pub span: f64,
@@ -22,6 +24,7 @@ pub struct UnitCosts {
 impl Default for UnitCosts {
     fn default() -> Self {
         UnitCosts {
+            page: 1.0,
             piece: 1.0,
             span: 10.0,
             begin: 200.0,
@@ -62,9 +65,14 @@ impl Costs {
         }
     }
 
-    /// The expected cost in microseconds of a pass over `pieces`.
+    /// The expected cost in microseconds of a pass of a glance over `pieces`.
     pub fn pass(&self, pieces: u64) -> f64 {
         self.factor * self.units.piece * pieces as f64
+    }
+
+    /// The expected cost in microseconds of a pass of a look over `pages`.
+    pub fn look(&self, pages: u64) -> f64 {
+        self.factor * self.units.page * pages as f64
     }
 
     /// The expected cost in microseconds of telling the source of `spans`.
@@ -79,7 +87,7 @@ impl Costs {
 
     /// How many pages in a gap cost less than another span.
     pub fn gap(&self) -> u64 {
-        (self.units.span / self.units.piece) as u64
+        (self.units.span / self.units.page) as u64
     }
 
     /// Whether enough was observed to know. Until then little should be.
@@ -158,6 +166,22 @@ mod tests {
         assert_eq!(costs.pass(1000), 50_000.0);
         assert_eq!(costs.tell(3), 50.0 * 230.0);
         assert_eq!(costs.gap(), 10);
+    }
+
+    /// A page that stands for 256 costs as much, and makes neither glances dearer nor the machine slower.
+    #[test]
+    fn pages_and_pieces_may_differ() {
+        let mut costs = Costs::new(UnitCosts {
+            page: 256.0,
+            ..UnitCosts::default()
+        });
+        costs.expect(costs.look(512));
+        costs.used(512 * 256);
+        assert_eq!(costs.factor(), 1.0);
+        assert_eq!((costs.look(2), costs.pass(2)), (512.0, 2.0));
+        assert_eq!(costs.tell(0), 200.0);
+        // A gap of one page costs more than another span.
+        assert_eq!(costs.gap(), 0);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Look {
     now: Vec<Bits>,
     /// Whether the source is at work.
     at_work: bool,
+    /// Whether the last one that is over found a page.
+    confirmed: bool,
     /// Pages in a pass.
     pages: u64,
     began: Millis,
@@ -75,7 +77,7 @@ impl Look {
 
 /// The smallest chunk: one block, twice, and begun.
 pub fn least_us(costs: &super::Costs) -> f64 {
-    costs.tell(1) + 2.0 * costs.pass(BLOCK)
+    costs.tell(1) + 2.0 * costs.look(BLOCK)
 }
 
 /// Touched pages that must be there for their share to say something.
@@ -114,7 +116,7 @@ impl Search {
         } else {
             BLOCK
         };
-        let pages = ((credit - self.costs.tell(1)) / (2.0 * self.costs.pass(1))) as u64;
+        let pages = ((credit - self.costs.tell(1)) / (2.0 * self.costs.look(1))) as u64;
         let pages = pages
             .min(most)
             .min(self.costs.within(View::Look, longest))
@@ -184,8 +186,8 @@ impl Search {
             });
         }
         let pages: u64 = spans.iter().map(|span| span.pages).sum();
-        let anew = self.costs.tell(spans.len() as u64) + self.costs.pass(pages);
-        if spans.len() > self.config.spans || anew >= self.costs.pass(self.look.pages) {
+        let anew = self.costs.tell(spans.len() as u64) + self.costs.look(pages);
+        if spans.len() > self.config.spans || anew >= self.costs.look(self.look.pages) {
             self.look.began = now;
             return Order::Keep;
         }
@@ -213,7 +215,7 @@ impl Search {
         if !matches!(self.look.stage, Stage::First | Stage::Second) {
             return;
         }
-        let us = self.costs.pass(self.look.pages);
+        let us = self.costs.look(self.look.pages);
         self.charge(View::Look, us);
         let look = &mut self.look;
         let took = now.since(look.began);
@@ -230,6 +232,17 @@ impl Search {
         } else {
             self.settle(now);
         }
+    }
+
+    /// Whether the source is still at work for a look that is over and found something. Then it is to
+    /// be stopped before anything else is done: moving what was found takes its time, and passes that
+    /// nobody needs are paid for, too. Said once.
+    pub fn look_is_spent(&mut self) -> bool {
+        let spent = self.look.at_work && self.look.stage == Stage::Resting && self.look.confirmed;
+        if spent {
+            self.look.at_work = false;
+        }
+        spent
     }
 
     /// Both passes are over, or nothing was touched in the first.
@@ -266,6 +279,7 @@ impl Search {
                 self.draw_attention(*n, 2);
             }
         }
+        self.look.confirmed = both > 0;
         self.cover.looked(u64::from(both));
         self.yields[View::Look as usize].pages += f64::from(both);
         self.lengthen(first, both);

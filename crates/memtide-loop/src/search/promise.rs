@@ -33,7 +33,7 @@ impl Search {
     /// What the budget buys, as far as costs are known.
     pub fn promise(&self) -> Promise {
         let per_s = |view| self.purse.rate(view) as f64;
-        let page = self.costs.pass(1);
+        let (page, piece) = (self.costs.look(1), self.costs.pass(1));
         let pages = self.blocks.pages() as f64;
         let coarse = self.coarse();
         let both = per_s(View::Look) + per_s(View::Glance);
@@ -43,7 +43,7 @@ impl Search {
             (false, 1) => 2.0,
             (false, _) => 4.0,
         };
-        let sweep = self.blocks.in_use() as f64 / f64::from(coarse) * page * turns;
+        let sweep = self.blocks.in_use() as f64 / f64::from(coarse) * piece * turns;
         let pass_s = self.interval_ms.max(self.costs.longest_pass_ms()) as f64 / 1000.0;
         Promise {
             permille: self.config.permille,

@@ -220,3 +220,65 @@ fn a_promise_is_a_sentence() {
          within 2 s"
     );
 }
+
+/// Pages that were found are about to move, which takes its time: a third pass that nobody needs would
+/// be paid for, and overflow a ring that nobody reads.
+#[test]
+fn a_look_that_found_something_is_stopped_before_that_moves() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 300)]);
+    for (begin, end) in [(0, 100), (100, 200)] {
+        search.plan(Millis(begin));
+        assert!(
+            !search.look_is_spent(),
+            "before the pass that ends at {end}"
+        );
+        search.touched(View::Look, span(ME, 0, 300));
+        search.pass_done(View::Look, Millis(end));
+    }
+    assert!(search.look_is_spent());
+    // Whoever asked stops it.
+    assert!(!search.look_is_spent());
+    assert_eq!(findings(&mut search).len(), 1);
+}
+
+#[test]
+fn a_look_that_found_nothing_ends_in_its_own_time() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 300)]);
+    search.plan(Millis(0));
+    search.pass_done(View::Look, Millis(100));
+    assert!(!search.look_is_spent());
+    assert_eq!(search.plan(Millis(100)).look, Order::Stop);
+}
+
+/// As on a machine at scale 1/256: a page of a look stands for 256, a piece of a glance for one. Before,
+/// looks made everything seem 256 times as dear, and no glance ever began.
+#[test]
+fn dear_pages_leave_glances_cheap() {
+    let mut search = Search::new(
+        Config {
+            look_pages: 1024,
+            costs: UnitCosts {
+                page: 256.0,
+                ..UnitCosts::default()
+            },
+            ..Config::default()
+        },
+        Millis(0),
+    );
+    search.set_memory(ME, &[memory(0, 4096)]);
+    let mut glances = 0;
+    for now in (0..20_000).step_by(100) {
+        let plan = search.plan(Millis(now));
+        glances += u32::from(matches!(plan.glance, Order::Begin(_)));
+        let mut us = 0;
+        if search.look.began_before(Millis(now + 1), 0) {
+            us += search.look.size().0 * 256;
+            search.pass_done(View::Look, Millis(now + 99));
+        }
+        search.pass_done(View::Glance, Millis(now + 99));
+        search.spent(us + 10);
+    }
+    assert!(glances > 0);
+}

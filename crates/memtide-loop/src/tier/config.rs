@@ -35,6 +35,9 @@ pub struct TierConfig {
     pub stretches: u64,
     /// The most pages that one look takes in.
     pub look_pages: u64,
+    /// What a page costs in a pass of a look, in pieces of a glance: 1, and S on a machine at scale 1/S,
+    /// where a page stands for S and a piece for one.
+    pub page_cost: u64,
     /// Complete observations in a row that must find a page untouched before it
     /// may be demoted.
     pub idle_passes: u8,
@@ -46,6 +49,9 @@ pub struct TierConfig {
     pub idle: Option<IdleRule>,
     /// Classes of processes with shares of fast memory, by their numbers.
     pub classes: Vec<Class>,
+    /// Pages that one turn may move in one direction: a turn stays well below a second, signals are
+    /// heard, and no source waits for long until somebody reads what it reports.
+    pub turn_pages: u64,
     /// Decide and report, but move nothing.
     pub dry_run: bool,
     /// Report of pages that stay, too.
@@ -120,11 +126,13 @@ impl TierConfig {
             samples: 256,
             stretches: 256,
             look_pages: 262_144,
+            page_cost: 1,
             idle_passes: 4,
             idle_ms: 1000,
             settle_ms: 60_000,
             idle: IdleRule::new(options, page),
             classes: Vec::new(),
+            turn_pages: 16_384,
             dry_run: options.dry_run,
             explain: options.explain,
             seed,

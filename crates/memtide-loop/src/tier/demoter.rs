@@ -4,7 +4,6 @@
 use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::making_way::{MakingWay, Turn};
-use super::promoter::TURN_PAGES;
 use super::shared::Shared;
 use crate::ledger::Ledger;
 use crate::random::Random;
@@ -75,7 +74,7 @@ impl Demoter {
             return;
         }
         let now = world.now();
-        let mut left = TURN_PAGES;
+        let mut left = shared.config.turn_pages;
         for node in hot_targets(&shared.ledger) {
             let short = shared.ledger.rooms.short_of(node, wanting).min(left);
             if short == 0 {
@@ -105,7 +104,7 @@ impl Demoter {
         turn: Turn,
         reporter: &mut dyn Reporter,
     ) {
-        let mut left = TURN_PAGES;
+        let mut left = shared.config.turn_pages;
         shared.budgets.exchanging = false;
         for class in shared.budgets.ids() {
             let paused = shared.ledger.processes.is_paused(Some(class));

@@ -20,7 +20,6 @@
 use super::budgets::Budgets;
 use super::config::{IdleRule, TierConfig};
 use super::demoter::{move_down, spares, target_of};
-use super::promoter::TURN_PAGES;
 use super::shared::Shared;
 use crate::ledger::Ledger;
 use crate::options::IdleOnly;
@@ -188,7 +187,7 @@ impl Leaver {
         };
         let extent = shared.ledger.space.extent();
         let mut leaving = Leaving::new(shared, rule, &self.common, now);
-        let mut credit = (self.credit / 1000).min(TURN_PAGES);
+        let mut credit = (self.credit / 1000).min(shared.config.turn_pages);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {
             if self.cursor >= extent {

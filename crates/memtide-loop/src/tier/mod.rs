@@ -256,6 +256,7 @@ impl Tierer {
         if self.observer.searching.is_some() {
             self.digest(world, now, reporter);
             self.observer.account_search(world, now);
+            self.observer.stop_spent_look(world)?;
             return self.decide(world, reporter);
         }
         self.observer.account(world, now);

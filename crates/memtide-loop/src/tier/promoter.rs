@@ -16,9 +16,6 @@ use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
 use std::collections::BTreeMap;
 
-/// Pages that one turn may move in one direction: a turn stays well below a
-/// second, and signals are heard.
-pub(super) const TURN_PAGES: u64 = 16_384;
 /// How often the gate is asked although no target has room, in ms.
 const PROMOTE_MS: u64 = 1000;
 
@@ -177,9 +174,10 @@ impl Promoter {
         self.wanting = 0;
         self.refused = 0;
         let room = shared.ledger.top_room() + idle_room;
+        let turn_pages = shared.config.turn_pages;
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
-        let mut left: Vec<(NodeId, u64)> = lower.map(|node| (node.id, TURN_PAGES)).collect();
+        let mut left: Vec<(NodeId, u64)> = lower.map(|node| (node.id, turn_pages)).collect();
         if some_below_low(shared) {
             for (node, left) in &mut left {
                 let mut found = Found::default();

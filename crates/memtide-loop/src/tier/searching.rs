@@ -70,6 +70,7 @@ impl Searching {
                 cuts,
                 round_ms: config.cadence.look_every_ms,
                 costs: UnitCosts {
+                    page: config.page_cost as f64,
                     span: 25.0,
                     ..UnitCosts::default()
                 },
@@ -295,6 +296,22 @@ impl Searching {
         self.search.spent(us);
     }
 
+    /// Stops the source where its look is over and pages that it found are about to move.
+    pub fn stop_spent_look(
+        &mut self,
+        observer: &mut Observer,
+        world: &mut dyn World,
+    ) -> Result<(), WorldError> {
+        if !self.search.look_is_spent() {
+            return Ok(());
+        }
+        let before = world.own_cpu_ns();
+        observer.told = Some(Observe::Glance);
+        world.look(observer.source, &[], self.interval_ms)?;
+        self.own_ns += world.own_cpu_ns().saturating_sub(before);
+        Ok(())
+    }
+
     /// What the budget buys, once that is known and if it is worth telling:
     /// where all slow pages fit into a look, it is soon.
     pub fn promise(&mut self, shared: &Shared) -> Option<String> {
@@ -352,6 +369,16 @@ impl Observer {
         let followed = searching.follow(self, world, shared, now);
         self.searching = Some(searching);
         followed
+    }
+
+    /// Stops a look of the search that is over. Nothing without one.
+    pub fn stop_spent_look(&mut self, world: &mut dyn World) -> Result<(), WorldError> {
+        let Some(mut searching) = self.searching.take() else {
+            return Ok(());
+        };
+        let stopped = searching.stop_spent_look(self, world);
+        self.searching = Some(searching);
+        stopped
     }
 
     /// Tells the search what observing has cost.

@@ -111,6 +111,7 @@ impl<W: Source> Run<W> {
                 wrong: contents.wrong(),
                 first: contents.first().map(|stale| stale.to_string()),
             }),
+            home: None,
             overhead: self.overhead(),
             balancing: self.balancing(seconds),
             tiering: None,

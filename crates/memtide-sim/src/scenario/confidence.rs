@@ -80,6 +80,15 @@ pub fn spread(figures: &[f64]) -> Option<Spread> {
 /// The scale of the second machine, if there is one that means something.
 #[must_use]
 pub fn coarser(scenario: &Scenario, scale: u32) -> Option<u32> {
+    // On the machine of rates everything is at full size.
+    let scaled = scenario.cases.iter().any(|case| {
+        let all = scenario.configurations_of(case);
+        all.iter()
+            .any(|of| !scenario.is_of_rates(&case.name, &of.name))
+    });
+    if !scaled {
+        return None;
+    }
     let limits = scenario.cases.iter().map(|case| case.workload.max_scale());
     let limit = limits.min()?;
     scale

@@ -11,6 +11,7 @@
 pub mod balancing;
 pub mod coarse;
 pub mod confidence;
+mod home;
 mod programs;
 mod published;
 mod read;
@@ -18,6 +19,7 @@ pub mod reproduction;
 mod run;
 mod shipped;
 
+pub use home::HomeSpec;
 pub use published::{Figure, Mark, Published, PublishedBalancing};
 pub use run::{
     Comparison, NotRun, Options, Progress, PublishedBeside, Quiet, Row, RunError, Unit, run,
@@ -62,6 +64,8 @@ pub struct Case {
     pub workload: WorkloadSpec,
     /// The configurations that it is run under, by name; all if empty.
     pub only: Vec<String>,
+    /// How it is measured by when its hot set is home; `None` if it is measured as its workload says.
+    pub home: Option<HomeSpec>,
 }
 
 impl Scenario {
@@ -71,7 +75,8 @@ impl Scenario {
         let wanted = |c: &&Configuration| case.only.is_empty() || case.only.contains(&c.name);
         let mut list: Vec<Configuration> =
             self.configurations.iter().filter(wanted).cloned().collect();
-        if case.workload.measure() != Measure::Pages {
+        // A bound has nothing to find, and where nothing moves nothing ever is home.
+        if case.workload.measure() != Measure::Pages && case.home.is_none() {
             list.extend(Configuration::bounds());
         }
         list

@@ -4,7 +4,7 @@
 //! checked afterwards. Either way the message has file, line and key.
 
 use super::programs::{self, ProgramText};
-use super::{Case, Published, Scenario};
+use super::{Case, HomeSpec, Published, Scenario};
 use crate::config::ConfigurationText;
 use crate::spec::{MachineSpec, ReadFile};
 use crate::text::{Source, TextError, did_you_mean};
@@ -40,6 +40,7 @@ struct CaseText {
     name: String,
     #[serde(default)]
     only: Vec<String>,
+    home: Option<Spanned<HomeSpec>>,
     workload: Spanned<WorkloadSpec>,
 }
 
@@ -159,24 +160,33 @@ fn cases(
         return Ok(vec![Case {
             name: String::new(),
             only: Vec::new(),
+            home: None,
             workload: programs::read(source, programs, places)?,
         }]);
     }
     let mut checked = Vec::new();
-    let mut add = |name: String, only, workload: Spanned<WorkloadSpec>| {
-        workload.get_ref().check(places).map_err(|wrong| {
-            let at = key_within(source, workload.span(), wrong.key);
-            source.error(at, &format!("{}: {}", wrong.key, wrong.why))
-        })?;
-        checked.push(Case {
-            name,
-            only,
-            workload: workload.into_inner(),
-        });
-        Ok::<(), TextError>(())
-    };
+    let mut add =
+        |name: String, only, home: Option<Spanned<HomeSpec>>, workload: Spanned<WorkloadSpec>| {
+            workload.get_ref().check(places).map_err(|wrong| {
+                let at = key_within(source, workload.span(), wrong.key);
+                source.error(at, &format!("{}: {}", wrong.key, wrong.why))
+            })?;
+            if let Some(home) = &home
+                && let Some((key, why)) = home.get_ref().wrong(workload.get_ref())
+            {
+                let at = key_within(source, home.span(), key);
+                return Err(source.error(at, &format!("{key}: {why}")));
+            }
+            checked.push(Case {
+                name,
+                only,
+                home: home.map(Spanned::into_inner),
+                workload: workload.into_inner(),
+            });
+            Ok::<(), TextError>(())
+        };
     match workload {
-        Some(workload) if cases.is_empty() => add(String::new(), Vec::new(), workload)?,
+        Some(workload) if cases.is_empty() => add(String::new(), Vec::new(), None, workload)?,
         Some(workload) => {
             let what = "workload: there are cases already; put the workload into one";
             return Err(source.error(workload.span(), what));
@@ -188,7 +198,7 @@ fn cases(
     }
     for case in cases {
         let case = case.into_inner();
-        add(case.name, case.only, case.workload)?;
+        add(case.name, case.only, case.home, case.workload)?;
     }
     Ok(checked)
 }

@@ -298,12 +298,21 @@ pub fn run(
                 check: options.check,
                 ..configuration.clone()
             };
-            let workload = scenario.workload(case, configuration, scale);
             let (machine, seed) = (&scenario.machine, options.seed);
             let progress = |done| progress.at(n, done);
-            let result =
-                world::row::run(machine, workload, configuration, (seed, scale), &progress);
-            let result = result.map_err(|error| error.to_string());
+            let result = match (case.home(), &configuration.tier) {
+                (Some((home, spec)), Some(tier)) if home.rates => {
+                    world::row::rates::run(machine, spec, (configuration, tier), seed, &progress)
+                }
+                _ => {
+                    let workload = scenario.workload(case, configuration, scale);
+                    world::row::run(machine, workload, configuration, (seed, scale), &progress)
+                }
+            };
+            let mut result = result.map_err(|error| error.to_string());
+            if let Ok(result) = &mut result {
+                case.note_home(configuration, result);
+            }
             *results[n]
                 .lock()
                 .unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
@@ -355,7 +364,11 @@ impl Scenario {
         scale: u32,
         before: &[Row],
     ) -> Row {
-        let (unit, value) = measured(&case.workload, &result, scale);
+        let (unit, value) = match &result.home {
+            // One that never was home was not within the run.
+            Some(home) => (Unit::Seconds, home.seconds.unwrap_or(result.seconds)),
+            None => measured(&case.workload, &result, scale),
+        };
         if unit.more_is_better() {
             let unit = match unit {
                 Unit::AccessesPerS => "accesses/s",
@@ -374,7 +387,9 @@ impl Scenario {
         }
         let base = match own {
             true => Some(value),
-            false => base_row.map(|row| row.value),
+            false => base_row
+                .filter(|row| !never_home(&row.result))
+                .map(|row| row.value),
         };
         let published = self.published.iter().find(|published| {
             published.case == case.name
@@ -386,7 +401,9 @@ impl Scenario {
             configuration: configuration.name.clone(),
             unit,
             value,
-            ratio: base.filter(|&base| base > 0.0).map(|base| value / base),
+            ratio: base
+                .filter(|&base| base > 0.0 && !never_home(&result))
+                .map(|base| value / base),
             published: published.map(|published| self.beside(published)),
             result,
         }
@@ -437,6 +454,11 @@ impl Scenario {
         })
         .collect()
     }
+}
+
+/// Whether a hot set never was home: the time is no measurement then, but the least that it can be.
+fn never_home(result: &RunResult) -> bool {
+    result.home.is_some_and(|home| home.seconds.is_none())
 }
 
 /// What a workload's own measure says of a run.

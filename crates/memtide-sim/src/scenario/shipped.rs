@@ -50,7 +50,11 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "zipf-drift",
     "phases",
     "scan-over-hot",
+    "scale",
+    "scale-large",
     "scale-4g",
+    "hot-larger-than-fast",
+    "bursty",
     "two-tenants",
     "noisy-neighbour",
     "burst",
@@ -80,6 +84,8 @@ pub const MACHINES: &[ShippedMachine] = machines! {
     "spr-cxl",
     "small-cxl",
     "shared-cxl",
+    "narrow-cxl",
+    "scale-cxl",
 };
 
 /// The scenario of that name, if it comes with memtide.

@@ -65,7 +65,8 @@ impl HotSetSpec {
         stores_of_100(self.stores_percent)
     }
 
-    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, HotSet) {
+    /// Where the hot set lies at scale 1/`scale`.
+    pub(crate) fn layout(&self, scale: u32) -> Layout {
         let count = pages(self.memory, scale, false);
         let hot = pages(self.hot, scale, false).min(count);
         let piece = self
@@ -78,6 +79,23 @@ impl HotSetSpec {
             1 => (count / 4).min(count - hot),
             _ => 0,
         };
+        Layout {
+            count,
+            first,
+            pieces,
+            piece,
+            every,
+        }
+    }
+
+    pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, HotSet) {
+        let Layout {
+            count,
+            first,
+            pieces,
+            piece,
+            every,
+        } = self.layout(scale);
         let plan = Plan {
             regions: vec![places.region("memory", count, self.node, self.on)],
             threads: vec![
@@ -104,6 +122,19 @@ impl HotSetSpec {
         };
         (plan, set)
     }
+}
+
+/// Where a hot set lies, in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// All of the memory.
+    pub count: u32,
+    /// The first hot page.
+    pub first: u32,
+    /// Pieces of hot pages, the length of each, and from one's first page to the next one's.
+    pub pieces: u32,
+    pub piece: u32,
+    pub every: u32,
 }
 
 /// The workload, running.

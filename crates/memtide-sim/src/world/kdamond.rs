@@ -179,7 +179,7 @@ impl Kdamond {
                     self.cpu_ns += done * page_ns;
                     machine.charge(done * page_ns);
                     if self.item == self.items.len() {
-                        self.turn_over(machine.scale(), reading, out);
+                        self.turn_over(real, reading, out);
                     }
                 }
             }
@@ -199,7 +199,7 @@ impl Kdamond {
         self.tell(scale, reading, out);
     }
 
-    /// Puts a pass into the ring.
+    /// Puts a pass into the ring. A record is one of `scale` real ones.
     fn tell(&mut self, scale: u64, reading: bool, out: &mut Vec<Report>) {
         let records = std::mem::take(&mut self.records);
         // The mark at its end is a record, too.

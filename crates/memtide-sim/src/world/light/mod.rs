@@ -154,6 +154,33 @@ impl Light {
         if all > 0.0 { fast / all } else { 1.0 }
     }
 
+    /// Of the pages that are accessed at least `per_s` times a second now: how many are on the top tier,
+    /// and how many there are. By truth, not by what anybody saw.
+    #[must_use]
+    pub fn hot_pages(&self, per_s: f64) -> (u64, u64) {
+        let (mut fast, mut all) = (0, 0);
+        for program in self.programs.iter().filter(|p| p.life == Life::Here) {
+            for (area, &(object, first)) in program.spec.areas.iter().zip(&program.objects) {
+                let hot = |heat: &&Heat| {
+                    heat.per_s >= per_s && heat.seconds(self.now_ns, self.now_ns + 1) > 0.0
+                };
+                for heat in area.heat.iter().filter(hot) {
+                    for (from, pages, node) in
+                        self.objects[object].within(first, first + area.pages)
+                    {
+                        let (from, to) = (from - first, from - first + pages);
+                        let pages = heat.before(to) - heat.before(from);
+                        all += pages;
+                        if self.topology.is_top_tier(node) {
+                            fast += pages;
+                        }
+                    }
+                }
+            }
+        }
+        (fast, all)
+    }
+
     /// Pages on a node that are in use.
     #[must_use]
     pub fn pages_on(&self, node: NodeId) -> u64 {

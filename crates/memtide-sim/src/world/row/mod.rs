@@ -4,6 +4,7 @@
 //! 1/S its quantities in pages are a part of S, and its times as they are.
 
 mod balance;
+pub mod rates;
 #[cfg(test)]
 mod samples_tests;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use memtide_loop::tier::{Class, IdleRule, TierConfig, Tierer};
 use memtide_loop::world::WorldError;
 
 /// Where the loop's random choices start, apart from the workload's.
-const SEED: u64 = 0x7135;
+pub(super) const SEED: u64 = 0x7135;
 
 /// Runs it beside the workload of `run` on `machine`, which is told of unscaled.
 pub(super) fn run<W: Source>(
@@ -70,7 +70,7 @@ pub(super) fn run<W: Source>(
 }
 
 /// What the sources of `options` are here; `auto` is DAMON.
-fn choices(options: &TierOptions) -> Result<Vec<SourceChoice>, KernelError> {
+pub(super) fn choices(options: &TierOptions) -> Result<Vec<SourceChoice>, KernelError> {
     if options.source.is_auto() {
         return Ok(vec![SourceChoice::Damon]);
     }
@@ -150,6 +150,8 @@ pub(super) fn config(
             ..rule
         }),
         look_pages: (whole.look_pages / scale).max(1),
+        page_cost: scale,
+        turn_pages: (whole.turn_pages / scale).max(1),
         ..whole
     })
 }

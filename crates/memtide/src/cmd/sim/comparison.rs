@@ -176,7 +176,10 @@ impl Comparison {
             name(&mut case.name);
             name(&mut case.measure.unit);
             case.configurations.iter_mut().for_each(Outcome::show);
-            case.summary = super::words::summary(&case.measure, &case.configurations);
+            case.summary = match super::home::summary(&case.configurations) {
+                Some(summary) => summary,
+                None => super::words::summary(&case.measure, &case.configurations),
+            };
         }
         for row in &mut shown.not_run {
             name(&mut row.case);
@@ -256,6 +259,11 @@ impl Outcome {
         }
     }
 
+    /// Whether its hot set never was home: its time is the least that it can be.
+    pub fn never_home(&self) -> bool {
+        self.run.home.is_some_and(|home| home.seconds.is_none())
+    }
+
     /// The same with how sure it is.
     pub fn sure(self, confidence: Confidence) -> Outcome {
         Outcome { confidence, ..self }
@@ -273,11 +281,16 @@ impl Case {
     ) -> Case {
         let first = outcomes.first().map(|outcome| outcome.value);
         if let Some(first) = first.filter(|first| has_first && *first > 0.0) {
+            let base_is_known = !outcomes.first().is_some_and(Outcome::never_home);
             for outcome in &mut outcomes {
-                outcome.ratio = Some(outcome.value / first);
+                let known = base_is_known && !outcome.never_home();
+                outcome.ratio = known.then_some(outcome.value / first);
             }
         }
-        let summary = super::words::summary(&measure, &outcomes);
+        let summary = match super::home::summary(&outcomes) {
+            Some(summary) => summary,
+            None => super::words::summary(&measure, &outcomes),
+        };
         Case {
             name,
             measure,
@@ -356,6 +369,7 @@ pub mod samples {
                 itlb_misses: 0,
                 luf: None,
                 checked: None,
+                home: None,
                 overhead: Overhead {
                     hint_fault_ns: faults * 1000,
                     numa_scan_ns: faults * 300,

@@ -42,7 +42,12 @@ pub struct Estimate {
 pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
     let scale = options.scale.unwrap_or(scenario.scale).max(1);
     let runs = scenario.runs(options).unwrap_or_default();
-    let runs_of = |case: &str| runs.iter().filter(|(name, _)| name == case).count() as u128;
+    let runs_of = |case: &str| {
+        let mine = runs.iter().filter(|(name, _)| name == case);
+        // Those on the machine of rates make no accesses.
+        mine.filter(|(case, configuration)| !scenario.is_of_rates(case, configuration))
+            .count() as u128
+    };
     let accesses = scenario.cases.iter().map(|case| {
         let each = case.workload.accesses().map_or(0, |(_, accesses)| accesses);
         each / u128::from(scale) * runs_of(&case.name) * u128::from(seeds)

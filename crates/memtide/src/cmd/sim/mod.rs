@@ -11,6 +11,7 @@ mod compare;
 mod comparison;
 mod estimate;
 mod explain;
+mod home;
 mod html;
 mod list;
 mod load;

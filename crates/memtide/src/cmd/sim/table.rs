@@ -61,7 +61,9 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
             Box::new(|outcome| {
                 // Of several seeds the middle one.
                 let median = outcome.confidence.value.map(|value| value.median);
-                amount(median.unwrap_or(outcome.value), &measure.unit)
+                let never = if outcome.never_home() { "> " } else { "" };
+                let value = amount(median.unwrap_or(outcome.value), &measure.unit);
+                format!("{never}{value}")
             }),
         ),
         (
@@ -84,6 +86,7 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
     if published {
         columns.push(("published", Box::new(published_ratio)));
     }
+    columns.extend(super::home::columns(case));
     columns.push((
         "fast tier",
         Box::new(|outcome| percent(outcome.run.fast_share)),

@@ -69,6 +69,57 @@ pub fn lines(lines: &[Line], y_name: &str, scale: Scale) -> anyhow::Result<Strin
     })
 }
 
+/// Lines and points over an amount, both axes logarithmic; values must be above 0.
+pub fn growth(lines: &[Line], x_name: &str, y_name: &str) -> anyhow::Result<String> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let ends = |of: fn(&(f64, f64)) -> f64| {
+        let least = points().map(of).fold(f64::INFINITY, f64::min);
+        let most = points().map(of).fold(0.0, f64::max);
+        match least.is_finite() {
+            true => (least / 1.5).max(1e-6)..(most * 1.5).max(1e-5),
+            false => 0.1..10.0,
+        }
+    };
+    let (across, up) = (ends(|point| point.0), ends(|point| point.1));
+    draw(SIZE, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(12)
+            .margin_right(40)
+            .x_label_area_size(84)
+            .y_label_area_size(150)
+            .build_cartesian_2d(across.log_scale(), up.log_scale())?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(Role::Grid.colour().stroke_width(2))
+            .axis_style(Role::Axis.colour().stroke_width(2))
+            .label_style(text(TEXT))
+            .axis_desc_style(text(TEXT))
+            .x_desc(x_name)
+            .y_desc(y_name)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value))
+            .draw()?;
+        for line in lines {
+            let colour = Role::Series(line.series).colour();
+            let points = line.points.iter().copied();
+            match line.dashed {
+                true => chart.draw_series(DashedLineSeries::new(
+                    points.clone(),
+                    14,
+                    10,
+                    colour.stroke_width(4),
+                ))?,
+                false => {
+                    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(4)))?
+                }
+            };
+            chart.draw_series(points.map(|point| Circle::new(point, 7, colour.filled())))?;
+        }
+        Ok(())
+    })
+}
+
 /// A bar with what was published beside it.
 pub struct Bar {
     /// The configuration.
@@ -354,6 +405,7 @@ mod tests {
     fn charts_without_data_are_charts() {
         for svg in [
             lines(&[], "pages", Scale::Amount).unwrap(),
+            growth(&[], "memory", "seconds").unwrap(),
             bars(&[], "s").unwrap(),
             stacks(&[], "s").unwrap(),
             heat(&[], &[]).unwrap(),

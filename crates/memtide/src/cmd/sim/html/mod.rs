@@ -6,7 +6,7 @@
 //! configuration by itself. Each chart has a sentence that says how to read it. The page holds no
 //! script; light and dark follow the reader's setting ([`theme`]).
 
-mod charts;
+pub(super) mod charts;
 mod overlaid;
 mod single;
 mod theme;
@@ -104,6 +104,7 @@ fn section(comparison: &Comparison, alone: bool, page: &mut String) -> anyhow::R
         super::translations::html(case, page);
         single::each(case, &comparison.nodes, page)?;
     }
+    super::home::html(comparison, page)?;
     meanings(comparison, page);
     page.push_str("</section>\n");
     Ok(())
@@ -318,7 +319,7 @@ pub(super) fn card(page: &mut String, title: &str, guide: &str, content: &str) {
 }
 
 /// Which colour means what.
-fn legend<'a>(entries: impl Iterator<Item = (usize, bool, &'a str)>) -> String {
+pub(super) fn legend<'a>(entries: impl Iterator<Item = (usize, bool, &'a str)>) -> String {
     let mut html = String::from("<ul class=\"legend\">");
     for (series, dashed, name) in entries {
         let class = if dashed { "swatch dashed" } else { "swatch" };
