@@ -68,6 +68,7 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
         },
         Answer::SourceStatus(status) => {
             count(status.kernel_cpu_ns)?;
+            count(status.own_cpu_ns)?;
             count(status.lost)?;
             count(status.period.unwrap_or(0))
         }

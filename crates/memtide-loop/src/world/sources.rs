@@ -55,6 +55,10 @@ pub struct SourceStatus {
     /// Processor time that the kernel spent on its behalf outside this process,
     /// in nanoseconds.
     pub kernel_cpu_ns: u64,
+    /// Processor time of this process that observing took, in nanoseconds: of a source that
+    /// does itself what others leave to the kernel.
+    #[serde(default)]
+    pub own_cpu_ns: u64,
     /// Reports that are known to be lost.
     pub lost: u64,
     /// Operations between two samples, where it has such a thing.
