@@ -149,6 +149,8 @@ pub struct FakeWorld {
     pub cuts: bool,
     /// Whether looks name the pages that they find untouched, too.
     pub(crate) names_untouched: bool,
+    /// Whether passes cost this process's time, and not the kernel's.
+    pub(crate) observes_itself: bool,
     /// See [`FakeWorld::cuts`].
     pub piece: Option<u64>,
     /// Which page of a piece each pass of a glance samples; if absent, it sees them all.
@@ -158,6 +160,7 @@ pub struct FakeWorld {
     /// How many times as long as planned passes take.
     pub slowness: u64,
     kernel_cpu_ns: BTreeMap<SourceId, u64>,
+    own_cpu_ns: BTreeMap<SourceId, u64>,
     /// What becomes of pages, by process, that will not move.
     pub refuse: BTreeMap<(u32, VirtualPage), Outcome>,
     /// The source that breaks at the next wait.
@@ -245,11 +248,13 @@ impl FakeWorld {
             move_cpu_ns: 0,
             cuts: false,
             names_untouched: false,
+            observes_itself: false,
             piece: None,
             sampled: None,
             page_ns: 1000,
             slowness: 1,
             kernel_cpu_ns: BTreeMap::new(),
+            own_cpu_ns: BTreeMap::new(),
             refuse: BTreeMap::new(),
             breaks: None,
             tried: Vec::new(),
@@ -395,7 +400,11 @@ impl FakeWorld {
             // A span costs what a page of it does.
             View::Glance => subjects.map(|s| s.spans.len() as u64).sum::<u64>() * 1000,
         };
-        *self.kernel_cpu_ns.entry(source).or_default() += cost_ns * self.slowness;
+        let costs = match self.observes_itself {
+            true => &mut self.own_cpu_ns,
+            false => &mut self.kernel_cpu_ns,
+        };
+        *costs.entry(source).or_default() += cost_ns * self.slowness;
         came.reports.push(Report::Pass { source, view });
         self.sampled = sampled;
     }
@@ -587,6 +596,7 @@ impl World for FakeWorld {
             kernel_cpu_ns: self.kernel_cpu_ns.get(&source).copied().unwrap_or(0),
             lost: sampler.map_or(0, |one| one.lost),
             records: sampler.map_or(0, |one| one.records),
+            own_cpu_ns: self.own_cpu_ns.get(&source).copied().unwrap_or(0),
             ..SourceStatus::default()
         }
     }

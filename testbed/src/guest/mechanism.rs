@@ -23,6 +23,9 @@ use super::procfs::{cpu_time, threads_named};
 /// Kernel threads that work for one mechanism or the other.
 const KERNEL_WORKERS: [&str; 4] = ["kswapd", "kdamond", "kmigrated", "kcompactd"];
 
+/// Words with which memtide listens to the accessed bits of the page tables.
+pub const PAGE_TABLE: &[&str] = &["--source", "page-table"];
+
 /// What moves the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
@@ -41,6 +44,7 @@ impl Mechanism {
         match self {
             Self::Kernel => "kernel",
             Self::DamonRegions => "damon",
+            Self::Memtide(words) if *words == *PAGE_TABLE => "memtide-page-table",
             Self::Memtide(_) => "memtide",
         }
     }

@@ -351,6 +351,7 @@ impl World for LiveWorld {
         match self.sources.get_mut(usize::from(id.0)) {
             Some(LiveSource::Views(source)) => SourceStatus {
                 kernel_cpu_ns: source.kernel_time().as_nanos() as u64,
+                own_cpu_ns: source.own_time().as_nanos() as u64,
                 lost: source.lost(),
                 ..SourceStatus::default()
             },

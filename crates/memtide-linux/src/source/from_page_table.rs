@@ -20,6 +20,8 @@ pub struct PageTableSource {
     interval: Duration,
     /// When the present pass is over; `None` while nothing is looked at.
     due: Option<Instant>,
+    /// Processor time that clearing and scanning took.
+    spent: Duration,
 }
 
 struct Looked {
@@ -40,11 +42,13 @@ impl PageTableSource {
             subjects: Vec::new(),
             interval: Duration::ZERO,
             due: None,
+            spent: Duration::ZERO,
         })
     }
 
     /// Begins the next pass: whoever cannot be cleared is left out from now on.
     fn clear(&mut self) -> Result<(), SourceError> {
+        let before = thread_time();
         let scan = &mut self.scan;
         let mut failed = None;
         self.subjects.retain(|looked| {
@@ -56,8 +60,15 @@ impl PageTableSource {
                 .is_ok()
         });
         self.due = Some(Instant::now() + self.interval);
+        self.spent += thread_time().saturating_sub(before);
         failed.map_or(Ok(()), Err)
     }
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The error, unless it only says that the process has ended.
@@ -126,6 +137,7 @@ impl Source for PageTableSource {
         if self.due.is_none_or(|due| Instant::now() < due) {
             return Ok(());
         }
+        let before = thread_time();
         let mut failed = None;
         let scan = &mut self.scan;
         for looked in &self.subjects {
@@ -142,6 +154,7 @@ impl Source for PageTableSource {
                 failed = failed.or(unexpected(error));
             }
         }
+        self.spent += thread_time().saturating_sub(before);
         if let Some(error) = failed {
             return Err(error);
         }
@@ -155,6 +168,10 @@ impl Source for PageTableSource {
 
     fn kernel_time(&mut self) -> Duration {
         Duration::ZERO
+    }
+
+    fn own_time(&self) -> Duration {
+        self.spent
     }
 
     fn lost(&self) -> u64 {

@@ -95,6 +95,12 @@ pub trait Source {
     /// this process, since it was opened.
     fn kernel_time(&mut self) -> Duration;
 
+    /// Processor time of this process that observing took since it was opened: of a
+    /// source that does itself what others leave to the kernel.
+    fn own_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Reports known to be lost since it was opened.
     fn lost(&self) -> u64;
 }

@@ -35,6 +35,10 @@ pub enum Verdict {
 
 /// Hits in excess that make a block hot.
 const HOT: i32 = 6;
+/// From this score on downwards a block that is in use is hot in part only. Two misses
+/// among few hits are not enough: a processor may have kept translations, or the
+/// program none. More samples are cheap, and a look costs as much as hundreds.
+const MIXED: i32 = -8;
 /// The most hits that a neighbour vouches for.
 const VOUCH: i32 = 3;
 
@@ -55,7 +59,7 @@ pub fn judge(own: Tally, left: Tally, right: Tally) -> Verdict {
         Verdict::Hot
     } else if (hits == 0 && misses >= 2) || (hits == 1 && misses >= 6) {
         Verdict::Barren
-    } else if hits >= 2 && misses >= 2 {
+    } else if hits >= 2 && score <= MIXED {
         Verdict::Mixed
     } else {
         Verdict::Open
@@ -112,7 +116,9 @@ mod tests {
     #[test]
     fn some_hot_pages_want_a_look_and_one_touch_wants_nothing() {
         let none = t(0, 0);
-        assert_eq!(judge(t(2, 2), none, none), Verdict::Mixed);
+        // 2 - 8 = -6 is not enough, 4 - 12 = -8 is.
+        assert_eq!(judge(t(2, 2), none, none), Verdict::Open);
+        assert_eq!(judge(t(4, 3), none, none), Verdict::Mixed);
         assert_eq!(judge(t(1, 5), none, none), Verdict::Open);
         assert_eq!(judge(t(1, 6), none, none), Verdict::Barren);
         assert_eq!(judge(t(0, 2), Tally::FOUND, none), Verdict::Barren);

@@ -78,6 +78,8 @@ const REACH: u8 = 16;
 /// A glance smaller than this many times the cost of beginning it is not worth
 /// that.
 const WORTH: f64 = 4.0;
+/// So many blocks in use of which none was seen stood still together, and not by chance.
+const STANDING: u32 = 3;
 /// Blocks that a sweep passes over at most, before it is told.
 const STEPS: usize = 1 << 21;
 
@@ -367,6 +369,9 @@ impl Search {
     /// Counts a pass for the first `known` of those that have the attention, if
     /// they were in it.
     fn count(&mut self, hits: &[u32], known: usize) {
+        if self.stood_still(hits, known) {
+            return;
+        }
         for at in 0..known {
             let n = self.glancing.attended[at].block;
             if self.glancing.covers(n) {
@@ -374,6 +379,24 @@ impl Search {
                 self.blocks.get_mut(n as usize).tally.add(hit);
             }
         }
+    }
+
+    /// Whether the programs did not run in this pass: of the blocks that are known to be
+    /// in use none was. What was not seen then says nothing.
+    fn stood_still(&self, hits: &[u32], known: usize) -> bool {
+        let attended = self.glancing.attended[..known].iter().map(|a| a.block);
+        let in_use = attended.filter(|n| {
+            let tally = self.blocks.get(*n as usize).tally;
+            tally.hits > 1 && tally.hits > tally.misses && self.glancing.covers(*n)
+        });
+        let mut seen = 0;
+        for n in in_use {
+            if hits.binary_search(&n).is_ok() {
+                return false;
+            }
+            seen += 1;
+        }
+        seen >= STANDING
     }
 
     fn judge_all(&mut self, now: Millis) {
@@ -414,6 +437,7 @@ impl Search {
         block.set(Flag::Found, true);
         let pages = block.extent();
         self.yields[View::Glance as usize].pages += pages as f64;
+        self.shape.add(false);
         self.found.push_back((now, n));
         self.glancing.found_at = now;
         let mut spans = Vec::new();

@@ -80,6 +80,9 @@ pub fn least_us(costs: &super::Costs) -> f64 {
     costs.tell(1) + 2.0 * costs.look(BLOCK)
 }
 
+/// A block of which most is hot, and one page in so many was seen in use once and not
+/// twice, has the next turn again.
+const RAGGED: u64 = 32;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
 
@@ -271,12 +274,21 @@ impl Search {
             } else {
                 block.rest = (block.rest + 1).min(2);
             }
-            let rich = u64::from(pages) * 8 > block.extent();
+            let extent = block.extent();
+            let rich = u64::from(pages) * 8 > extent;
             if pages > 0 {
+                self.shape.add(!rich);
                 self.report(*n, &hot);
             }
             if rich {
                 self.draw_attention(*n, 2);
+            }
+            let once = seen.iter().zip(again).map(|(seen, again)| seen ^ again);
+            let once: u32 = once.map(u64::count_ones).sum();
+            if u64::from(pages) * 2 > extent && u64::from(once) * RAGGED > extent {
+                // The rest is in use, too, and no sample will tell: most is home by then.
+                // Where fewer are hot, those that flicker would keep the cover waiting.
+                self.be_eager(*n as usize);
             }
         }
         self.look.confirmed = both > 0;

@@ -65,6 +65,7 @@ mod shared;
 
 pub use costs::UnitCosts;
 pub use promise::Promise;
+pub(crate) use promise::{Size, Time};
 pub use shared::Memory;
 
 use blocks::{BLOCK, Blocks, Flag};
@@ -210,6 +211,7 @@ pub struct Search {
     /// What was charged since it was last told what things cost, in microseconds.
     charged: f64,
     findings: Vec<Finding>,
+    shape: Shape,
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
     looks_wait: bool,
@@ -219,6 +221,30 @@ pub struct Search {
     asked: u64,
     /// Pages that came since the cover was woken for such.
     unlooked: u64,
+}
+
+/// How the hot pages lie that were found of late, in blocks with any of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    blocks: u32,
+    /// Those in which looks found few.
+    sparse: u32,
+}
+
+/// So many blocks with few hot pages are no exceptions.
+const SPARSE: u32 = 16;
+/// After so many blocks the past counts half.
+const LATELY: u32 = 64;
+
+impl Shape {
+    fn add(&mut self, is_sparse: bool) {
+        self.blocks += 1;
+        self.sparse += u32::from(is_sparse);
+        if self.blocks >= LATELY {
+            self.blocks /= 2;
+            self.sparse /= 2;
+        }
+    }
 }
 
 /// Pages found, and what that cost in microseconds.
@@ -263,6 +289,7 @@ impl Search {
             halved: now,
             charged: 0.0,
             findings: Vec::new(),
+            shape: Shape::default(),
             turns: [0; 2],
             looks_wait: false,
             unseen: Vec::new(),
@@ -506,6 +533,12 @@ impl Search {
     /// Whether it has been measured what things cost.
     pub fn knows_costs(&self) -> bool {
         self.costs.known()
+    }
+
+    /// Whether hot pages lie one by one in most blocks in which any were found of late:
+    /// of those that are left, glances find none.
+    pub fn finds_scattered(&self) -> bool {
+        self.shape.sparse >= SPARSE && self.shape.sparse * 2 > self.shape.blocks
     }
 
     /// Slow pages known of.

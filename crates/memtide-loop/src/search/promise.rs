@@ -12,6 +12,8 @@ pub struct Promise {
     pub permille: u32,
     /// Pages to be searched.
     pub pages: u64,
+    /// What a page costs in a pass, in microseconds of CPU time.
+    pub page_us: f64,
     /// Seconds until every page was looked at, its first time.
     pub cover_s: f64,
     /// Seconds until two passes over every page are paid for: nobody who must
@@ -48,6 +50,7 @@ impl Search {
         Promise {
             permille: self.config.permille,
             pages: self.blocks.pages(),
+            page_us: page,
             cover_s: pages * page * SECOND / per_s(View::Look),
             bound_s: pages * page * 2.0 / both,
             range_pages: 2 * u64::from(coarse) * BLOCK,
@@ -74,7 +77,7 @@ impl fmt::Display for Promise {
 }
 
 /// Pages of 4 KiB, for people.
-struct Size(u64);
+pub(crate) struct Size(pub u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,7 +95,7 @@ impl fmt::Display for Size {
 }
 
 /// Seconds, for people: rounded up, since it is a promise.
-struct Time(f64);
+pub(crate) struct Time(pub f64);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -130,6 +130,58 @@ fn a_block_of_which_a_part_is_hot_is_looked_at_first() {
     assert!(first.is_some(), "{looked:?}");
 }
 
+/// Pieces of 2 MiB stayed behind half promoted: what was left of them drew no
+/// attention, for samples of a block that is home in part say nothing.
+#[test]
+fn the_rest_of_a_block_that_was_seen_once_has_the_next_turn() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    search.should_see(&[span(ME, 900 * 512, 512)]);
+    let mut now = 0;
+    let mut looks = 0;
+    while looks < 2 {
+        now += 100;
+        assert!(now < 20_000, "{looks} looks at the block");
+        if let Order::Begin(watch) = search.plan(Millis(now)).look
+            && watch.spans.iter().any(|span| span.first.0 == 900 * 512)
+        {
+            looks += 1;
+        }
+        // All are in use, and in each second pass a quarter of them hides.
+        let first = 900 * 512 + if now % 200 == 0 { 128 } else { 0 };
+        search.touched(View::Look, span(ME, first, 900 * 512 + 512 - first));
+        search.pass_done(View::Look, Millis(now + 50));
+        for found in findings(&mut search) {
+            search.left(found.span);
+        }
+    }
+}
+
+/// Samples of many blocks that miss all at once say that nobody ran.
+#[test]
+fn a_pass_in_which_no_program_ran_is_no_evidence() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512 * 64)]);
+    let hot = [4, 20, 33, 50];
+    let mut now = 0;
+    let mut found = Vec::new();
+    for pass in 0..30 {
+        now += 100;
+        search.plan(Millis(now));
+        if pass % 4 != 3 {
+            for block in hot {
+                search.touched(View::Glance, span(ME, block * 512, 512));
+            }
+        }
+        search.pass_done(View::Glance, Millis(now + 50));
+        found.extend(findings(&mut search).iter().map(|finding| finding.span));
+    }
+    let wanted = hot.map(|block| span(ME, block * 512, 512));
+    found.retain(|span| span.pages == 512);
+    found.sort_unstable_by_key(|span| span.first);
+    assert_eq!(found, wanted);
+}
+
 #[test]
 fn what_two_processes_map_is_observed_once() {
     let mut search = search();

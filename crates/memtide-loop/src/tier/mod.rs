@@ -320,6 +320,13 @@ impl Tierer {
         if let Some(text) = searching.and_then(|searching| searching.promise(shared)) {
             reporter.event(now, Event::Notice { text });
         }
+        let source = usize::from(self.observer.source.0);
+        let name = world.sources().get(source).map(|info| info.name.as_str());
+        let searching = self.observer.searching.as_mut();
+        let advice = searching.zip(name);
+        if let Some(text) = advice.and_then(|(searching, name)| searching.advise(shared, name)) {
+            reporter.event(now, Event::Notice { text });
+        }
         Ok(())
     }
 

@@ -99,8 +99,10 @@ pub(super) struct Observer {
     looked: u64,
     /// Complete passes of looks.
     pub passes: u64,
-    /// Charged kernel time, and when.
+    /// The kernel's time as far as it is known, and the charged time in all, with ours;
+    /// and when.
     pub kernel_cpu_ns: u64,
+    charged_ns: u64,
     accounted: Millis,
     random: Random,
     draws: subjects::Draws,
@@ -153,6 +155,7 @@ impl Observer {
             looked: 0,
             passes: 0,
             kernel_cpu_ns: 0,
+            charged_ns: 0,
             accounted: now,
             random: Random::new(config.seed),
             draws: subjects::Draws::default(),
@@ -183,6 +186,7 @@ impl Observer {
         self.cadence.look_due();
         // Its clock of costs is its own.
         self.kernel_cpu_ns = 0;
+        self.charged_ns = 0;
     }
 
     /// How long the next turn may wait. While a look runs its end is near;
@@ -358,10 +362,19 @@ impl Observer {
             return;
         }
         self.accounted = now;
-        let spent = world.source_status(self.source).kernel_cpu_ns;
-        let since = spent.saturating_sub(self.kernel_cpu_ns);
+        let since = self.newly_spent_ns(world);
         self.cadence.spent(since / 1000);
-        self.kernel_cpu_ns = self.kernel_cpu_ns.max(spent);
+    }
+
+    /// What observing has cost that was not asked for yet, in ns, whoever it was
+    /// charged to.
+    pub fn newly_spent_ns(&mut self, world: &mut dyn World) -> u64 {
+        let status = world.source_status(self.source);
+        let spent = status.kernel_cpu_ns.saturating_add(status.own_cpu_ns);
+        let since = spent.saturating_sub(self.charged_ns);
+        self.charged_ns = self.charged_ns.max(spent);
+        self.kernel_cpu_ns = self.kernel_cpu_ns.max(status.kernel_cpu_ns);
+        since
     }
 
     /// A close look takes memory of the kernel's, which comes from fast nodes.

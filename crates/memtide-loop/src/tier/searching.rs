@@ -11,7 +11,7 @@ use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::subjects;
 use crate::ledger::{Ledger, Watched};
-use crate::search::{Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
+use crate::search::{self, Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
 use crate::world::{self, Backing, Subject, World, WorldError};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::Observe;
@@ -41,6 +41,7 @@ pub(super) struct Searching {
     /// Whether a pass ended since it was asked what it cost.
     pub passed: bool,
     promised: bool,
+    advised: bool,
 }
 
 impl Searching {
@@ -64,7 +65,8 @@ impl Searching {
         let search = Search::new(
             Config {
                 permille: config.cadence.share_permille,
-                interval_ms: (config.look_every_ms, 20 * config.look_every_ms),
+                // Programs that use a page all the time may not do so in each 50 ms.
+                interval_ms: (2 * config.look_every_ms, 20 * config.look_every_ms),
                 look_pages: config.look_pages,
                 spans: SPANS,
                 cuts,
@@ -90,6 +92,7 @@ impl Searching {
             accounted: now,
             passed: false,
             promised: false,
+            advised: false,
         };
         for watched in ledger.processes.iter() {
             searching.tell_memory(ledger, watched);
@@ -289,9 +292,7 @@ impl Searching {
         }
         self.passed = false;
         self.accounted = now;
-        let spent = world.source_status(observer.source).kernel_cpu_ns;
-        let since = spent.saturating_sub(observer.kernel_cpu_ns);
-        observer.kernel_cpu_ns = observer.kernel_cpu_ns.max(spent);
+        let since = observer.newly_spent_ns(world);
         let us = (since + std::mem::take(&mut self.own_ns)) / 1000;
         self.search.spent(us);
     }
@@ -321,6 +322,41 @@ impl Searching {
         }
         self.promised = true;
         Some(self.search.promise().to_string())
+    }
+}
+
+/// What a page of a page-table scan costs at most, as a part of what the source that is
+/// searched with takes for one: a hundredth was measured on an emulated processor.
+const SCAN_PART: f64 = 0.05;
+/// Nobody is told of another source for less, in s.
+const WORTH_TELLING_S: f64 = 60.0;
+/// How long a scan takes beside its processor time, in s.
+const SCAN_S: f64 = 2.0;
+
+impl Searching {
+    /// Once, if hot pages were found to be scattered and seeing all of them takes long:
+    /// which source would find them soon.
+    pub fn advise(&mut self, shared: &Shared, source: &str) -> Option<String> {
+        if self.advised || !self.search.finds_scattered() {
+            return None;
+        }
+        let promise = self.search.promise();
+        if promise.cover_s < WORTH_TELLING_S {
+            return None;
+        }
+        self.advised = true;
+        let cadence = shared.config.cadence;
+        let scan_us = 2.0 * promise.pages as f64 * promise.page_us * SCAN_PART;
+        let saved_us = (cadence.burst_us as f64).min(scan_us);
+        let earned_s = (scan_us - saved_us) / (1000.0 * f64::from(promise.permille.max(1)));
+        let scan_s = SCAN_S + scan_us / 1e6 + earned_s;
+        Some(format!(
+            "hot pages are scattered: {source} sees every page of {} within {}; \
+             source page-table would find them within {}, at a price (docs/sources.md)",
+            search::Size(promise.pages),
+            search::Time(promise.cover_s),
+            search::Time(scan_s),
+        ))
     }
 }
 

@@ -319,6 +319,24 @@ fn observing_stays_within_its_share() {
     assert!(spent_ms <= 6000 + 3000 + 2 * 400, "{spent_ms} ms");
 }
 
+/// A source that does the work itself costs no less for it.
+#[test]
+fn what_observing_costs_ourselves_is_within_the_share_too() {
+    let mut world = world();
+    world.page_ns = 100_000;
+    world.observes_itself = true;
+    world.names_untouched = true;
+    world.sources[0].abilities.glances = false;
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 120_000);
+    // As above.
+    let spent_ms = world.source_status(SourceId(0)).own_cpu_ns / 1_000_000;
+    assert!(spent_ms <= 6000 + 3000 + 2 * 400, "{spent_ms} ms");
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert!(status.kernel_cpu.is_zero());
+}
+
 /// A pass costs more than all that is in hand, as on a machine that others use.
 #[test]
 fn where_passes_are_dear_hot_pages_come_home_all_the_same() {
@@ -400,6 +418,37 @@ fn what_is_more_than_a_look_takes_in_is_searched() {
     assert_eq!(world.process(7).hot_on(FAST), 2048);
     let cold = world.process(7).on(FAST) - 2048;
     assert!(cold <= 40_960 / 100, "{cold} cold pages came along");
+}
+
+/// Notices of a run over a large world in which these pages are hot.
+fn notices(hot: impl Iterator<Item = u64>, page_ns: u64) -> Vec<String> {
+    let mut world = large_world();
+    world.cuts = true;
+    world.sampled = Some(crate::random::Random::new(1));
+    world.page_ns = page_ns;
+    world.process(7).hot = hot.map(VirtualPage).collect();
+    let mut tierer = searching(&mut world);
+    let events = run(&mut tierer, &mut world, 60_000);
+    let notice = |(_, event): (Millis, Event)| match event {
+        Event::Notice { text } => Some(text),
+        _ => None,
+    };
+    events.into_iter().filter_map(notice).collect()
+}
+
+#[test]
+fn scattered_pages_that_take_long_are_told_with_the_source_for_them() {
+    let advice = |text: &&String| text.starts_with("hot pages are scattered");
+    let every_32nd = || (512 * 100..512 * 180).step_by(32);
+    let told = notices(every_32nd(), 100_000);
+    let told: Vec<&String> = told.iter().filter(advice).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("DAMON sees every page of"), "{told:?}");
+    assert!(told[0].contains("source page-table"), "{told:?}");
+    // Where it takes no time, and where they lie together.
+    assert_eq!(notices(every_32nd(), 1_000).iter().find(advice), None);
+    let together = notices(512 * 150..512 * 154, 100_000);
+    assert_eq!(together.iter().find(advice), None);
 }
 
 #[test]

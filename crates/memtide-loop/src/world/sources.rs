@@ -63,8 +63,8 @@ pub struct SourceStatus {
     /// Samples that were taken for it, whatever became of them.
     #[serde(default)]
     pub records: u64,
-    /// Of this process's own processor time, what reading them took, in
-    /// nanoseconds.
+    /// Of this process's own processor time, what observing took, in nanoseconds: reading
+    /// samples, or scans that others leave to the kernel.
     #[serde(default)]
     pub own_cpu_ns: u64,
 }

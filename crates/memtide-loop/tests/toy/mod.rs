@@ -151,6 +151,8 @@ pub struct Toy {
     /// When and how much.
     pub ledger: Vec<(f64, f64)>,
     pub pages: u64,
+    /// Of so many ms the programs get no processor for the first so many.
+    pub stalls: Option<(f64, f64)>,
     /// Pages of each owner, when all of them begin at 0.
     pub owners: u32,
 }
@@ -180,6 +182,7 @@ impl Toy {
             untold_us: 0.0,
             ledger: Vec::new(),
             pages: 0,
+            stalls: None,
             owners: 0,
         }
     }
@@ -279,7 +282,7 @@ impl Toy {
 
     fn pass(&mut self, view: View) {
         let mut running = self.running[view as usize].take().expect("it runs");
-        let seconds = (running.pass_ends - running.pass_began) / 1000.0;
+        let seconds = (self.at_work(running.pass_ends) - self.at_work(running.pass_began)) / 1000.0;
         self.spend(running.pass_us);
         let grain = running.watch.grain;
         for span in &running.watch.spans {
@@ -311,6 +314,15 @@ impl Toy {
         for span in findings {
             self.leaves(span);
         }
+    }
+
+    /// For how long the programs had a processor until `ms`.
+    fn at_work(&self, ms: f64) -> f64 {
+        let Some((period, stalled)) = self.stalls else {
+            return ms;
+        };
+        let begun = (ms / period).floor();
+        begun * (period - stalled) + (ms - begun * period - stalled).max(0.0)
     }
 
     fn is_gone(&self, owner: OwnerId, page: u64) -> bool {
@@ -350,6 +362,11 @@ impl Toy {
             });
             at = to;
         }
+    }
+
+    /// Draws other numbers from now on.
+    pub fn seed(&mut self, seed: u64) {
+        self.random = mix(seed);
     }
 
     /// The most CPU time used in any minute, as a part of one CPU.

@@ -91,6 +91,7 @@ impl AccessedBits {
         let cpu_ns = self.ended_cpu_ns + views().map(|view| view.cpu_ns).sum::<u64>();
         SourceStatus {
             kernel_cpu_ns: if self.kind == Kind::Damon { cpu_ns } else { 0 },
+            own_cpu_ns: self.own_cpu_ns(),
             lost: self.ended_lost + views().map(|view| view.lost).sum::<u64>(),
             ..SourceStatus::default()
         }

@@ -1,8 +1,9 @@
 //! Hot pages in large slow memory: 64 MiB of 2, 4 and 8 GiB, beside what the kernel and DAMON do.
 //!
 //! In 256 MiB every page can be looked at once a second; here hot pages have to be searched for. Each
-//! case runs three times in one boot: under the kernel's NUMA balancing in tiering mode, under DAMON's
-//! scheme that migrates hot regions, and under memtide, which is judged by the other two: it is no
+//! case runs four times in one boot: under the kernel's NUMA balancing in tiering mode, under DAMON's
+//! scheme that migrates hot regions, and twice under memtide, with the source that it takes by itself
+//! and with page-table scans. Both of memtide's are judged by the other two: memtide is no
 //! later than either, or, where single pages are scattered, takes at most one and a half times as long
 //! as the kernel, which sees every access. What did not come home at all bounds nobody. Beyond that
 //! there are seconds for ranges and pieces in 4 and 8 GiB.
@@ -19,7 +20,7 @@ use anyhow::{Context as _, Result};
 use super::{BootClass, Context, Needs, Test};
 use crate::guest::late::in_time;
 use crate::guest::measure::{Figures, GOAL, watch};
-use crate::guest::mechanism::Mechanism;
+use crate::guest::mechanism::{Mechanism, PAGE_TABLE};
 use crate::guest::subject::{KnownPages, Victim};
 use crate::report::Verdict;
 
@@ -80,9 +81,15 @@ const PATTERNS: [(&str, &str); 3] = [
 ];
 const SCATTERED: &str = "scattered";
 
-const MEMTIDE: Mechanism = Mechanism::Memtide(&[]);
+/// Those that memtide is compared with.
+const OTHERS: [Mechanism; 2] = [Mechanism::Kernel, Mechanism::DamonRegions];
 /// In running order.
-const MECHANISMS: [Mechanism; 3] = [Mechanism::Kernel, Mechanism::DamonRegions, MEMTIDE];
+const MECHANISMS: [Mechanism; 4] = [
+    Mechanism::Kernel,
+    Mechanism::DamonRegions,
+    Mechanism::Memtide(&[]),
+    Mechanism::Memtide(PAGE_TABLE),
+];
 
 pub(super) fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
@@ -123,8 +130,7 @@ fn run(
     if !matches!(mechanism, Mechanism::Kernel) {
         switch_tiering_off()?;
     }
-    let others = [Mechanism::Kernel, Mechanism::DamonRegions]
-        .map(|other| context.measured.get(&name(pattern, size, other)).cloned());
+    let others = OTHERS.map(|other| context.measured.get(&name(pattern, size, other)).cloned());
     let limit = match mechanism {
         Mechanism::Memtide(_) => longest(&others).max(MEMTIDE_LIMIT),
         _ => LIMIT,
@@ -142,7 +148,7 @@ fn run(
             .insert(name(pattern, size, mechanism), figures);
         return Ok(Verdict::Passed);
     }
-    for (other, mechanism) in others.iter().zip(MECHANISMS) {
+    for (other, mechanism) in others.iter().zip(OTHERS) {
         if other.is_none() && mechanism.missing().is_none() {
             let mechanism = mechanism.name();
             context.note(format!(

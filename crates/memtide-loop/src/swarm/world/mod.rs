@@ -521,6 +521,7 @@ impl World for SwarmWorld {
         };
         SourceStatus {
             kernel_cpu_ns,
+            own_cpu_ns: 0,
             lost: 0,
             period: None,
             ..SourceStatus::default()
