@@ -223,6 +223,23 @@ pub enum Stay {
     },
     /// The move would cost more than it is expected to save.
     NotWorthIt,
+    /// Promoting its process's pages cost more than it saved: it rests, and is tried
+    /// again later.
+    Rests {
+        /// What its promoted pages saved, in nanoseconds a second.
+        won_ns_per_s: u64,
+        /// What moving its pages cost, likewise.
+        spent_ns_per_s: u64,
+    },
+    /// Under its load the target answers no earlier than the node that the page is on.
+    NoFaster {
+        /// The target.
+        target: NodeId,
+        /// Its latency, in nanoseconds.
+        fast_ns: u64,
+        /// That of the page's node.
+        slow_ns: u64,
+    },
 }
 
 fn as_text<S: serde::Serializer>(by: &Immovable, serializer: S) -> Result<S::Ok, S::Error> {
@@ -255,6 +272,23 @@ impl std::fmt::Display for Stay {
             Stay::Colder => write!(f, "hot, but hotter pages fill the fast tier"),
             Stay::JustMoved { ms } => write!(f, "moved {ms} ms ago, too soon to move again"),
             Stay::NotWorthIt => write!(f, "the move would cost more than it saves"),
+            Stay::Rests {
+                won_ns_per_s,
+                spent_ns_per_s,
+            } => write!(
+                f,
+                "rests: promotion of its process cost {:.1} ms a second and won {:.1}",
+                *spent_ns_per_s as f64 / 1e6,
+                *won_ns_per_s as f64 / 1e6
+            ),
+            Stay::NoFaster {
+                target,
+                fast_ns,
+                slow_ns,
+            } => write!(
+                f,
+                "rests: under its load node {target} answers after {fast_ns} ns, and its own node after {slow_ns}"
+            ),
         }
     }
 }
@@ -384,6 +418,38 @@ pub struct TierStatus {
     /// Classes with a share of fast memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassStatus>,
+    /// What promotion won and cost; none where nobody can tell how late nodes answer.
+    pub account: Option<AccountStatus>,
+}
+
+/// What promotion won and cost, of all processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AccountStatus {
+    /// Time that promoted pages save programs, in nanoseconds a second: an estimate.
+    pub won_ns_per_s: u64,
+    /// Time that tiering takes, from whomever, likewise.
+    pub spent_ns_per_s: u64,
+    /// The first since the run began, in nanoseconds.
+    pub won_ns: u64,
+    /// The second, by cause.
+    pub spent: TierSpent,
+    /// How late each node answers under its present load, as far as it was measured.
+    pub latencies_ns: Vec<(NodeId, u32)>,
+    /// Processes whose pages are not promoted because it did not pay.
+    pub resting_processes: usize,
+}
+
+/// Where the time of tiering went, by cause, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TierSpent {
+    /// Unmapping, copying and flushing pages that moved: an estimate.
+    pub moves_ns: u64,
+    /// Hint faults that programs took: an estimate.
+    pub faults_ns: u64,
+    /// Our own processor time, beyond the moves.
+    pub own_ns: u64,
+    /// The kernel's that observes for us.
+    pub observing_ns: u64,
 }
 
 /// Where a class of processes stands with its share of fast memory.
@@ -447,6 +513,19 @@ pub struct ProcessStatus {
     pub demoted_pages: u64,
     /// Of both, pages that were back soon.
     pub returned_pages: u64,
+    /// What its promotion won and cost, if that is known.
+    pub account: Option<ProcessAccount>,
+}
+
+/// What the promotion of a process's pages won and cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProcessAccount {
+    /// Time that its promoted pages save it, in nanoseconds a second: an estimate.
+    pub won_ns_per_s: u64,
+    /// Time that moving its pages takes, likewise.
+    pub spent_ns_per_s: u64,
+    /// Whether none of its pages is promoted because it did not pay.
+    pub rests: bool,
 }
 
 /// Where balancing stands.

@@ -173,6 +173,8 @@ pub struct FakeWorld {
     pub class_use_known: bool,
     /// How often that was asked.
     pub class_use_asked: u64,
+    /// How late nodes answer. With none from the beginning, nobody can tell.
+    pub latencies: BTreeMap<NodeId, u32>,
     /// Whether [`World::close`] was called.
     pub closed: bool,
 }
@@ -261,6 +263,7 @@ impl FakeWorld {
             lent: BTreeMap::new(),
             class_use_known: true,
             class_use_asked: 0,
+            latencies: BTreeMap::new(),
             closed: false,
         }
     }
@@ -484,6 +487,14 @@ impl World for FakeWorld {
             rooms.push((node, space));
         }
         Ok(())
+    }
+
+    fn has_canary(&self) -> bool {
+        !self.latencies.is_empty()
+    }
+
+    fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
+        Ok(self.latencies.get(&node).copied())
     }
 
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {

@@ -4,9 +4,11 @@
 //! manages and what their owners allow, [`classes`] which share of fast memory is
 //! whose, [`survey`] where pages are, the
 //! [mover](crate::mover) moves them, [`sampling`] and the
-//! [sources](crate::source) tell of accesses, and [`affinity`] lends CPUs.
+//! [sources](crate::source) tell of accesses, [`affinity`] lends CPUs, and [`canary`] knows how
+//! late each node answers.
 
 pub mod affinity;
+pub mod canary;
 pub mod classes;
 pub mod kernel;
 pub mod processes;

@@ -1,6 +1,7 @@
 //! [`World`] over the running kernel.
 
 use super::affinity::Affinities;
+use super::canary::Canaries;
 use super::kernel::RunningKernel;
 use super::processes::{Selected, Selection};
 use super::sampling::{Sampling, SamplingError};
@@ -80,6 +81,7 @@ pub struct LiveWorld {
     sources: Vec<LiveSource>,
     infos: Vec<SourceInfo>,
     affinities: Affinities,
+    canaries: Canaries,
     /// Samples that were lost, by source.
     lost: Vec<u64>,
     /// Processor time of ours that reading samples took, by source, in ns.
@@ -123,6 +125,7 @@ impl LiveWorld {
             untold: VecDeque::new(),
             sources,
             affinities: Affinities::new(root.clone()),
+            canaries: Canaries::default(),
             root,
         }
     }
@@ -238,6 +241,29 @@ impl World for LiveWorld {
 
     fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    fn has_canary(&self) -> bool {
+        // A copy of a machine has no memory of its own.
+        Canaries::POSSIBLE && self.root.is_live()
+    }
+
+    fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
+        if !self.has_canary() {
+            return Ok(None);
+        }
+        let mut canaries = std::mem::take(&mut self.canaries);
+        let (topology, page) = (self.topology.clone(), self.page);
+        // Where rooms cannot be read, the loop hears of it when it asks for them.
+        let space = || {
+            let mut rooms = Vec::new();
+            self.rooms(&mut rooms).ok()?;
+            let (_, space) = rooms.into_iter().find(|(known, _)| *known == node)?;
+            Some(space)
+        };
+        let ns = canaries.read(node, &topology, space, page);
+        self.canaries = canaries;
+        Ok(ns)
     }
 
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {

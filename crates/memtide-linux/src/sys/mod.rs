@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 pub mod file_map;
+pub mod flush_line;
 pub mod huge_pages;
 pub mod mempolicy;
 pub mod move_pages;

@@ -59,6 +59,10 @@ pub struct Facts {
     pub topology: TopologyInput,
     /// Its sources.
     pub sources: Vec<SourceInfo>,
+    /// Whether it tells how late its nodes answer; absent in journals from before
+    /// worlds did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub canary: bool,
 }
 
 impl Facts {
@@ -69,6 +73,7 @@ impl Facts {
             boot_ms: world.boot_ms(),
             topology: input(world.topology()),
             sources: world.sources().to_vec(),
+            canary: world.has_canary(),
         }
     }
 }

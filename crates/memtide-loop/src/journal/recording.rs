@@ -103,6 +103,10 @@ impl<J: Journal> World for Recording<'_, J> {
         self.tried(Call::Rooms, result, |()| Answer::Rooms(rooms.clone()))
     }
 
+    fn has_canary(&self) -> bool {
+        self.world.has_canary()
+    }
+
     fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
         let result = self.world.canary(node);
         self.tried(Call::Canary { node }, result, |ns| Answer::Latency(*ns))

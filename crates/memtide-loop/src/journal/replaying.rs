@@ -130,6 +130,10 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         expect!(self, Call::Rooms, Answer::Rooms(found) => *rooms = found)
     }
 
+    fn has_canary(&self) -> bool {
+        self.facts.canary
+    }
+
     fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
         expect!(self, Call::Canary { node }, Answer::Latency(ns) => ns)
     }

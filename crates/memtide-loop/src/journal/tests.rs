@@ -77,6 +77,26 @@ fn a_journal_runs_again_byte_for_byte() {
     assert_eq!(again.difference(), None);
 }
 
+/// Nodes' latencies are answers like all others. A world that cannot tell them, as in a
+/// journal from before worlds could, is not asked, and nothing of them is in its journal.
+#[test]
+fn latencies_run_again_and_are_asked_only_where_they_are_told() {
+    let mut live = world();
+    live.latencies = [(FAST, 100), (SLOW, 250)].into();
+    let facts = Facts::of(&live);
+    let written = tier(&mut live, 200);
+    let asked = |lines: &[String]| lines.iter().any(|line| line.contains("canary"));
+    assert!(facts.canary && asked(&written));
+    let mut again = Replaying::new(facts, entries(&written).into_iter()).unwrap();
+    assert_eq!(tier(&mut again, 200), written);
+    assert_eq!(again.difference(), None);
+    let mut blind = world();
+    let facts = serde_json::to_string(&Facts::of(&blind)).unwrap();
+    assert!(!facts.contains("canary"));
+    assert!(!serde_json::from_str::<Facts>(&facts).unwrap().canary);
+    assert!(!asked(&tier(&mut blind, 200)));
+}
+
 #[test]
 fn another_decision_is_named() {
     let mut live = world();

@@ -45,6 +45,11 @@ pub struct TierConfig {
     pub idle_ms: u64,
     /// A page stays on the fast tier at least this long after its promotion.
     pub settle_ms: u64,
+    /// What moves cost and save, by figures that nobody measured.
+    pub benefit: Benefit,
+    /// Pages of the machine that one page stands for: more than 1 where a simulated
+    /// machine is scaled.
+    pub page_weight: u64,
     /// Which pages leave the fast tier although there is room, if any do.
     pub idle: Option<IdleRule>,
     /// Classes of processes with shares of fast memory, by their numbers.
@@ -106,8 +111,9 @@ impl TierConfig {
             page_size: page,
             ..GateConfig::new(window_ms)
         };
-        let threshold_free = (options.gate == TierGate::ThresholdFree).then(|| ThresholdFree {
-            benefit: Benefit::by_accessed_bits(topology, page),
+        let benefit = Benefit::by_accessed_bits(topology, page);
+        let threshold_free = (options.gate == TierGate::ThresholdFree).then_some(ThresholdFree {
+            benefit,
             damping_ms: 10_000,
             margin: 32,
         });
@@ -130,6 +136,8 @@ impl TierConfig {
             idle_passes: 4,
             idle_ms: 1000,
             settle_ms: 60_000,
+            benefit,
+            page_weight: 1,
             idle: IdleRule::new(options, page),
             classes: Vec::new(),
             turn_pages: 16_384,

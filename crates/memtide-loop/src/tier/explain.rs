@@ -1,5 +1,6 @@
 //! Why pages stay where they are.
 
+use super::promoter::{NO_FASTER, RESTS};
 use super::shared::Shared;
 use super::subjects;
 use crate::ledger::Ledger;
@@ -10,7 +11,7 @@ use memtide_core::units::{Millis, NodeId, PageNumber};
 
 /// Says why a page that asked was not let in.
 pub(super) fn kept(
-    ledger: &Ledger,
+    shared: &Shared,
     page: PageNumber,
     node: NodeId,
     hotness: &Hotness,
@@ -18,7 +19,16 @@ pub(super) fn kept(
     now: Millis,
     reporter: &mut dyn Reporter,
 ) {
+    let ledger = &shared.ledger;
     let why = match kept {
+        Kept::Immovable(RESTS) => match rests(shared, page) {
+            Some(why) => why,
+            None => return,
+        },
+        Kept::Immovable(NO_FASTER) => match no_faster(shared, node) {
+            Some(why) => why,
+            None => return,
+        },
         Kept::Immovable(by) => Stay::Forbidden { by },
         Kept::Gate(Verdict::Latency { threshold_ms, .. }) => Stay::TooLongAgo {
             ms: u64::from(hotness.age_ms),
@@ -44,6 +54,31 @@ pub(super) fn kept(
         why,
     };
     run.tell(ledger, now, reporter);
+}
+
+/// That the page's process rests; none while it is only slow, as its turn comes within seconds.
+pub(super) fn rests(shared: &Shared, page: PageNumber) -> Option<Stay> {
+    let (owner, _) = shared.ledger.space.locate(page)?;
+    let rests = shared.account.as_ref()?.rests(owner)?;
+    Some(Stay::Rests {
+        won_ns_per_s: rests.won_per_s,
+        spent_ns_per_s: rests.spent_per_s,
+    })
+}
+
+/// That the fast node to which pages of slow `node` go is no faster under its load.
+pub(super) fn no_faster(shared: &Shared, node: NodeId) -> Option<Stay> {
+    let Shared {
+        ledger, latencies, ..
+    } = shared;
+    let targets = ledger.preferred_targets();
+    let (_, target) = *targets.iter().find(|(lower, _)| *lower == node)?;
+    let pair = latencies.slower(&ledger.topology, node, target)?;
+    Some(Stay::NoFaster {
+        target,
+        fast_ns: pair.fast_ns,
+        slow_ns: pair.slow_ns,
+    })
 }
 
 /// Says of every page on a slow node that is not hot why it stays, in runs.

@@ -14,12 +14,14 @@
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
 //! - [`page`] says of one page why it is where it is;
 //! - [`shared`] is what all of them know, and carries out what they decide.
 //!
 //! The order of things is here. What a world adds is that everything can fail:
 //! processes end, memory is unmapped, pages will not move, a source breaks.
 
+mod account;
 mod budgets;
 pub mod choice;
 mod config;
@@ -28,6 +30,7 @@ mod explain;
 mod flusher;
 mod idle;
 mod intake;
+mod latency;
 mod listeners;
 mod making_way;
 mod observer;
@@ -52,16 +55,22 @@ pub use budgets::Class;
 pub use config::{IdleRule, TierConfig};
 pub use shared::RETURN_MS;
 
-use crate::report::{Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus};
+use crate::report::{
+    AccountStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierSpent,
+    TierStatus,
+};
 use crate::world::{Came, SourceId, World, WorldError};
+use account::Used;
 use demoter::Demoter;
 use flusher::Flusher;
 use idle::Leaver;
 use intake::Digest;
 use listeners::Listeners;
 use making_way::Turn;
+use memtide_core::access;
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::tiering::cadence::Observe;
+use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, PageNumber};
 use memtide_core::vmstat::Counter;
 use observer::{Observer, main_source};
@@ -276,6 +285,9 @@ impl Tierer {
         let ledger = &self.shared.ledger;
         self.observer
             .tell_search(ledger, &news.surveyed, &news.went);
+        if news.refreshed {
+            self.audit(world, &news.went, reporter)?;
+        }
         for owner in news.went {
             self.flusher.forget(owner);
         }
@@ -293,6 +305,47 @@ impl Tierer {
                 self.observer.told = None;
                 self.observer.cadence.look_due();
             }
+        }
+        Ok(())
+    }
+
+    /// Reads latencies and closes the account of the last second.
+    fn audit(
+        &mut self,
+        world: &mut dyn World,
+        went: &[OwnerId],
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let Shared {
+            config,
+            ledger,
+            records,
+            counters,
+            account: Some(account),
+            latencies,
+            ..
+        } = &mut self.shared
+        else {
+            return Ok(());
+        };
+        went.iter().for_each(|owner| account.forget(*owner));
+        let now = world.now();
+        latencies.read(world, &ledger.topology, now)?;
+        let by_faults = self.observer.source_kind(world) == Some(access::Source::HintFault);
+        let recorded = counters.get(Counter::PghotRecordedAccesses);
+        let used = Used {
+            own_ns: world.own_cpu_ns(),
+            observing_ns: self.observer.kernel_cpu_ns,
+            faults: if by_faults { recorded } else { 0 },
+        };
+        let idle_age = demoter::least_idle_age(config, records, now);
+        for owner in account.audit((ledger, records), latencies, idle_age, used, now) {
+            let (Some(watched), Some(rests)) = (ledger.processes.get(owner), account.rests(owner))
+            else {
+                continue;
+            };
+            let text = format!("process {} {}", watched.process.pid, rests.words(now));
+            reporter.event(now, Event::Notice { text });
         }
         Ok(())
     }
@@ -356,8 +409,7 @@ impl Tierer {
     }
 
     fn digest(&mut self, world: &mut dyn World, now: Millis, reporter: &mut dyn Reporter) {
-        let source = usize::from(self.observer.source.0);
-        let Some(kind) = world.sources().get(source).map(|info| info.kind) else {
+        let Some(kind) = self.observer.source_kind(world) else {
             return;
         };
         let targets = self.shared.ledger.preferred_targets();
@@ -481,6 +533,7 @@ impl Tierer {
             kernel_cpu: Duration::from_nanos(kernel_ns),
             demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
             classes: self.shared.budgets.status(),
+            account: self.account(),
         };
         Status {
             at_ms: world.now().0,
@@ -491,6 +544,27 @@ impl Tierer {
             tiering: Some(tiering),
             balancing: None,
         }
+    }
+
+    fn account(&self) -> Option<AccountStatus> {
+        let Shared {
+            account, latencies, ..
+        } = &self.shared;
+        let account = account.as_ref()?;
+        let (flow, causes) = (account.flow, account.causes);
+        Some(AccountStatus {
+            won_ns_per_s: flow.won_per_s,
+            spent_ns_per_s: flow.spent_per_s,
+            won_ns: flow.won_ns,
+            spent: TierSpent {
+                moves_ns: causes.moves_ns,
+                faults_ns: causes.faults_ns,
+                own_ns: causes.own_ns,
+                observing_ns: causes.observing_ns,
+            },
+            latencies_ns: latencies.all().collect(),
+            resting_processes: account.resting(),
+        })
     }
 
     /// Has the pages of the class of this name stay where they are, or move again.

@@ -13,6 +13,7 @@ use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
 use crate::records::Records;
 use crate::world::{Abilities, SourceId, Subject, World, WorldError};
+use memtide_core::access;
 use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
 use memtide_core::tiering::sample::{self, Run};
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
@@ -187,6 +188,12 @@ impl Observer {
         // Its clock of costs is its own.
         self.kernel_cpu_ns = 0;
         self.charged_ns = 0;
+    }
+
+    /// Under which name accesses of the present source are counted.
+    pub fn source_kind(&self, world: &dyn World) -> Option<access::Source> {
+        let info = world.sources().get(usize::from(self.source.0));
+        info.map(|info| info.kind)
     }
 
     /// How long the next turn may wait. While a look runs its end is near;

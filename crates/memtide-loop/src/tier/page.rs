@@ -5,6 +5,7 @@
 //! was decided before, only the last moves of pages are known.
 
 use super::demoter::least_idle_age;
+use super::explain;
 use super::idle::{self, Leaver};
 use super::shared::Shared;
 use crate::ledger::Watched;
@@ -231,6 +232,10 @@ fn why_down(
         .is_some_and(|class| budgets.left(class) == Some(0))
     {
         return "it is hot, and waits for its class, which is at its fast.high".to_owned();
+    }
+    let rests = explain::rests(shared, page).or_else(|| explain::no_faster(shared, place.node()));
+    if let Some(why) = rests {
+        return format!("it is hot, but {why}");
     }
     if ledger.rooms.takes(target) == 0 {
         return format!("it is hot, and waits for room on node {target}");

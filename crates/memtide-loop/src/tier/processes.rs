@@ -4,7 +4,7 @@
 //! there are processes, and sections of 128 MiB that they have: nothing looks at pages.
 
 use super::shared::Shared;
-use crate::report::{ProcessOrder, ProcessStatus};
+use crate::report::{ProcessAccount, ProcessOrder, ProcessStatus};
 use std::cmp::Reverse;
 
 /// The first `most` managed processes in `order`; of equal ones the oldest numbers.
@@ -36,6 +36,14 @@ pub(super) fn list(shared: &Shared, order: ProcessOrder, most: usize) -> Vec<Pro
             promoted_pages: watched.promoted_pages,
             demoted_pages: watched.demoted_pages,
             returned_pages: watched.returned_pages,
+            account: shared.account.as_ref().map(|account| {
+                let flow = account.flow_of(watched.owner);
+                ProcessAccount {
+                    won_ns_per_s: flow.won_per_s,
+                    spent_ns_per_s: flow.spent_per_s,
+                    rests: account.rests(watched.owner).is_some(),
+                }
+            }),
         })
         .collect()
 }

@@ -1,8 +1,10 @@
 //! Hot pages go up: which are ready and admitted, and whereto.
 
+use super::account::Account;
 use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::explain;
+use super::latency::Latencies;
 use super::shared::Shared;
 use crate::ledger::{Ledger, PAUSED};
 use crate::report::{Direction, Reporter};
@@ -16,6 +18,10 @@ use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
 use std::collections::BTreeMap;
 
+/// Its process rests: see [`super::account`].
+pub(super) const RESTS: Immovable = Immovable::Other("its process rests");
+/// Fast memory is slower: see [`super::latency`].
+pub(super) const NO_FASTER: Immovable = Immovable::Other("fast memory is no faster under its load");
 /// How often the gate is asked although no target has room, in ms.
 const PROMOTE_MS: u64 = 1000;
 
@@ -46,8 +52,9 @@ struct Found {
     kept: Vec<(PageNumber, Hotness, Kept)>,
     /// Pages that their class's bound keeps down.
     waiting: BTreeMap<ClassId, u64>,
-    /// Ready pages of classes that are paused.
-    paused: u64,
+    /// Ready pages of classes that are paused, of processes that rest, and those that would
+    /// gain nothing.
+    resting: u64,
 }
 
 /// Takes in what a pass finds.
@@ -65,10 +72,20 @@ impl Sink for Finding<'_> {
     }
 
     fn kept(&mut self, page: PageNumber, hotness: &Hotness, reason: Kept) {
-        if reason == Kept::Immovable(PAUSED) {
-            self.found.paused += 1;
-            return;
+        let Kept::Immovable(why) = reason else {
+            return self.kept_else(page, hotness, reason);
+        };
+        if [PAUSED, RESTS, NO_FASTER].contains(&why) {
+            self.found.resting += 1;
         }
+        if why != PAUSED && self.explain {
+            self.found.kept.push((page, *hotness, reason));
+        }
+    }
+}
+
+impl Finding<'_> {
+    fn kept_else(&mut self, page: PageNumber, hotness: &Hotness, reason: Kept) {
         if self.explain {
             self.found.kept.push((page, *hotness, reason));
         }
@@ -88,6 +105,8 @@ impl Sink for Finding<'_> {
 struct Admission<'a> {
     ledger: &'a Ledger,
     budgets: &'a Budgets,
+    account: Option<&'a Account>,
+    latencies: &'a Latencies,
     round: Round,
 }
 
@@ -108,7 +127,19 @@ impl Pages for Admission<'_> {
         if self.round == Round::BelowLow && self.budgets.below_low(self.ledger.class(page)) == 0 {
             return Err(Immovable::Other("others have less than is protected"));
         }
-        self.ledger.may_move(page, target)
+        self.ledger.may_move(page, target)?;
+        let Some(account) = self.account else {
+            return Ok(());
+        };
+        let topology = &self.ledger.topology;
+        let node = self.ledger.node_of(page);
+        if node.is_some_and(|node| self.latencies.slower(topology, node, target).is_some()) {
+            return Err(NO_FASTER);
+        }
+        match self.ledger.space.locate(page) {
+            Some((owner, _)) if !account.may_promote(owner) => Err(RESTS),
+            _ => Ok(()),
+        }
     }
 
     fn share(&self, page: PageNumber) -> Option<Share> {
@@ -197,12 +228,12 @@ impl Promoter {
             let mut found = Found::default();
             let report = self.pass(shared, (node, left), Round::All, (room, now), &mut found);
             self.wanting += report.no_room_pages;
-            // What a share or a pause keeps down waits for its own class, and not for a moment.
-            let waits = report.over_share + found.paused;
+            // What a share, a pause or a rest keeps down waits for these, and not for a moment.
+            let waits = report.over_share + found.resting;
             self.refused += report.kept_ready.saturating_sub(waits);
             move_up(world, shared, found.batches, reporter);
             for (page, hotness, kept) in found.kept {
-                explain::kept(&shared.ledger, page, node, &hotness, kept, now, reporter);
+                explain::kept(shared, page, node, &hotness, kept, now, reporter);
             }
             for (class, pages) in found.waiting {
                 *waiting.entry(class).or_default() += pages;
@@ -227,12 +258,16 @@ impl Promoter {
             records,
             counters,
             budgets,
+            account,
+            latencies,
             ..
         } = shared;
         let (ledger, store) = (&*ledger, &records.store);
         let admission = &Admission {
             ledger,
             budgets,
+            account: account.as_ref(),
+            latencies,
             round,
         };
         let finding = &mut Finding {

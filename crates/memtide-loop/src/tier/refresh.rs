@@ -65,6 +65,8 @@ pub(super) struct Refresh {
 /// What a refresh found.
 #[derive(Debug, Default)]
 pub(super) struct News {
+    /// It was time for one.
+    pub refreshed: bool,
     /// Memory came, went or grew so much that it should be looked at.
     pub changed: bool,
     /// Slots whose process is gone.
@@ -124,6 +126,7 @@ impl Refresh {
         }
         let went = changes.went.iter().map(|(owner, _)| *owner).collect();
         Ok(News {
+            refreshed: true,
             changed,
             went,
             surveyed,

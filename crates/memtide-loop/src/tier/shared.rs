@@ -1,7 +1,9 @@
 //! What the parts of tiering share: what is known, and the hands to act with.
 
+use super::account::Account;
 use super::budgets::Budgets;
 use super::config::TierConfig;
+use super::latency::Latencies;
 use crate::carry::{Carrier, Job, Reasons, Tell};
 use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::records::Records;
@@ -35,6 +37,9 @@ pub(super) struct Shared {
     pub records: Records,
     pub counters: Counters,
     pub budgets: Budgets,
+    /// What promotion won and cost; none where nodes' latencies cannot be told.
+    pub account: Option<Account>,
+    pub latencies: Latencies,
     /// Pages that the kernel would not move.
     pub failed_pages: u64,
     /// Pages that moved back soon: see [`RETURN_MS`].
@@ -74,7 +79,13 @@ impl Shared {
         (ledger.processes).leave_alone(left_alone.map(|(class, _)| class));
         let mut records = Records::new(config.hotness, pages);
         records.rounds = config.idle.as_ref().map(|_| IdleRounds::new(pages));
+        let account = || {
+            let window_ms = config.hotness.window_ms();
+            Account::new(config.benefit, window_ms, config.page_weight, config.seed)
+        };
         Shared {
+            account: world.has_canary().then(account),
+            latencies: Latencies::default(),
             ledger,
             records,
             counters: Counters::default(),
@@ -137,8 +148,9 @@ impl Shared {
                 Direction::Demotion => Moved::Down,
             };
             let (records, moves) = (&mut self.records, &mut self.moved);
+            let account = &mut self.account;
             let on = |page: PageNumber, pages: u64, outcome| match outcome {
-                Outcome::Moved { .. } => {
+                Outcome::Moved { from } => {
                     let folio = Folio {
                         first: page,
                         pages: pages as u32,
@@ -149,6 +161,13 @@ impl Shared {
                         rounds.touched(page, pages);
                     }
                     moves.push((page, pages, way));
+                    if let Some(account) = account {
+                        account.moved(owner, pages);
+                        let at = folios.binary_search_by_key(&page, |folio| folio.first);
+                        if let Some(hotness) = at.ok().and_then(|at| hot.get(at)) {
+                            account.raised(owner, folio, from, hotness);
+                        }
+                    }
                 }
                 // Later may be better: the page stays asked for while it is hot.
                 Outcome::Busy | Outcome::NoMemory => {

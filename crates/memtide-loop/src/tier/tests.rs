@@ -521,3 +521,104 @@ fn a_move_against_a_policy_is_noticed() {
         (owner, FAST, Direction::Promotion)
     });
 }
+
+/// Pages that are hot when they are looked at, and idle from then on: a scan.
+fn scanning(latencies: (u32, u32)) -> (FakeWorld, Tierer) {
+    let mut world = world();
+    world.latencies = [(FAST, latencies.0), (SLOW, latencies.1)].into();
+    let tierer = tierer(&mut world, &options());
+    (world, tierer)
+}
+
+#[test]
+fn what_promotion_wins_is_in_the_status() {
+    let (mut world, mut tierer) = scanning((100, 250));
+    for _ in 0..30 {
+        run(&mut tierer, &mut world, 1000);
+        world.process(7).ticks += 100;
+    }
+    let account = tierer.status(&mut world).tiering.unwrap().account.unwrap();
+    // 100 pages moved for 5,024 ns each.
+    assert_eq!(account.spent.moves_ns, 502_400);
+    assert!(account.won_ns_per_s > 0 && account.won_ns > account.spent.moves_ns);
+    assert_eq!(account.latencies_ns, [(FAST, 100), (SLOW, 250)]);
+    assert_eq!(account.resting_processes, 0);
+    let process = tierer.processes(ProcessOrder::Fast, 1).remove(0);
+    let of_process = process.account.unwrap();
+    assert!(of_process.won_ns_per_s > of_process.spent_ns_per_s && !of_process.rests);
+    // Nobody can tell: there is no account.
+    let mut blind = self::world();
+    let mut other = self::tierer(&mut blind, &options());
+    run(&mut other, &mut blind, 5000);
+    assert_eq!(other.status(&mut blind).tiering.unwrap().account, None);
+}
+
+/// Fast memory becomes slower than slow memory under its load: nothing goes up any more, and
+/// people are told why, until the load is gone.
+#[test]
+fn nothing_goes_up_while_fast_memory_is_no_faster() {
+    let (mut world, mut tierer) = scanning((100, 250));
+    run(&mut tierer, &mut world, 10_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    world.latencies.insert(FAST, 400);
+    run(&mut tierer, &mut world, 20_000);
+    // Others are hot by now.
+    world.process(7).hot = (1020..5000).step_by(40).map(VirtualPage).collect();
+    tierer.shared.config.explain = true;
+    let events = run(&mut tierer, &mut world, 60_000);
+    assert_eq!(world.process(7).hot_on(FAST), 0);
+    let why = Stay::NoFaster {
+        target: FAST,
+        fast_ns: 400,
+        slow_ns: 250,
+    };
+    let told = |event: &Event| matches!(event, Event::Stayed { why: WhyStayed::Tier(told), .. } if *told == why);
+    assert!(events.iter().any(|(_, event)| told(event)));
+    assert!(why.to_string().starts_with("rests: "));
+    let page = tierer.page(&mut world, 7, 1020 << 12).unwrap();
+    assert!(
+        page.why.contains("rests: under its load node 0"),
+        "{page:?}"
+    );
+    world.latencies.insert(FAST, 100);
+    run(&mut tierer, &mut world, 60_000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
+/// Each second other pages are hot, and those that went up are idle: they never win what
+/// their moves cost, for their process does not run.
+#[test]
+fn a_process_that_wins_nothing_rests() {
+    let (mut world, mut tierer) = scanning((100, 250));
+    tierer.shared.config.explain = true;
+    let mut events = Events::new();
+    for second in 0..60 {
+        let first = 1000 + second;
+        world.process(7).hot = (first..5000).step_by(40).map(VirtualPage).collect();
+        events.extend(run(&mut tierer, &mut world, 1000));
+    }
+    let process = tierer.processes(ProcessOrder::Fast, 1).remove(0);
+    assert!(process.account.unwrap().rests, "{process:?}");
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert_eq!(status.account.unwrap().resting_processes, 1);
+    let mut events = events.iter().map(|(_, event)| event);
+    let noticed = |event: &&Event| matches!(event, Event::Notice { text } if text.starts_with("process 7 rests: "));
+    assert!(events.clone().any(|event| noticed(&event)));
+    let rests = |event: &Event| {
+        matches!(
+            event,
+            Event::Stayed {
+                why: WhyStayed::Tier(Stay::Rests { .. }),
+                ..
+            }
+        )
+    };
+    assert!(events.any(rests));
+    // Later it is tried again.
+    let before = status.pgpromote_success;
+    for _ in 0..60 {
+        run(&mut tierer, &mut world, 1000);
+    }
+    let status = tierer.status(&mut world).tiering.unwrap();
+    assert!(status.pgpromote_success > before);
+}

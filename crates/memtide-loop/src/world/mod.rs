@@ -100,9 +100,15 @@ pub trait World {
     /// how much is free is left out.
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError>;
 
+    /// Whether the world can tell how late its nodes answer. It does not change.
+    fn has_canary(&self) -> bool {
+        false
+    }
+
     /// The latency of a dependent load from memory on `node` under the present
-    /// load, in nanoseconds, from a few loads in memory of our own. `None`
-    /// where the world cannot measure it.
+    /// load, in nanoseconds, from a few loads in memory of our own: some ten
+    /// microseconds of ours. `None` where the world cannot measure it, or cannot
+    /// now. Asked only of a world that [has canaries](World::has_canary).
     fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
         let _ = node;
         Ok(None)

@@ -38,6 +38,11 @@ pub struct WorldCosts {
     pub turn_ns: u64,
     /// A report or a sample that the loop reads and records.
     pub report_ns: u64,
+    /// Loads of a reading of a node's latency; each takes what the node's memory does.
+    pub canary_loads: u64,
+    /// A reading beside its loads: two looks at the clock a batch, and the lines that
+    /// are taken out of the caches.
+    pub canary_ns: u64,
 }
 
 impl WorldCosts {
@@ -58,6 +63,10 @@ impl WorldCosts {
         move_call_ns: 3_000,
         turn_ns: 30_000,
         report_ns: 60,
+        canary_loads: 160,
+        // `cargo run -p memtide-linux --example canary` on the busy development machine, in a build
+        // without optimisations: 90 us a reading, of which 34 are its loads. About half of the rest here.
+        canary_ns: 30_000,
     };
 
     /// A guest of our tests.
@@ -79,6 +88,9 @@ impl WorldCosts {
         move_call_ns: 60_000,
         turn_ns: 300_000,
         report_ns: 600,
+        canary_loads: 160,
+        // Not measured there: ten times as much, as of a call or a turn.
+        canary_ns: 300_000,
     };
 }
 

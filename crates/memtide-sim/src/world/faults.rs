@@ -24,6 +24,8 @@ pub struct Faults {
     pub moves: Option<MoveFault>,
     /// The clock stands still at this time.
     pub clock_stands_at_ns: Option<u64>,
+    /// Nobody can tell how late nodes answer.
+    pub no_canary: bool,
     /// By how much the clock is ahead.
     pub clock_leaps_ns: u64,
 }
@@ -37,6 +39,7 @@ impl std::fmt::Debug for Faults {
             .field("forbidden", &self.forbidden)
             .field("moves", &self.moves.is_some())
             .field("clock_stands_at_ns", &self.clock_stands_at_ns)
+            .field("no_canary", &self.no_canary)
             .field("clock_leaps_ns", &self.clock_leaps_ns)
             .finish()
     }

@@ -45,6 +45,7 @@ pub use light::{Heat, Light, LightArea, LightNode, LightProcess, LightSpec};
 pub use machine::Machine;
 pub use simulated::Simulated;
 
+use crate::rng::Rng;
 pub(crate) use classes::Membership;
 use damon::{AccessedBits, Kind};
 use memtide_core::pages::NodeSpace;
@@ -64,6 +65,10 @@ const BOOT_MS: u64 = 60_000;
 const MS: u64 = 1_000_000;
 /// The longest step while a source works, so that what it sees is what was there.
 const WORK_NS: u64 = 5 * MS;
+/// The stream of the seed that a canary's noise comes from.
+const CANARY_STREAM: u64 = 0xca;
+/// By how much a reading of a latency differs from the truth at most, in thousandths.
+const CANARY_NOISE: u32 = 50;
 
 /// A source that a world can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +107,8 @@ pub struct SimWorld<M> {
     /// The machine with tiers by hand.
     by_hand: Option<Topology>,
     classes: Membership,
+    /// What readings of latencies differ by.
+    noise: Rng,
 }
 
 impl<M: Machine> SimWorld<M> {
@@ -135,6 +142,7 @@ impl<M: Machine> SimWorld<M> {
             pending: Came::default(),
             by_hand: None,
             classes: Membership::default(),
+            noise: Rng::new(seed, CANARY_STREAM),
         }
     }
 
@@ -393,8 +401,20 @@ impl<M: Machine> World for SimWorld<M> {
         Ok(())
     }
 
+    fn has_canary(&self) -> bool {
+        !self.faults.no_canary
+    }
+
     fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
-        Ok(self.machine.latency_ns(node))
+        let Some(ns) = self.machine.latency_ns(node).filter(|_| self.has_canary()) else {
+            return Ok(None);
+        };
+        self.work(self.costs.canary_ns + self.costs.canary_loads * u64::from(ns));
+        // Two draws: most readings are near to what is so, and few are not.
+        let draw = |noise: &mut Rng| u64::from(noise.below(CANARY_NOISE + 1));
+        let read = 1000 - u64::from(CANARY_NOISE) + draw(&mut self.noise) + draw(&mut self.noise);
+        let ns = u64::from(ns) * read / 1000;
+        Ok(Some(u32::try_from(ns).unwrap_or(u32::MAX)))
     }
 
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {

@@ -646,3 +646,27 @@ fn tiers_by_hand_are_the_loops() {
     assert_eq!(by_hand.topology().promotion_target(FAST), Some(SLOW));
     assert!(world().with_tiers(&"0/2".parse().unwrap()).is_err());
 }
+
+/// A node of 100 ns is read as 95 to 105, more often near 100 than not; the same again with
+/// the same seed. 200 readings cost 30 us and 160 loads each.
+#[test]
+fn canaries_tell_of_latency_with_some_noise() {
+    let readings = || {
+        let mut world = light(Vec::new(), 1 << 20);
+        assert!(world.has_canary());
+        let all: Vec<u32> = (0..200)
+            .map(|_| world.canary(FAST).unwrap().unwrap())
+            .collect();
+        (all, world.own_cpu_ns())
+    };
+    let (all, cost_ns) = readings();
+    assert_eq!(cost_ns, 200 * (30_000 + 160 * 100));
+    assert!(all.iter().all(|ns| (95..=105).contains(ns)), "{all:?}");
+    let near = all.iter().filter(|ns| (98..=102).contains(*ns)).count();
+    assert!(near > 100 && near < 200, "{near}");
+    assert_eq!(readings().0, all);
+    let mut blind = light(Vec::new(), 1 << 20);
+    blind.faults.no_canary = true;
+    assert!(!blind.has_canary());
+    assert_eq!(blind.canary(FAST), Ok(None));
+}

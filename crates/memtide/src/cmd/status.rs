@@ -97,6 +97,17 @@ fn text(standing: &Standing, styled: bool) -> String {
             standing.lost_reports
         ),
     );
+    if let Some(account) = &standing.account {
+        line(
+            "account",
+            format!(
+                "{}; since the run began won {}, spent {}",
+                account.now(),
+                time_of(account.won_ms),
+                time_of(account.spent_ms)
+            ),
+        );
+    }
     if standing.reload.is_some() || standing.refused.is_some() {
         let at = standing.reload.map_or("?".to_owned(), time);
         let what = match &standing.refused {
@@ -110,6 +121,10 @@ fn text(standing: &Standing, styled: bool) -> String {
         let _ = writeln!(text, "\n{}", classes(&standing.classes, styled));
     }
     text
+}
+
+fn time_of(ms: u64) -> String {
+    format!("{:.1} s", ms as f64 / 1000.0)
 }
 
 /// In UTC; what no calendar has is not known.
@@ -131,6 +146,7 @@ fn nodes(nodes: &[Node], styled: bool) -> String {
         ("tier", Left),
         ("memory", Right),
         ("free", Right),
+        ("latency", Right),
     ];
     let mut table = table(&header, styled);
     for node in nodes {
@@ -139,7 +155,10 @@ fn nodes(nodes: &[Node], styled: bool) -> String {
             .tier
             .map_or(speed.to_owned(), |tier| format!("{tier} {speed}"));
         let free = node.free_bytes.map_or("?".to_owned(), amount);
-        table.add_row([node.node.to_string(), tier, amount(node.memory_bytes), free]);
+        let latency = node.latency_ns;
+        let latency = latency.map_or("?".to_owned(), |ns| format!("{ns} ns"));
+        let memory = amount(node.memory_bytes);
+        table.add_row([node.node.to_string(), tier, memory, free, latency]);
     }
     table.trim_fmt()
 }
@@ -192,8 +211,9 @@ mod tests {
             "managed 3 processes with 3.0 GiB on fast nodes and 1.0 GiB on slow ones",
             "moved promoted 512.0 MiB, demoted 64.0 MiB, returned 32.0 MiB, not movable 4 KiB; 7 looks, 0 reports lost",
             "reload 2027-01-15T08:00:00Z, taken",
-            "0 4 fast 8.0 GiB 1.0 GiB",
-            "1 22 slow 8.0 GiB ?",
+            "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
+            "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
+            "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
             "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB",
         ] {

@@ -261,7 +261,9 @@ mod tests {
     use crate::shared::lines::tests::{documented, printed};
     use memtide_core::pages::Immovable;
     use memtide_core::units::NodeId;
-    use memtide_loop::report::{BalanceStatus, ClassStatus, Stay, TierStatus, WhyStayed};
+    use memtide_loop::report::{
+        AccountStatus, BalanceStatus, ClassStatus, Stay, TierStatus, WhyStayed,
+    };
     use std::collections::BTreeSet;
 
     /// Thirty processes at the beginning, and then a hundred that come and end at once.
@@ -311,6 +313,15 @@ mod tests {
             Stay::JustMoved { ms: 9 },
             Stay::NotWorthIt,
             Stay::Share,
+            Stay::Rests {
+                won_ns_per_s: 1,
+                spent_ns_per_s: 2,
+            },
+            Stay::NoFaster {
+                target: NodeId(0),
+                fast_ns: 300,
+                slow_ns: 250,
+            },
         ];
         for stay in &all {
             match stay {
@@ -324,7 +335,9 @@ mod tests {
                 | Stay::Colder
                 | Stay::JustMoved { .. }
                 | Stay::NotWorthIt
-                | Stay::Share => {}
+                | Stay::Share
+                | Stay::Rests { .. }
+                | Stay::NoFaster { .. } => {}
             }
         }
         all
@@ -441,6 +454,7 @@ mod tests {
             tiering: Some(TierStatus {
                 demoted_idle_pages: Some(0),
                 classes: vec![ClassStatus::default()],
+                account: Some(AccountStatus::default()),
                 ..TierStatus::default()
             }),
             ..Status::default()

@@ -144,6 +144,7 @@ pub(super) fn config(
         classes: whole.classes.iter().map(share).collect(),
         gate: whole.gate.scaled(scale),
         headroom: whole.headroom / scale,
+        page_weight: scale,
         idle: whole.idle.map(|rule| IdleRule {
             rate_pages: rule.rate_pages / scale,
             least_pages: rule.least_pages / scale,

@@ -7,7 +7,7 @@ use super::varlink::Parameters;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_loop::options::TierOptions;
-use memtide_loop::report::{ClassStatus, ProcessStatus, Status};
+use memtide_loop::report::{AccountStatus, ClassStatus, ProcessStatus, Status, TierSpent};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub struct Node {
     pub memory_bytes: u64,
     /// What of that is free, if anybody has looked.
     pub free_bytes: Option<u64>,
+    /// How late it answers under its present load, if that was measured.
+    pub latency_ns: Option<u32>,
 }
 
 /// A class of processes and its share of fast memory.
@@ -72,6 +74,13 @@ pub struct Process {
     pub demoted_bytes: u64,
     /// Of both, what was back soon.
     pub returned_bytes: u64,
+    /// Time that its promoted memory saves it, in nanoseconds a second, if that is known.
+    pub won_ns_per_s: Option<u64>,
+    /// Time that moving its memory takes, likewise.
+    pub spent_ns_per_s: Option<u64>,
+    /// Whether nothing of it is promoted because that did not pay.
+    #[serde(default)]
+    pub rests: bool,
 }
 
 impl Process {
@@ -87,7 +96,60 @@ impl Process {
             promoted_bytes: bytes(status.promoted_pages),
             demoted_bytes: bytes(status.demoted_pages),
             returned_bytes: bytes(status.returned_pages),
+            won_ns_per_s: status.account.map(|account| account.won_ns_per_s),
+            spent_ns_per_s: status.account.map(|account| account.spent_ns_per_s),
+            rests: status.account.is_some_and(|account| account.rests),
         }
+    }
+}
+
+/// What promotion won and cost, of all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Time that promoted memory saves programs, in nanoseconds a second.
+    pub won_ns_per_s: u64,
+    /// Time that tiering takes, likewise.
+    pub spent_ns_per_s: u64,
+    /// The first since the run began.
+    pub won_ms: u64,
+    /// And the second.
+    pub spent_ms: u64,
+    /// Processes that rest.
+    pub resting: u64,
+}
+
+impl Account {
+    fn of(account: &AccountStatus) -> Account {
+        let TierSpent {
+            moves_ns,
+            faults_ns,
+            own_ns,
+            observing_ns,
+        } = account.spent;
+        let others = [faults_ns, own_ns, observing_ns];
+        let spent_ns = others.into_iter().fold(moves_ns, u64::saturating_add);
+        Account {
+            won_ns_per_s: account.won_ns_per_s,
+            spent_ns_per_s: account.spent_ns_per_s,
+            won_ms: account.won_ns / 1_000_000,
+            spent_ms: spent_ns / 1_000_000,
+            resting: account.resting_processes as u64,
+        }
+    }
+
+    /// What is won and spent at present, in words.
+    pub fn now(&self) -> String {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let rest = match self.resting {
+            0 => String::new(),
+            1 => ", 1 process rests".to_owned(),
+            resting => format!(", {resting} processes rest"),
+        };
+        format!(
+            "wins {:.1} ms a second, spends {:.1}{rest}",
+            ms(self.won_ns_per_s),
+            ms(self.spent_ns_per_s)
+        )
     }
 }
 
@@ -246,6 +308,8 @@ pub struct Standing {
     pub observation_cpu_ms: u64,
     /// The nodes with memory.
     pub nodes: Vec<Node>,
+    /// What promotion won and cost, if that is known.
+    pub account: Option<Account>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
     /// The last reload, if there was one.
@@ -260,6 +324,13 @@ impl Standing {
         let bytes = |pages: u64| pages.saturating_mul(page.bytes());
         let tier = status.tiering.clone().unwrap_or_default();
         let free = |id| tier.free_pages.iter().find(|(node, _)| *node == id);
+        let account = tier.account.as_ref();
+        let latency = |id| {
+            let mut all = account
+                .into_iter()
+                .flat_map(|account| &account.latencies_ns);
+            all.find(|(node, _)| *node == id).map(|(_, ns)| *ns)
+        };
         let with_memory = nodes.nodes().iter().filter(|node| node.has_memory());
         let nodes = with_memory.map(|node| Node {
             node: node.id.0,
@@ -267,6 +338,7 @@ impl Standing {
             fast: node.top_tier,
             memory_bytes: node.memory_bytes,
             free_bytes: free(node.id).map(|(_, pages)| bytes(*pages)),
+            latency_ns: latency(node.id),
         });
         let class = |class: &ClassStatus| Class {
             name: class.name.clone(),
@@ -299,6 +371,7 @@ impl Standing {
             cpu_ms: whole_ms(status.cpu),
             observation_cpu_ms: whole_ms(tier.kernel_cpu),
             nodes: nodes.collect(),
+            account: account.map(Account::of),
             classes: tier.classes.iter().map(class).collect(),
             reload: None,
             refused: None,
@@ -355,6 +428,7 @@ pub mod tests {
             fast,
             memory_bytes: 8 << 30,
             free_bytes: free,
+            latency_ns: Some(112).filter(|_| fast),
         };
         Standing {
             version: "0.2.0".to_owned(),
@@ -386,6 +460,13 @@ pub mod tests {
                 node(0, Some(4), true, Some(1 << 30)),
                 node(1, Some(22), false, None),
             ],
+            account: Some(Account {
+                won_ns_per_s: 12_340_000,
+                spent_ns_per_s: 4_100_000,
+                won_ms: 1_200,
+                spent_ms: 400,
+                resting: 1,
+            }),
             classes: vec![
                 Class {
                     name: "batch".to_owned(),
@@ -511,6 +592,10 @@ pub mod tests {
         assert_eq!(standing.nodes.len(), 2);
         assert_eq!(standing.nodes[0].free_bytes, None);
         assert_eq!(standing.cpu_percent().0, 0.4);
+        assert_eq!(
+            (standing.account, standing.nodes[0].latency_ns),
+            (None, None)
+        );
         assert!(standing.doing().starts_with("looks"));
     }
 }

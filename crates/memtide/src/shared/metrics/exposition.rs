@@ -129,7 +129,7 @@ fn plain(open_metrics: &str) -> String {
 pub mod tests {
     use super::*;
     use memtide_core::units::NodeId;
-    use memtide_loop::report::{BalanceStatus, ClassStatus, Spent, TierStatus};
+    use memtide_loop::report::{AccountStatus, BalanceStatus, ClassStatus, Spent, TierStatus};
     use std::time::Duration;
 
     /// Of a loop that has done something of everything.
@@ -158,6 +158,12 @@ pub mod tests {
                     returned_pages: 2,
                     ..ClassStatus::default()
                 }],
+                account: Some(AccountStatus {
+                    won_ns: 1_500_000_000,
+                    latencies_ns: vec![(NodeId(0), 112)],
+                    resting_processes: 1,
+                    ..AccountStatus::default()
+                }),
                 ..TierStatus::default()
             }),
             ..Status::default()

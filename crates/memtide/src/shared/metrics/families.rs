@@ -5,7 +5,7 @@
 //! them all; a test compares.
 
 use memtide_core::units::PageSize;
-use memtide_loop::report::{BalanceStatus, ClassStatus, Status, TierStatus};
+use memtide_loop::report::{AccountStatus, BalanceStatus, ClassStatus, Status, TierStatus};
 use prometheus_client::registry::Unit;
 use std::time::Duration;
 
@@ -151,6 +151,7 @@ impl Families {
             observing,
             kernel_cpu,
             classes,
+            account,
         } = status;
         let tier = |tier: &str| vec![("tier", tier.to_owned())];
         let managed = [(tier("fast"), *top_pages), (tier("slow"), *lower_pages)];
@@ -213,7 +214,54 @@ impl Families {
             "Processor time that the kernel spent observing on memtide's behalf",
             [(vec![], *kernel_cpu)],
         );
+        if let Some(account) = account {
+            self.account(account);
+        }
         self.classes(classes);
+    }
+
+    fn account(&mut self, account: &AccountStatus) {
+        let AccountStatus {
+            won_ns_per_s: _,
+            spent_ns_per_s: _,
+            won_ns,
+            spent,
+            latencies_ns,
+            resting_processes,
+        } = account;
+        let time = |ns: u64| Duration::from_nanos(ns);
+        self.seconds(
+            "memtide_won",
+            "Time that promoted memory saved programs, as far as can be estimated",
+            [(vec![], time(*won_ns))],
+        );
+        let by_cause = [
+            ("moves", spent.moves_ns),
+            ("faults", spent.faults_ns),
+            ("own", spent.own_ns),
+            ("observing", spent.observing_ns),
+        ];
+        self.seconds(
+            "memtide_tiering_spent",
+            "Time that tiering took, by what it was spent on",
+            by_cause.map(|(on, ns)| (vec![("on", on.to_owned())], time(ns))),
+        );
+        let latencies = latencies_ns.iter().map(|(node, ns)| {
+            let label = vec![("node", node.to_string())];
+            (label, time(u64::from(*ns)))
+        });
+        self.add(
+            "memtide_node_latency",
+            "How late a node answers a load under its present load",
+            Some(Unit::Seconds),
+            false,
+            latencies,
+        );
+        self.gauge(
+            "memtide_resting_processes",
+            "Processes of which nothing is promoted, because that cost more than it won",
+            *resting_processes,
+        );
     }
 
     fn classes(&mut self, classes: &[ClassStatus]) {

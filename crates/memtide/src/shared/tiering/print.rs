@@ -2,7 +2,7 @@
 
 use crate::shared::outside::outside;
 use crate::shared::report::Printer;
-use memtide_loop::report::{ClassStatus, Status, TierStatus};
+use memtide_loop::report::{AccountStatus, ClassStatus, Status, TierSpent, TierStatus};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -98,8 +98,49 @@ fn sentence(printer: &Printer, status: &Status) -> String {
         status.cpu.as_secs_f64(),
         tier.kernel_cpu.as_secs_f64(),
     );
+    if let Some(account) = &tier.account {
+        text += &format!(
+            "  won {:.1} spent {:.1} ms/s",
+            ms(account.won_ns_per_s),
+            ms(account.spent_ns_per_s)
+        );
+        if account.resting_processes > 0 {
+            text += &format!("  {} at rest", account.resting_processes);
+        }
+    }
     for one in &tier.classes {
         text += &format!("  {}", class(printer, one));
+    }
+    text
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// What promotion won and cost, a line of its own.
+fn account(account: &AccountStatus) -> String {
+    let TierSpent {
+        moves_ns,
+        faults_ns,
+        own_ns,
+        observing_ns,
+    } = account.spent;
+    let mut text = format!(
+        "\npromotion saved programs about {:.0} ms; moves took {:.0} ms, hint faults {:.0}, memtide {:.0}, \
+         observing {:.0}",
+        ms(account.won_ns),
+        ms(moves_ns),
+        ms(faults_ns),
+        ms(own_ns),
+        ms(observing_ns)
+    );
+    let latencies = account.latencies_ns.iter();
+    let latencies: Vec<_> = latencies
+        .map(|(node, ns)| format!("n{node} {ns} ns"))
+        .collect();
+    if !latencies.is_empty() {
+        text += &format!("; at the end nodes answer after {}", latencies.join(", "));
     }
     text
 }
@@ -114,6 +155,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         returned_pages,
         passes,
         kernel_cpu,
+        account,
         ..
     } = status.tiering.clone().unwrap_or_default();
     let idle = |pages| format!("; {} of it idle for long", printer.size(pages));
@@ -126,7 +168,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
          (pgdemote_proactive {}{}), returned within two minutes {}, not movable {}\n\
          managed processes hold {} on fast nodes and {} on slow ones\n\
          CPU time: memtide {:.2} s ({:.1} %), the kernel observing for it {:.2} s ({:.1} %); \
-         {} looks, {} reports lost",
+         {} looks, {} reports lost{}",
         outside(why),
         printer.size(pgpromote_success),
         pgpromote_success,
@@ -143,6 +185,7 @@ fn sentences(printer: &Printer, status: &Status, why: &str) -> String {
         share(kernel_cpu),
         passes,
         status.lost,
+        account.as_ref().map(self::account).unwrap_or_default(),
     )
 }
 

@@ -1,0 +1,241 @@
+//! How late each node answers under its present load, by canaries.
+//!
+//! # Problem
+//!
+//! What a promotion saves is the difference of two latencies, and both follow load:
+//! fast memory that all programs use at once may answer later than slow memory that
+//! nobody uses (Vuppalapati and Agarwal, ["Tiered Memory Management: Access Latency is
+//! the Key!"](https://dl.acm.org/doi/10.1145/3694715.3695968)).
+//!
+//! # Approach
+//!
+//! Once a second each node is asked for a reading ([`World::canary`]), and readings are
+//! averaged over about four. Of an emulated machine, or one whose tiers are an
+//! assumption, readings say nothing of tiers. So those of two nodes are *believed* if
+//! the slow one's least reading was once a fifth above the fast one's, or if firmware
+//! tells both latencies and no least reading is below half of what it tells: load
+//! makes memory later and never earlier.
+//!
+//! # Properties
+//!
+//! - Where readings are not believed, nothing is decided by them.
+//! - Fast memory is *slower* from when its latency reaches that of slow memory until it
+//!   is a twentieth below. So a reading more or less changes nothing.
+
+use crate::world::{World, WorldError};
+use memtide_core::topology::Topology;
+use memtide_core::units::{Millis, NodeId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often nodes are asked, in ms.
+const READ_MS: u64 = 1000;
+/// Readings before any is believed.
+const READINGS: u32 = 5;
+
+/// What is known of one node.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The average, in sixteenths of a nanosecond.
+    sixteenths: u64,
+    least_ns: u32,
+    readings: u32,
+}
+
+impl Known {
+    fn ns(self) -> u64 {
+        (self.sixteenths + 8) / 16
+    }
+}
+
+/// A fast node's latency and a slow one's, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub fast_ns: u64,
+    pub slow_ns: u64,
+}
+
+impl Pair {
+    /// What an access to the fast node saves.
+    pub fn saved_ns(self) -> u64 {
+        self.slow_ns.saturating_sub(self.fast_ns)
+    }
+}
+
+/// The latencies of all nodes. See the module's essay.
+#[derive(Debug, Default)]
+pub(super) struct Latencies {
+    known: BTreeMap<NodeId, Known>,
+    asked: Option<Millis>,
+    /// Slow nodes, with fast ones that are slower.
+    slower: BTreeSet<(NodeId, NodeId)>,
+}
+
+impl Latencies {
+    /// Asks each node of `topology` that has memory, if it is time.
+    pub fn read(
+        &mut self,
+        world: &mut dyn World,
+        topology: &Topology,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        if self.asked.is_some_and(|at| now.since(at) < READ_MS) {
+            return Ok(());
+        }
+        self.asked = Some(now);
+        for node in topology.memory_nodes().iter() {
+            match world.canary(node)? {
+                Some(ns) => self.note(node, ns),
+                None => {
+                    self.known.remove(&node);
+                }
+            }
+        }
+        self.judge(topology);
+        Ok(())
+    }
+
+    fn note(&mut self, node: NodeId, ns: u32) {
+        let read = 16 * u64::from(ns);
+        let known = self.known.entry(node).or_insert(Known {
+            sixteenths: read,
+            least_ns: ns,
+            readings: 0,
+        });
+        known.sixteenths = (3 * known.sixteenths + read + 2) / 4;
+        known.least_ns = known.least_ns.min(ns);
+        known.readings = known.readings.saturating_add(1);
+    }
+
+    fn judge(&mut self, topology: &Topology) {
+        let nodes = topology.nodes();
+        for slow in nodes.iter().filter(|node| !node.top_tier) {
+            for fast in nodes.iter().filter(|node| node.top_tier) {
+                let key = (slow.id, fast.id);
+                match self.pair(topology, key.0, key.1) {
+                    Some(pair) if pair.fast_ns >= pair.slow_ns => self.slower.insert(key),
+                    Some(pair) if 20 * pair.fast_ns > 19 * pair.slow_ns => continue,
+                    _ => self.slower.remove(&key),
+                };
+            }
+        }
+    }
+
+    /// The average of each node, in nanoseconds.
+    pub fn all(&self) -> impl Iterator<Item = (NodeId, u32)> {
+        let known = self.known.iter();
+        known.map(|(node, known)| (*node, known.ns() as u32))
+    }
+
+    /// The latencies of these two nodes, if they are believed.
+    pub fn pair(&self, topology: &Topology, slow: NodeId, fast: NodeId) -> Option<Pair> {
+        let [slow_known, fast_known] = [slow, fast].map(|node| self.known.get(&node).copied());
+        let (slow_known, fast_known) = (slow_known?, fast_known?);
+        if slow_known.readings.min(fast_known.readings) < READINGS {
+            return None;
+        }
+        let tells_apart = 5 * u64::from(slow_known.least_ns) >= 6 * u64::from(fast_known.least_ns);
+        let confirms = |node: NodeId, known: Known| {
+            let told = topology.node(node)?.figures.read_latency_ns?;
+            Some(2 * u64::from(known.least_ns) >= u64::from(told))
+        };
+        let confirmed =
+            || confirms(slow, slow_known) == Some(true) && confirms(fast, fast_known) == Some(true);
+        (tells_apart || confirmed()).then(|| Pair {
+            fast_ns: fast_known.ns().max(1),
+            slow_ns: slow_known.ns().max(1),
+        })
+    }
+
+    /// Whether the latencies of any slow node and any fast one are believed.
+    pub fn is_any_believed(&self, topology: &Topology) -> bool {
+        let nodes = || topology.nodes().iter();
+        let fast = |slow: NodeId| {
+            let mut fast = nodes().filter(|node| node.top_tier);
+            fast.any(|fast| self.pair(topology, slow, fast.id).is_some())
+        };
+        let mut slow = nodes().filter(|node| !node.top_tier);
+        slow.any(|slow| fast(slow.id))
+    }
+
+    /// Both latencies, if `fast` answers so late that promotion from `slow` to it is no gain.
+    pub fn slower(&self, topology: &Topology, slow: NodeId, fast: NodeId) -> Option<Pair> {
+        let slower = self.slower.contains(&(slow, fast));
+        slower.then(|| self.pair(topology, slow, fast)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FAST, FakeWorld, SLOW};
+
+    /// After a reading of each moment: fast and slow.
+    fn after(latencies: &mut Latencies, readings: &[(u32, u32)]) -> Option<Pair> {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        let topology = world.topology().clone();
+        for (fast, slow) in readings {
+            world.latencies = [(FAST, *fast), (SLOW, *slow)].into();
+            world.now_ns += 1_000_000_000;
+            let now = Millis(latencies.asked.map_or(0, |at| at.0) + READ_MS);
+            latencies.read(&mut world, &topology, now).unwrap();
+        }
+        latencies.pair(&topology, SLOW, FAST)
+    }
+
+    fn slower(latencies: &Latencies) -> bool {
+        let world = FakeWorld::two_tiers(100, 100);
+        latencies.slower(world.topology(), SLOW, FAST).is_some()
+    }
+
+    /// 100 and 200; then 3/4 of 100 and 1/4 of 180 are 120.
+    #[test]
+    fn readings_are_averaged() {
+        let mut latencies = Latencies::default();
+        assert_eq!(after(&mut latencies, &[(100, 200); 4]), None);
+        let pair = |fast_ns, slow_ns| Some(Pair { fast_ns, slow_ns });
+        assert_eq!(after(&mut latencies, &[(100, 200)]), pair(100, 200));
+        assert_eq!(after(&mut latencies, &[(180, 200)]), pair(120, 200));
+        let all: Vec<_> = latencies.all().collect();
+        assert_eq!(all, [(FAST, 120), (SLOW, 200)]);
+    }
+
+    /// On an emulated machine all nodes are alike: 119 is less than a fifth above 100.
+    #[test]
+    fn nodes_that_are_alike_are_not_believed() {
+        let mut latencies = Latencies::default();
+        assert_eq!(after(&mut latencies, &[(100, 119); 50]), None);
+        assert_eq!(after(&mut latencies, &[(300, 119); 50]), None);
+        assert!(!slower(&latencies));
+        // Once the fast one answers earlier, they are.
+        let pair = after(&mut latencies, &[(99, 119); 1]);
+        assert!(pair.is_some());
+    }
+
+    #[test]
+    fn a_world_without_an_answer_is_not_believed() {
+        let mut latencies = Latencies::default();
+        assert!(after(&mut latencies, &[(100, 200); 5]).is_some());
+        let mut world = FakeWorld::two_tiers(100, 100);
+        let topology = world.topology().clone();
+        let now = Millis(100_000);
+        latencies.read(&mut world, &topology, now).unwrap();
+        assert_eq!(latencies.pair(&topology, SLOW, FAST), None);
+        assert_eq!(latencies.all().count(), 0);
+    }
+
+    /// Slower from 200 on, and no more below 190.
+    #[test]
+    fn fast_memory_that_is_slower_stays_so_for_a_while() {
+        let mut latencies = Latencies::default();
+        let mut settles = |fast| {
+            after(&mut latencies, &[(fast, 200); 50]);
+            slower(&latencies)
+        };
+        assert!(!settles(100));
+        assert!(!settles(199));
+        assert!(settles(201));
+        assert!(settles(191));
+        assert!(!settles(189));
+        assert!(!settles(199));
+    }
+}
