@@ -44,6 +44,7 @@ mod faults;
 mod file_mode;
 mod kernel;
 mod limit;
+pub mod local;
 mod order;
 mod pager;
 mod placement;
