@@ -301,7 +301,7 @@ mod tests {
     fn nobody_can_cut_it_or_write_through_a_mapping() {
         let copy = made(GRANULE);
         assert!(copy.file.set_len(4096).is_err());
-        let readable = File::from(copy.readable.try_clone().unwrap());
+        let readable = copy.readable.try_clone().unwrap();
         assert!(readable.write_at(b"x", 0).is_err());
         assert_ne!(readable.as_raw_fd(), copy.number());
     }

@@ -26,7 +26,7 @@ const NUMBERS: usize = 12;
 pub(crate) fn path_of_user() -> PathBuf {
     let user = rustix::process::geteuid();
     match user.is_root() {
-        true => "/run/memtide/local".into(),
+        true => "/run/memtide-local".into(),
         // Where every user may make a folder and memory files are at home; one that another user
         // made is refused.
         false => format!("/dev/shm/memtide-local-{}", user.as_raw()).into(),

@@ -397,8 +397,8 @@ impl Keeper {
         let folder = &self.folder;
         let mut turn = match folder.turn(node) {
             Ok(Some(turn)) => turn,
-            // Somebody fills, perhaps what is wanted here.
-            Ok(None) => return (Vec::new(), true),
+            // Somebody fills, perhaps what is wanted here; or is stopped, and then nobody hurries.
+            Ok(None) => return (Vec::new(), false),
             Err(_) => {
                 let path = self.shared.settings.folder.clone();
                 self.shared.refuse(&path, Reason::Folder);
