@@ -66,6 +66,8 @@ struct Tracked {
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
+    /// The numbers that programs write to, so that nothing of ours gets them.
+    _nothing: [File; 3],
     folder: Folder,
     pagemap: KnownFile,
     thread: u32,
@@ -87,6 +89,8 @@ impl Keeper {
     pub fn new(shared: Arc<Shared>) -> Result<Keeper, Error> {
         let no = |why: String| Error::NotLocal(why);
         alone().map_err(|errno| no(format!("no table of descriptors of its own: {errno}")))?;
+        let null = || File::open("/dev/null").map_err(|why| no(format!("/dev/null: {why}")));
+        let _nothing = [null()?, null()?, null()?];
         let path = &shared.settings.folder;
         let folder = Folder::open(path).map_err(|why| no(why.to_string()))?;
         let pagemap = own_pagemap().map_err(|errno| Error::File {
@@ -95,6 +99,7 @@ impl Keeper {
             errno,
         })?;
         Ok(Keeper {
+            _nothing,
             folder,
             pagemap,
             thread: gettid().as_raw_nonzero().get().cast_unsigned(),

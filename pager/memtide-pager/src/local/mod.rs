@@ -154,7 +154,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a reason; a sentence for people is told once for each.
+    /// Notes a reason; a sentence for people is told once for each. On the keeper's thread.
     pub fn refuse(&self, file: &Path, reason: Reason) {
         let first = {
             let reasons = &mut self.state().figures.reasons;
@@ -165,7 +165,9 @@ impl Shared {
             first
         };
         if let Some(tell) = self.settings.tell.filter(|_| first) {
-            tell(&format!("{}: {}", file.display(), reason.words()));
+            let words = format!("{}: {}", file.display(), reason.words());
+            // The keeper, who calls this, has no standard error of its own.
+            crate::sys::stderr::with_programs(|| tell(&words));
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod mapping;
 pub(crate) mod named;
 pub(crate) mod place;
 pub(crate) mod sigbus;
+pub(crate) mod stderr;
 pub(crate) mod thread;
 pub(crate) mod thread_time;
 pub(crate) mod userfault;
