@@ -51,6 +51,8 @@ pub struct Built {
     /// Found beside the program, by its name.
     plugin: PathBuf,
     compare: PathBuf,
+    /// Reads a file through one mapping, whenever it is told to.
+    reader: PathBuf,
 }
 
 impl Built {
@@ -66,7 +68,7 @@ impl Built {
             .with_context(|| format!("cannot make {}", folder.display()))?;
         let sources = workspace
             .root
-            .join("pager/memtide-pager-preload/tests/programs/random");
+            .join("pager/memtide-pager-preload/tests/programs");
         let compile = |name: &str, from: &str, options: &[&str]| -> Result<PathBuf> {
             // A comparison that is running goes on with the files that it began with.
             let new = folder.join(format!("{name}.{}", std::process::id()));
@@ -85,15 +87,22 @@ impl Built {
         };
         Ok(Built {
             library,
-            program: compile("random", "", &["-lpthread"])?,
-            plugin: compile("random_plugin.so", "plugin", &["-shared", "-fPIC"])?,
-            compare: compile("compare", "compare", &[])?,
+            program: compile("random", "random", &["-lpthread"])?,
+            plugin: compile("random_plugin.so", "random/plugin", &["-shared", "-fPIC"])?,
+            compare: compile("compare", "random/compare", &[])?,
+            reader: compile("reader", "reader", &["-lpthread"])?,
         })
     }
 
     /// What goes into a guest's /bin.
     pub fn files(self) -> Vec<PathBuf> {
-        vec![self.library, self.program, self.plugin, self.compare]
+        vec![
+            self.library,
+            self.program,
+            self.plugin,
+            self.compare,
+            self.reader,
+        ]
     }
 }
 

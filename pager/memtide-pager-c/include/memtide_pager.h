@@ -30,6 +30,8 @@ extern "C" {
 typedef struct memtide_pager memtide_pager;
 typedef struct memtide_region memtide_region;
 typedef struct memtide_adopted memtide_adopted;
+typedef struct memtide_replicas memtide_replicas;
+typedef struct memtide_local memtide_local;
 
 typedef enum {
     MEMTIDE_OK = 0,
@@ -47,7 +49,8 @@ typedef enum {
     MEMTIDE_BUSY = 12,         /* regions are open that need the pager */
     MEMTIDE_FORKED = 13,       /* the pager belongs to the parent process */
     MEMTIDE_SHUT_DOWN = 14,    /* the pager was stopped */
-    MEMTIDE_INTERNAL = 15      /* a fault of this library */
+    MEMTIDE_INTERNAL = 15,     /* a fault of this library */
+    MEMTIDE_NOT_LOCAL = 16     /* no copies here: one node, or nothing to find them by */
 } memtide_code;
 
 enum { MEMTIDE_MODE_FILE = 0, MEMTIDE_MODE_STRICT = 1 };
@@ -110,6 +113,23 @@ memtide_code memtide_pager_adopt(memtide_pager *pager, const void *address, size
 /* Ends that; must be called before the mapping is unmapped, moved, replaced or
  * made writable. The mapping stays. Null is allowed. */
 void memtide_adopted_release(memtide_adopted *adopted);
+
+/* Copies of read-only files on the nodes where they are read, shared by all processes of one
+ * user. budget_bytes is for all copies on one node. No pager is needed. */
+memtide_code memtide_replicas_start(uint64_t budget_bytes, memtide_replicas **replicas);
+/* Null is allowed. Regions that are open stay readable, from the file. */
+void memtide_replicas_stop(memtide_replicas *replicas);
+/* Maps a file for threads that run on node; -1 is the node of most threads of this process.
+ * Groups of threads on several nodes open it once for each. Nobody may write to it meanwhile. */
+memtide_code memtide_replicas_open(memtide_replicas *replicas, const char *path, int node,
+                                   memtide_local **region);
+/* Readable until the region is closed: from the file at first, from the copy of what was read. */
+const void *memtide_local_data(const memtide_local *region);
+size_t memtide_local_bytes(const memtide_local *region);
+/* How many bytes are read from the node's copy by now. */
+uint64_t memtide_local_copied(const memtide_local *region);
+/* Unmaps the data. Null is allowed. */
+void memtide_local_close(memtide_local *region);
 
 /* Counters; see docs/json-pager.md, pager counters. */
 typedef struct {

@@ -55,6 +55,7 @@ fn number(error: &Error) -> c_int {
         Error::RegionsOpen(_) => 12,
         Error::Forked => 13,
         Error::ShutDown => 14,
+        Error::NotLocal(_) => 16,
         _ => INTERNAL,
     }
 }

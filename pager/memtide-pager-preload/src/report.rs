@@ -4,6 +4,7 @@ use crate::tally::TALLY;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
 use memtide_pager::board::Counts;
+use memtide_pager::local::{LocalStatistics, Replicas};
 use memtide_pager::{Pager, State, Statistics};
 use serde::Serialize;
 use std::sync::OnceLock;
@@ -23,6 +24,7 @@ pub struct Report {
     left_out_because: Vec<&'static str>,
     pager: Option<Statistics>,
     state: Option<State>,
+    local: Option<LocalStatistics>,
 }
 
 /// Notes where counters stand that are not ours.
@@ -38,7 +40,7 @@ pub fn shootdowns_before() -> Option<u64> {
 impl Report {
     /// As things stand; `None` if there is nothing to tell: nothing was kept,
     /// wanted or refused in this process.
-    pub fn now(pager: Option<&Pager>) -> Option<Report> {
+    pub fn now(pager: Option<&Pager>, local: Option<&Replicas>) -> Option<Report> {
         let counts = TALLY.counts();
         if counts == Counts::default() && !is_first() {
             return None;
@@ -58,6 +60,7 @@ impl Report {
             left_out_because: crate::reasons::met(),
             pager: pager.map(Pager::statistics),
             state: pager.map(Pager::state),
+            local: local.map(Replicas::statistics),
         })
     }
 
@@ -76,6 +79,9 @@ impl Report {
     /// For people.
     pub fn sentence(&self) -> String {
         let counts = &self.counts;
+        if let Some(local) = &self.local {
+            return self.local_sentence(local);
+        }
         let Some(pager) = &self.pager else {
             let why = match counts.left_out {
                 0 => "no file that it mapped matches --files".to_owned(),
@@ -86,7 +92,6 @@ impl Report {
             };
             return format!("{}: no mapping was kept: {why}", self.program);
         };
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
         let mut text = format!(
             "{}: kept {} mappings of {} in {} (peak {}); evicted {} pages, {} used again in time; \
              unmapped in {} calls; read {} pages again",
@@ -124,6 +129,43 @@ impl Report {
         }
         text
     }
+}
+
+impl Report {
+    fn local_sentence(&self, local: &LocalStatistics) -> String {
+        let counts = &self.counts;
+        let mut text = format!(
+            "{}: {} mappings of {}, {} of them read from copies",
+            self.program,
+            counts.kept_mappings,
+            mib(counts.kept_bytes),
+            mib(local.mapped_bytes),
+        );
+        if let Some(node) = local.node {
+            text += &format!(" on node {node}");
+        }
+        text += &format!(", {} copied by this process", mib(local.filled_bytes));
+        for on in &local.nodes {
+            let (copies, budget) = (mib(on.copies_bytes), mib(local.budget_bytes));
+            text += &format!("; copies on node {}: {copies} of {budget}", on.node);
+        }
+        for (count, what) in [
+            (counts.handed_over, "handed back to the kernel"),
+            (counts.left_out, "left to the kernel"),
+        ] {
+            if count > 0 {
+                text += &format!("; {count} {what}");
+            }
+        }
+        for reason in &local.without_because {
+            text += &format!("; {}", reason.words());
+        }
+        text
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Whether this process is the one that `memtide pager run` became, or was

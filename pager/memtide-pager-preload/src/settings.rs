@@ -21,6 +21,9 @@ pub const EVICTION: &str = "MEMTIDE_PAGER_EVICTION";
 /// Where to report at the end: `stderr`, `stderr-json`, or a file that a line
 /// of JSON is added to.
 pub const STATS: &str = "MEMTIDE_PAGER_STATS";
+/// What the budget is for: `on` for copies on each node where files are read, `off`, which is the
+/// default, for what is in memory of the files themselves.
+pub const LOCAL: &str = "MEMTIDE_PAGER_LOCAL";
 /// Whether other processes are shown what is done: `on`, which is the default, or `off` for
 /// programs whose filter of system calls (seccomp) ends who makes a memory file.
 pub const STATUS: &str = "MEMTIDE_PAGER_STATUS";
@@ -37,6 +40,8 @@ pub struct Settings {
     pub budget_bytes: u64,
     /// Unmap every piece by a call of its own, at once.
     pub eager: bool,
+    /// Keep copies on the node where files are read, and no pager.
+    pub local: bool,
     /// Where to report.
     pub stats: Option<Stats>,
     /// Show other processes what is done.
@@ -92,11 +97,13 @@ impl Settings {
             Some("eager") => true,
             Some(other) => return Err(format!("{EVICTION}: {other:?} is neither lazy nor eager")),
         };
-        let status = match text(STATUS)?.as_deref() {
-            None | Some("on") => true,
-            Some("off") => false,
-            Some(other) => return Err(format!("{STATUS}: {other:?} is neither on nor off")),
+        let switch = |name: &str, otherwise| match text(name)?.as_deref() {
+            None => Ok(otherwise),
+            Some("on") => Ok(true),
+            Some("off") => Ok(false),
+            Some(other) => Err(format!("{name}: {other:?} is neither on nor off")),
         };
+        let (status, local) = (switch(STATUS, true)?, switch(LOCAL, false)?);
         let stats = text(STATS)?.map(|value| match value.as_str() {
             "stderr" => Stats::Stderr,
             "stderr-json" => Stats::StderrJson,
@@ -106,6 +113,7 @@ impl Settings {
             files,
             budget_bytes,
             eager,
+            local,
             stats,
             status,
         }))
@@ -142,9 +150,10 @@ mod tests {
             (EVICTION, "eager"),
             (STATS, "/tmp/stats"),
             (STATUS, "off"),
+            (LOCAL, "on"),
         ]);
         let settings = settings.unwrap().unwrap();
-        assert!(!settings.status);
+        assert!(!settings.status && settings.local);
         assert_eq!(settings.budget_bytes, 2 << 30);
         assert!(settings.eager);
         assert_eq!(settings.stats, Some(Stats::File("/tmp/stats".into())));
@@ -177,6 +186,10 @@ mod tests {
                 "\"soon\" is neither",
             ),
             (&[(FILES, "*"), size, (STATUS, "no")], "\"no\" is neither"),
+            (
+                &[(FILES, "*"), size, (LOCAL, "yes")],
+                "MEMTIDE_PAGER_LOCAL: \"yes\" is neither",
+            ),
         ] {
             let error = read(pairs).unwrap_err();
             assert!(error.contains(words), "{error}");

@@ -108,6 +108,9 @@ pub enum Error {
     /// The process was forked; the evictor stayed with the parent.
     #[error("this process was forked from the pager's; start a pager of its own")]
     Forked,
+    /// No copies are kept on the nodes where files are read.
+    #[error("copies on each node: {0}")]
+    NotLocal(String),
     /// The pager was shut down.
     #[error("the pager was shut down; start another")]
     ShutDown,

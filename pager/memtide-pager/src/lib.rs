@@ -44,6 +44,7 @@ mod faults;
 mod file_mode;
 mod kernel;
 mod limit;
+pub mod local;
 mod order;
 mod pager;
 mod placement;
@@ -61,6 +62,7 @@ mod unmap;
 
 pub use builder::{Builder, Mode, Policy, ReadAhead, Unmapping};
 pub use error::Error;
+pub use memtide_core::units::NodeId;
 pub use order::ReadOrder;
 pub use pager::Pager;
 pub use placement::{MemoryPolicy, ParsePolicyError};

@@ -10,6 +10,7 @@ pub mod message;
 pub mod options;
 pub mod pager;
 pub mod region;
+pub mod replicas;
 pub mod source;
 pub mod statistics;
 

@@ -105,8 +105,27 @@ int main(int argc, char **argv) {
         memtide_pager_stop(pager);
         must(released == 2, "released at the end");
     }
+    memtide_replicas *replicas;
+    memtide_local *local;
+    code = memtide_replicas_start(64 << 20, &replicas);
+    if (code == MEMTIDE_NOT_LOCAL) {
+        printf("copies skipped: %s\n", memtide_pager_message());
+    } else {
+        must(code == MEMTIDE_OK, "copies");
+        must(memtide_replicas_open(replicas, argv[1], 999, &local) == MEMTIDE_SETTING, "no node");
+        must(memtide_replicas_open(replicas, argv[1], -1, &local) == MEMTIDE_OK, "a node's file");
+        const void *near = memtide_local_data(local);
+        must(memtide_local_bytes(local) == 1024 * PAGE, "its size");
+        for (size_t page = 0; page < 1024; page++)
+            must(number(near, page) == page, "a page reads its number, wherever it is");
+        must(memtide_local_copied(local) <= 1024 * PAGE, "no more than there is");
+        memtide_local_close(local);
+        memtide_replicas_stop(replicas);
+    }
     memtide_pager_stop(NULL);
     memtide_region_close(NULL);
+    memtide_replicas_stop(NULL);
+    memtide_local_close(NULL);
     printf("all right\n");
     return 0;
 }

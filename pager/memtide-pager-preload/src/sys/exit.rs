@@ -35,7 +35,16 @@ extern "C" fn at_start() {
 extern "C" fn at_end() {
     section(|| {
         let settings = state::settings()?;
-        let report = Report::now(state::lock()?.pager_now())?;
+        let (report, local) = {
+            let inner = state::lock()?;
+            let report = Report::now(inner.pager_now(), inner.local_now());
+            (report, inner.local_now().cloned())
+        };
+        // What others find of this process is taken back; the lock is not held for that.
+        if let Some(local) = local {
+            local.end();
+        }
+        let report = report?;
         match &settings.stats {
             None if report.nothing_matched() && !had_children() => say(&report.sentence()),
             None => {}

@@ -1,9 +1,9 @@
 //! `madvise` and `posix_madvise`: advice to read everything in is answered at once,
 //! and the pager reads as much of it as the budget has room for.
 
-use super::pages;
 use super::section::{errno, kept, set_errno};
 use super::state::{self, Part, Then};
+use super::{pages, start};
 use crate::decide::{Advised, advised};
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_void, size_t};
@@ -19,6 +19,8 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
     if let Some(range) = pages(address as usize, length).filter(state::is_kept) {
         match advised(advice) {
             Advised::Kernel => {}
+            // Copies have a budget of their own, whatever is in memory of the file.
+            Advised::Nothing if start::is_local() => {}
             Advised::Nothing => {
                 count(&TALLY.not_read_in);
                 state::read_ahead(&range);

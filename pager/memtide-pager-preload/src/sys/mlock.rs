@@ -4,9 +4,9 @@
 //! programs with secrets and deadlines do: that is granted, and the mappings
 //! are the kernel's from then on.
 
-use super::pages;
 use super::section::{section, set_errno};
 use super::state::{self, Then};
+use super::{pages, start};
 use crate::tally::{TALLY, count};
 use libc::{c_int, c_uint, c_void, size_t};
 
@@ -81,7 +81,18 @@ pub unsafe extern "C" fn munlockall() -> c_int {
 fn refused(address: *const c_void, length: size_t) -> bool {
     let start = address as usize & !(super::page_bytes() - 1);
     let end = (address as usize).saturating_add(length);
-    let kept = pages(start, end - start).is_some_and(|range| state::is_kept(&range));
+    let kept = pages(start, end - start).filter(state::is_kept);
+    if let Some(range) = &kept
+        && start::is_local()
+    {
+        // A lock belongs to a mapping, and a copy would be another one.
+        let fine = state::release(range, Then::Stays).is_some();
+        if !fine {
+            set_errno(libc::ENOMEM);
+        }
+        return !fine;
+    }
+    let kept = kept.is_some();
     if kept {
         count(&TALLY.locks_refused);
         set_errno(libc::ENOMEM);

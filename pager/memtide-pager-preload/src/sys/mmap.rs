@@ -3,7 +3,7 @@
 use super::file::Held;
 use super::section::section;
 use super::state::{self, Then};
-use super::{home, pages, section};
+use super::{home, pages, section, start};
 use crate::decide;
 use crate::reasons::Reason;
 use crate::tally::{TALLY, count};
@@ -116,6 +116,10 @@ unsafe fn make(
     let range = pages(at as usize, length)?;
     if state::keep(range, offset as u64, private, &held) {
         if flags & libc::MAP_POPULATE != 0 {
+            if start::is_local() {
+                populate(at as usize, length);
+                return Some(at);
+            }
             count(&TALLY.not_read_in);
             state::read_ahead_now(at as usize, length);
         }
@@ -131,4 +135,10 @@ unsafe fn make(
         return None;
     }
     Some(plain)
+}
+
+/// Reads a mapping in, as the kernel does for `MAP_POPULATE`: as far as it goes.
+fn populate(at: usize, length: usize) {
+    // SAFETY: advice that changes no content, on the mapping just made.
+    unsafe { libc::syscall(libc::SYS_madvise, at, length, libc::MADV_POPULATE_READ) };
 }

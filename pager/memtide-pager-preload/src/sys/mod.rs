@@ -20,6 +20,7 @@ pub mod mprotect;
 pub mod mremap;
 pub mod munmap;
 pub mod section;
+pub mod start;
 pub mod state;
 
 #[cfg(not(target_pointer_width = "64"))]

@@ -1,9 +1,9 @@
 //! `mremap`: the pager lets go of the pages, and keeps them again where they
 //! are then.
 
-use super::pages;
 use super::section::set_errno;
 use super::state::{self, Then};
+use super::{pages, start};
 use libc::{c_int, c_void, size_t};
 
 /// Replaces the C library's. The C one takes its last argument only if the
@@ -48,8 +48,10 @@ pub unsafe extern "C" fn mremap(
         return call();
     };
     // One call moves within one mapping of the kernel's. Where only parts are
-    // kept it may be several, by our doing, so all of it becomes as it was.
-    if flags & libc::MREMAP_DONTUNMAP != 0 || !state::is_one_piece(&range) {
+    // kept it may be several, by our doing, and so it may be where copies are
+    // shown: all of it becomes as it was.
+    let one = state::is_one_piece(&range) && !start::is_local();
+    if flags & libc::MREMAP_DONTUNMAP != 0 || !one {
         return match state::release(&range, Then::Stays) {
             Some(_) => call(),
             None => refuse(libc::ENOMEM),

@@ -18,6 +18,7 @@
 use super::file::{Held, bytes_of, path};
 use super::mmap::raw_mmap;
 use super::section::{Outside, section};
+use super::start::started;
 use super::{alloc, exit, fork, home};
 use crate::decide::{Lasting, MADV_GUARD_INSTALL};
 use crate::pieces::{Piece, Pieces};
@@ -25,18 +26,19 @@ use crate::ranges::{MOST, Ranges};
 use crate::reasons::{self, Reason};
 use crate::settings::Settings;
 use crate::tally::{TALLY, add, count};
-use memtide_pager::{Adopted, Pager, ReadOrder, Shown, Unmapping};
+use memtide_pager::local::{Replicas, put_file_back};
+use memtide_pager::{Adopted, Pager, ReadOrder, Shown};
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// A file, and the pager's care for one mapping of it: it ends with the last
-/// piece.
+/// piece. Copies on nodes need none: they are forgotten by address.
 #[derive(Debug)]
 pub struct Kept {
     held: Arc<Held>,
-    _care: Adopted,
+    _care: Option<Adopted>,
 }
 
 type KeptPiece = Piece<Arc<Kept>>;
@@ -45,11 +47,14 @@ type KeptPiece = Piece<Arc<Kept>>;
 #[derive(Debug)]
 pub struct Inner {
     pager: Option<Pager>,
+    /// In its place, if copies were asked for.
+    local: Option<Replicas>,
     pieces: Pieces<Arc<Kept>>,
 }
 
 static INNER: Mutex<Inner> = Mutex::new(Inner {
     pager: None,
+    local: None,
     pieces: Pieces::new(),
 });
 
@@ -112,9 +117,12 @@ fn give_up_all() {
         let everything = inner.everything();
         let released = inner.release(&everything, Then::Stays);
         // Its threads need memory as well; what they did is still to be told.
-        let pager = inner.pager.clone();
+        let (pager, local) = (inner.pager.clone(), inner.local.clone());
         drop(inner);
         drop(released);
+        if let Some(local) = local {
+            local.end();
+        }
         let _ = pager?.shutdown();
         Some(())
     });
@@ -346,6 +354,11 @@ impl Inner {
     /// See [`release`].
     pub fn release(&mut self, range: &Range<usize>, then: Then) -> Option<Vec<KeptPiece>> {
         let cut = self.pieces.cut(range);
+        // What goes away may stay if the call fails, and then nobody knows its copies.
+        let back = cut
+            .iter()
+            .filter(|piece| self.without_copies(piece))
+            .count();
         if let Some(pager) = &self.pager {
             for piece in &cut {
                 let (start, bytes) = (piece.range.start, piece.range.len());
@@ -359,9 +372,20 @@ impl Inner {
         let mut fine = true;
         if then == Then::Stays && !cut.is_empty() {
             count(&TALLY.handed_over);
-            fine = cut.iter().all(make_private);
+            fine = back == cut.len() && cut.iter().all(make_private);
         }
         fine.then_some(cut)
+    }
+
+    /// Ends the care for a piece's copies: it is one mapping of its file again. Whether it is.
+    fn without_copies(&self, piece: &KeptPiece) -> bool {
+        let Some(local) = &self.local else {
+            return true;
+        };
+        let file = piece.file.held.open();
+        let file = file.as_ref().map(AsFd::as_fd);
+        let forgotten = local.forget(piece.range.clone(), file);
+        file.is_some() && forgotten.is_ok()
     }
 
     fn parts(&self, range: &Range<usize>, filled: bool) -> Vec<Part> {
@@ -426,6 +450,12 @@ impl Inner {
         if tried.is_empty() {
             return vec![false; pieces.len()];
         }
+        if self.local.is_some() {
+            let each = pieces.iter().enumerate();
+            return each
+                .map(|(at, piece)| at < room && self.adopt_local(piece))
+                .collect();
+        }
         let Some(pager) = &self.pager else {
             return vec![false; pieces.len()];
         };
@@ -460,8 +490,8 @@ impl Inner {
                     let held = piece.file.clone();
                     // What was there was unmapped unseen, or nothing could be put there.
                     drop(self.pieces.cut(&piece.range));
-                    self.pieces
-                        .add(piece.with(Arc::new(Kept { held, _care: care })));
+                    let _care = Some(care);
+                    self.pieces.add(piece.with(Arc::new(Kept { held, _care })));
                     *kept = true;
                 }
                 Some(Err(why)) => {
@@ -472,6 +502,25 @@ impl Inner {
             }
         }
         kept
+    }
+
+    /// Has copies of a piece's file made on the node where the process reads it.
+    fn adopt_local(&mut self, piece: &Piece<Arc<Held>>) -> bool {
+        let (start, bytes) = (piece.range.start, piece.range.len());
+        let held = piece.file.clone();
+        let adopted = match (&self.local, held.fd()) {
+            (Some(local), Some(fd)) => local.adopt(start, bytes, fd, piece.offset, None),
+            _ => return false,
+        };
+        if let Err(why) = adopted {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            exit::say_once(&SAID, &why.to_string());
+            return false;
+        }
+        drop(self.pieces.cut(&piece.range));
+        let _care = None;
+        self.pieces.add(piece.with(Arc::new(Kept { held, _care })));
+        true
     }
 
     /// Tells the readers without a lock. They hold [`MOST`] ranges; one cut more
@@ -489,10 +538,16 @@ impl Inner {
             }
             count(&TALLY.handed_over);
             cut.iter().for_each(|piece| {
+                self.without_copies(piece);
                 make_private(piece);
             });
         }
         fits
+    }
+
+    /// What keeps copies, if they were asked for.
+    pub fn local_now(&self) -> Option<&Replicas> {
+        self.local.as_ref()
     }
 
     /// What the pager did, if there is one.
@@ -506,6 +561,8 @@ impl Inner {
         reasons::reset();
         // Ending them would wait for a thread that stayed with the parent.
         std::mem::forget(self.pager.take());
+        let had_copies = self.local.is_some();
+        std::mem::forget(self.local.take());
         let everything = self.everything();
         let before = self.pieces.cut(&everything);
         let pieces: Vec<_> = before
@@ -513,9 +570,15 @@ impl Inner {
             .map(|piece| piece.with(piece.file.held.clone()))
             .collect();
         std::mem::forget(before);
+        for piece in pieces.iter().filter(|_| had_copies) {
+            // A piece that shows copies after that shows the right bytes all the same.
+            if let Some(file) = piece.file.open() {
+                let _ = put_file_back(piece.range.clone(), file.as_fd(), piece.offset);
+            }
+        }
         // The only thread there is: nobody has any lock.
         if !pieces.is_empty() {
-            self.pager = new_pager();
+            (self.pager, self.local) = started();
         }
         let kept = self.adopt_each(&pieces);
         for (piece, kept) in pieces.iter().zip(kept) {
@@ -542,50 +605,18 @@ impl Inner {
 /// Starts the pager with the first mapping. Without the lock: starting a thread takes the
 /// loader's, and who has that may be loading a library that maps what is wanted.
 fn start_pager() {
-    let missing = || lock().is_some_and(|inner| inner.pager.is_none());
-    if !is_on() || !missing() {
+    let missing = |inner: &Inner| inner.pager.is_none() && inner.local.is_none();
+    if !is_on() || !lock().is_some_and(|inner| missing(&inner)) {
         return;
     }
-    let mut started = new_pager();
+    let (mut pager, mut local) = started();
     if let Some(mut inner) = lock()
-        && inner.pager.is_none()
+        && missing(&inner)
     {
-        inner.pager = started.take();
+        (inner.pager, inner.local) = (pager.take(), local.take());
     }
     // Two threads may have mapped at once; the second one's ends here.
-    drop(started);
-}
-
-fn new_pager() -> Option<Pager> {
-    let settings = settings()?;
-    let unmapping = match settings.eager {
-        true => Unmapping::EagerPages,
-        false => Unmapping::Lazy,
-    };
-    let started = Pager::builder()
-        .budget(settings.budget_bytes)
-        .unmapping(unmapping)
-        .tell(exit::say)
-        .start();
-    match started {
-        Ok(pager) => {
-            let before = crate::report::shootdowns_before();
-            if settings.status
-                && let Err(why) = pager.show_statistics(|| TALLY.counts(), before)
-            {
-                static SAID: AtomicBool = AtomicBool::new(false);
-                exit::say_once(&SAID, &why.to_string());
-            }
-            Some(pager)
-        }
-        Err(why) => {
-            switch(false);
-            // Several threads may have mapped at once, and each have tried.
-            static SAID: AtomicBool = AtomicBool::new(false);
-            exit::say_once(&SAID, &why.to_string());
-            None
-        }
-    }
+    drop((pager, local));
 }
 
 /// Makes a piece what the program asked for.

@@ -1,5 +1,5 @@
-//! `madvise(2)` about the order of reads: it changes what the kernel reads in along
-//! with a page, and never what is in it.
+//! `madvise(2)` about the order of reads and about core dumps: it changes what the kernel reads
+//! in along with a page or writes out, and never what is in it.
 
 use super::Errno;
 use crate::order::ReadOrder;
@@ -17,4 +17,17 @@ pub(crate) fn order(range: Range, order: ReadOrder) -> Result<(), Errno> {
     // SAFETY: advice that changes no content, whatever is mapped there.
     super::check(unsafe { libc::syscall(libc::SYS_madvise, range.start, range.bytes, advice) })
         .map(|_| ())
+}
+
+/// Leaves a range out of core dumps. Without it nothing but the dump is larger.
+pub(crate) fn not_dumped(range: Range) {
+    // SAFETY: advice that changes no content, whatever is mapped there.
+    let _ = super::check(unsafe {
+        libc::syscall(
+            libc::SYS_madvise,
+            range.start,
+            range.bytes,
+            libc::MADV_DONTDUMP,
+        )
+    });
 }

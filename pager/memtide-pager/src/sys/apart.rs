@@ -15,27 +15,46 @@ pub(crate) fn apart<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> 
     let mut result = Err(Errno::NOSYS);
     let slot = &mut result;
     let body: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
-        // SAFETY: numbers only; what this thread shared with others stays theirs.
-        let alone = check(unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                0 as libc::c_uint,
-                libc::c_uint::MAX,
-                libc::CLOSE_RANGE_UNSHARE,
-            )
-        });
-        *slot = alone.and_then(|_| work());
+        *slot = alone().and_then(|()| work());
     });
     // SAFETY: the thread is joined below, before anything that the body borrows ends.
     let body: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(body) };
-    let before = block_signals();
-    let started = thread::spawn(c"memtide-apart", body);
-    restore_signals(&before);
-    match started {
+    match spawn_deaf(c"memtide-apart", body) {
         Ok(thread) => thread.join(),
         Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)),
     }
     result
+}
+
+/// Gives the calling thread a table of descriptors of its own, an empty one.
+///
+/// # Errors
+/// `NOSYS` before Linux 5.9.
+pub(crate) fn alone() -> Result<(), Errno> {
+    // SAFETY: numbers only; what this thread shared with others stays theirs.
+    let closed = check(unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            0 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_UNSHARE,
+        )
+    });
+    closed.map(|_| ())
+}
+
+/// Starts a thread with all signals blocked. `body` must not panic.
+///
+/// # Errors
+/// Those of [`thread::spawn`].
+pub(crate) fn spawn_deaf(
+    name: &'static std::ffi::CStr,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<thread::Thread> {
+    let before = block_signals();
+    let started = thread::spawn(name, body);
+    restore_signals(&before);
+    started
 }
 
 /// The thread inherits it: a handler of the program's must not run with this table.

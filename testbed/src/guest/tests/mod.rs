@@ -10,6 +10,7 @@ mod agreement;
 mod balance;
 mod journal;
 mod large;
+mod local;
 mod manners;
 mod packages;
 mod pager;
@@ -103,7 +104,7 @@ pub struct Needs {
     pub disk: bool,
     /// redis-server.
     pub redis: bool,
-    /// Random programs, what compares them, and the preload library.
+    /// Random programs, what compares them, a program that reads, and the preload library.
     pub random_programs: bool,
     /// Gigabytes of memory, and the time to fill them.
     pub gigabytes: bool,
@@ -176,6 +177,7 @@ pub fn all() -> Vec<Test> {
     tests.extend(respread::tests());
     tests.extend(weights::tests());
     tests.extend(pager::tests());
+    tests.extend(local::tests());
     tests.extend(random_programs::tests());
     tests.extend(balance::tests());
     tests.extend(journal::tests());

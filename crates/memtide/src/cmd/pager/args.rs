@@ -135,9 +135,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATTERN", required = true)]
     pub files: Vec<String>,
 
-    /// Memory that all their data together may have
+    /// Memory that all their data together may have; with --local, the copies on each node
     #[arg(long, value_name = "SIZE", value_parser = size, allow_negative_numbers = true)]
     pub budget: u64,
+
+    /// Read copies on the node where the program runs, made by need and shared by all programs of one user
+    #[arg(long, conflicts_with_all = ["eager", "plain"])]
+    pub local: bool,
 
     /// Say at the end what was done: on standard error, or as a line of JSON at the end of a file
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr")]

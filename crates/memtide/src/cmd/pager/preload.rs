@@ -30,6 +30,12 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     if args.budget < 1 << 20 {
         return Err(BadUsage("--budget: at least 1MiB, or a batch is no batch".into()).into());
     }
+    if args.local && args.budget < 2 << 20 {
+        return Err(BadUsage(
+            "--budget: at least 2MiB with --local: so much is copied at a time".into(),
+        )
+        .into());
+    }
     if !context.root.is_live() {
         let root = context.root.path("/");
         bail!(
@@ -68,6 +74,7 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             "MEMTIDE_PAGER_EVICTION",
             if args.eager { "eager" } else { "lazy" },
         )
+        .env("MEMTIDE_PAGER_LOCAL", if args.local { "on" } else { "off" })
         .env("MEMTIDE_PAGER_PID", std::process::id().to_string());
     match stats(args, context)? {
         Some(stats) => command.env("MEMTIDE_PAGER_STATS", stats),

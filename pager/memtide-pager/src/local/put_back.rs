@@ -1,0 +1,49 @@
+//! A file's own mapping in the place of copies of it.
+
+use super::copy::NAME;
+use crate::kernel::{Range as Addresses, own_maps};
+use crate::sys::{Errno, place};
+use memtide_linux::fs::proc::maps::{self, Mapping};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// Shows `file` itself wherever `range`, whose first address is the byte at `offset`, shows a
+/// copy; with `whole`, also where it shows the file already, by a descriptor of ours. What else
+/// lies in the range stays as it is.
+///
+/// Nobody else puts copies there meanwhile.
+///
+/// # Errors
+///
+/// The kernel's; what was not reached still shows copies.
+pub(crate) fn put_back(
+    range: &Range<usize>,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    whole: bool,
+) -> Result<(), Errno> {
+    let inode = rustix::fs::fstat(file)?.st_ino;
+    let mappings = maps::parse(&own_maps()?.contents()?).map_err(|_| Errno::IO)?;
+    for mapping in &mappings {
+        let start = (mapping.start as usize).max(range.start);
+        let end = (mapping.end as usize).min(range.end);
+        if start >= end || !mapping.shared || mapping.write || !mapping.read {
+            continue;
+        }
+        let at = offset + (start - range.start) as u64;
+        let shows = mapping.offset + (start - mapping.start as usize) as u64;
+        let is_file = whole && mapping.inode == inode && shows == at;
+        if is_copy(mapping) || is_file {
+            let bytes = end - start;
+            place::over(Addresses { start, bytes }, file, at)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether it shows a copy of ours, of whatever file.
+fn is_copy(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_deref();
+    path == Some(Path::new(&format!("/memfd:{NAME}")))
+}
