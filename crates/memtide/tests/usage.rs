@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn nonsense_in_an_option_is_named_with_what_would_be_right() {
-    let cases: [(&str, &[&str], &str); 15] = [
+    let cases: [(&str, &[&str], &str); 18] = [
         (
             "--pid",
             &["x", "0", "-1", "1.5", NO_PID, " 1"],
@@ -70,9 +70,16 @@ fn nonsense_in_an_option_is_named_with_what_would_be_right() {
         ),
         (
             "--source",
-            &["x", "Damon", "damon,auto"],
+            &["x", "Damon", "damon,x"],
             "possible values: auto, damon",
         ),
+        (
+            "--source",
+            &["damon,auto", "auto,auto"],
+            "auto stands alone",
+        ),
+        ("--source", &["damon,page-table"], "name one of them"),
+        ("--source", &["ibs,ibs"], "a source is named twice"),
         (
             "--gate",
             &["x", "2"],

@@ -133,12 +133,17 @@ fn near<T>(node: NodeId, topology: &Topology, read: impl FnOnce() -> T) -> T {
     if cpus.contains(&(sched_getcpu() as u32)) {
         return read();
     }
-    let mut wanted = CpuSet::new();
-    let known = cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU);
-    known.for_each(|cpu| wanted.set(*cpu as usize));
     let Ok(had) = sched_getaffinity(None) else {
         return read();
     };
+    // Not where the user did not let us run.
+    let mut wanted = CpuSet::new();
+    let known = cpus.iter().map(|cpu| *cpu as usize);
+    let allowed = known.filter(|cpu| *cpu < CpuSet::MAX_CPU && had.is_set(*cpu));
+    allowed.for_each(|cpu| wanted.set(cpu));
+    if wanted.count() == 0 {
+        return read();
+    }
     let went = sched_setaffinity(None, &wanted).is_ok();
     let done = read();
     if went {

@@ -67,6 +67,10 @@ pub struct TierOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiers: Option<HandTiers>,
 
+    /// On trial: keep an account of what promotion wins and costs, and rest where it does not pay
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub rest: bool,
+
     /// Decide and report, but move nothing
     #[cfg_attr(feature = "clap", arg(long))]
     pub dry_run: bool,
@@ -92,6 +96,7 @@ impl TierOptions {
         demote_idle_only: None,
         demote_idle_min: Size(0),
         tiers: None,
+        rest: false,
         dry_run: false,
         explain: false,
     };

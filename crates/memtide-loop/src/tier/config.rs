@@ -57,6 +57,8 @@ pub struct TierConfig {
     /// Pages that one turn may move in one direction: a turn stays well below a second, signals are
     /// heard, and no source waits for long until somebody reads what it reports.
     pub turn_pages: u64,
+    /// Keep an account, and rest where promotion does not pay.
+    pub rest: bool,
     /// Decide and report, but move nothing.
     pub dry_run: bool,
     /// Report of pages that stay, too.
@@ -141,6 +143,7 @@ impl TierConfig {
             idle: IdleRule::new(options, page),
             classes: Vec::new(),
             turn_pages: 16_384,
+            rest: options.rest,
             dry_run: options.dry_run,
             explain: options.explain,
             seed,

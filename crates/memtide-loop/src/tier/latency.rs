@@ -138,12 +138,26 @@ impl Latencies {
             let told = topology.node(node)?.figures.read_latency_ns?;
             Some(2 * u64::from(known.least_ns) >= u64::from(told))
         };
-        let confirmed =
-            || confirms(slow, slow_known) == Some(true) && confirms(fast, fast_known) == Some(true);
-        (tells_apart || confirmed()).then(|| Pair {
+        // An emulator answers late on every node: half of the difference must be there, too.
+        let told = |node: NodeId| topology.node(node)?.figures.read_latency_ns;
+        let apart = || {
+            let told = told(slow)?.saturating_sub(told(fast)?);
+            let read = slow_known.least_ns.saturating_sub(fast_known.least_ns);
+            Some(2 * u64::from(read) >= u64::from(told))
+        };
+        let confirmed = || {
+            let both = confirms(slow, slow_known)? && confirms(fast, fast_known)?;
+            Some(both && apart()?)
+        };
+        (tells_apart || confirmed() == Some(true)).then(|| Pair {
             fast_ns: fast_known.ns().max(1),
             slow_ns: slow_known.ns().max(1),
         })
+    }
+
+    /// Whether any fast node is slower than a slow one.
+    pub fn is_any_slower(&self) -> bool {
+        !self.slower.is_empty()
     }
 
     /// Whether the latencies of any slow node and any fast one are believed.
@@ -168,6 +182,7 @@ impl Latencies {
 mod tests {
     use super::*;
     use crate::testing::{FAST, FakeWorld, SLOW};
+    use memtide_core::topology::{AccessFigures, NodeInput, TierId, TopologyInput};
 
     /// After a reading of each moment: fast and slow.
     fn after(latencies: &mut Latencies, readings: &[(u32, u32)]) -> Option<Pair> {
@@ -209,6 +224,36 @@ mod tests {
         // Once the fast one answers earlier, they are.
         let pair = after(&mut latencies, &[(99, 119); 1]);
         assert!(pair.is_some());
+    }
+
+    /// Firmware tells 80 and 250 ns, and an emulator answers late on both.
+    #[test]
+    fn nodes_that_are_alike_are_not_believed_because_firmware_says_otherwise() {
+        let node = |id, tier, read_latency_ns| NodeInput {
+            id,
+            online: true,
+            memory_bytes: 100 << 12,
+            cpus: Vec::new(),
+            distances: Some(vec![10, 20]),
+            figures: AccessFigures {
+                read_latency_ns: Some(read_latency_ns),
+                ..AccessFigures::default()
+            },
+            tier: Some(TierId(tier)),
+        };
+        let topology = TopologyInput::new(vec![node(FAST, 4, 80), node(SLOW, 22, 250)]);
+        let topology: Topology = topology.try_into().unwrap();
+        for (readings, believed) in [((300, 300), false), ((140, 140), false), ((500, 590), true)] {
+            let mut world = FakeWorld::two_tiers(100, 100);
+            let mut latencies = Latencies::default();
+            for n in 1..=50 {
+                world.latencies = [(FAST, readings.0), (SLOW, readings.1)].into();
+                let now = Millis(n * READ_MS);
+                latencies.read(&mut world, &topology, now).unwrap();
+            }
+            let pair = latencies.pair(&topology, SLOW, FAST);
+            assert_eq!(pair.is_some(), believed, "{readings:?}");
+        }
     }
 
     #[test]

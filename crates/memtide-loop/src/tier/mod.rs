@@ -217,6 +217,9 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        if self.listeners.is_empty() {
+            return Ok(());
+        }
         let now = world.now();
         let looks = self.observer.abilities.passes;
         let ledger = &self.shared.ledger;
@@ -339,7 +342,11 @@ impl Tierer {
             faults: if by_faults { recorded } else { 0 },
         };
         let idle_age = demoter::least_idle_age(config, records, now);
-        for owner in account.audit((ledger, records), latencies, idle_age, used, now) {
+        // A sample stands for many more accesses than a page that a pass saw touched, and without passes
+        // nobody says what is idle.
+        let judges = self.listeners.is_empty() && self.observer.completes_passes();
+        let aged = (idle_age, judges);
+        for owner in account.audit((ledger, records), latencies, aged, used, now) {
             let (Some(watched), Some(rests)) = (ledger.processes.get(owner), account.rests(owner))
             else {
                 continue;

@@ -84,7 +84,7 @@ impl Shared {
             Account::new(config.benefit, window_ms, config.page_weight, config.seed)
         };
         Shared {
-            account: world.has_canary().then(account),
+            account: (config.rest && world.has_canary()).then(account),
             latencies: Latencies::default(),
             ledger,
             records,
@@ -162,7 +162,7 @@ impl Shared {
                     }
                     moves.push((page, pages, way));
                     if let Some(account) = account {
-                        account.moved(owner, pages);
+                        account.moved(owner, pages, way == Moved::Up);
                         let at = folios.binary_search_by_key(&page, |folio| folio.first);
                         if let Some(hotness) = at.ok().and_then(|at| hot.get(at)) {
                             account.raised(owner, folio, from, hotness);

@@ -522,11 +522,18 @@ fn a_move_against_a_policy_is_noticed() {
     });
 }
 
+fn resting() -> TierOptions {
+    TierOptions {
+        rest: true,
+        ..options()
+    }
+}
+
 /// Pages that are hot when they are looked at, and idle from then on: a scan.
 fn scanning(latencies: (u32, u32)) -> (FakeWorld, Tierer) {
     let mut world = world();
     world.latencies = [(FAST, latencies.0), (SLOW, latencies.1)].into();
-    let tierer = tierer(&mut world, &options());
+    let tierer = tierer(&mut world, &resting());
     (world, tierer)
 }
 
@@ -546,11 +553,14 @@ fn what_promotion_wins_is_in_the_status() {
     let process = tierer.processes(ProcessOrder::Fast, 1).remove(0);
     let of_process = process.account.unwrap();
     assert!(of_process.won_ns_per_s > of_process.spent_ns_per_s && !of_process.rests);
-    // Nobody can tell: there is no account.
-    let mut blind = self::world();
-    let mut other = self::tierer(&mut blind, &options());
-    run(&mut other, &mut blind, 5000);
-    assert_eq!(other.status(&mut blind).tiering.unwrap().account, None);
+    // Nobody can tell, or nobody asked: there is no account.
+    let without = |world: &mut FakeWorld, options| {
+        let mut other = self::tierer(world, &options);
+        run(&mut other, world, 5000);
+        assert_eq!(other.status(world).tiering.unwrap().account, None);
+    };
+    without(&mut self::world(), resting());
+    without(&mut world, options());
 }
 
 /// Fast memory becomes slower than slow memory under its load: nothing goes up any more, and

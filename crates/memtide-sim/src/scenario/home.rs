@@ -8,6 +8,7 @@ use super::{Case, Scenario};
 use crate::config::Configuration;
 use crate::result::{HOME_SHARE, Home, RunResult};
 use crate::units::Nanos;
+use crate::workload::about::time;
 use crate::workload::{HotSetSpec, WorkloadSpec};
 use serde::Deserialize;
 
@@ -46,6 +47,25 @@ impl HomeSpec {
             (_, Some(bounds)) if !positive(bounds) => Some(("promise_bounds", "give more than 0")),
             _ => None,
         }
+    }
+
+    /// What it measures, in sentences.
+    pub fn about(&self) -> String {
+        let promise = match (self.promise, self.promise_bounds) {
+            (Some(promise), _) => format!(" memtide promises {}.", time(promise)),
+            (None, Some(bounds)) => format!(
+                " memtide promises {bounds} times what two passes over every page take, at the share of a CPU \
+                 that observing may use."
+            ),
+            (None, None) => String::new(),
+        };
+        let rates = match self.rates {
+            true => " Rows of memtide tier run on the machine of rates, at full size.",
+            false => "",
+        };
+        format!(
+            "Measured is the time until fast memory serves nine tenths of the accesses to it.{promise}{rates}"
+        )
     }
 
     /// The promise in seconds, where the bound is so many.

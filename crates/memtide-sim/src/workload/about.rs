@@ -156,9 +156,7 @@ impl WorkloadSpec {
                 stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::HotSet(spec) => format!(
-                "{} on node {} access {} of {}, {}, for {}, without a pause. All of it begins on node {}. {}",
-                threads(spec.threads),
-                spec.node,
+                "{} of {}, {}, is in use for {} without a pause, by {} on node {}. All of it begins on node {}. {}",
                 size(spec.hot),
                 size(spec.memory),
                 match spec.piece {
@@ -166,6 +164,8 @@ impl WorkloadSpec {
                     None => "in one piece".to_owned(),
                 },
                 time(spec.time),
+                threads(spec.threads),
+                spec.node,
                 spec.on,
                 stores(spec.stores_percent),
             ),
@@ -283,7 +283,7 @@ pub(super) fn size(bytes: Bytes) -> String {
 }
 
 /// A time with its unit.
-fn time(time: Nanos) -> String {
+pub(crate) fn time(time: Nanos) -> String {
     let ns = time.0;
     for (unit, name) in [(6e10, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "us")] {
         if ns >= unit {

@@ -8,7 +8,7 @@
 //! its memory and its accesses a thread by S when it is built. Loops over all of a region keep their
 //! number of rounds, because a round has S times fewer pages.
 
-mod about;
+pub(crate) mod about;
 mod checks;
 mod hot_set;
 mod inference;

@@ -38,6 +38,9 @@ const TICK_NS: u64 = 10_000_000;
 /// Samples of a CPU in a tick of 4 ms after which Linux stops sampling until the next:
 /// `kernel.perf_event_max_sample_rate` is 100,000 a second.
 const MOST_A_TICK: u32 = 400;
+/// Where a coarse machine would have fewer in a tick, chance alone would stop its samplers: there they
+/// never stop.
+const FEWEST_A_TICK: u32 = 16;
 /// The device of all files.
 const DEVICE: u64 = 1;
 
@@ -512,7 +515,8 @@ impl<W: Source> Machine for Simulated<W> {
     }
 
     fn set_sampling(&mut self, period: u32) {
-        let scale = self.scale();
+        let a_tick = MOST_A_TICK / self.scale() as u32;
+        let per_tick = if a_tick < FEWEST_A_TICK { 0 } else { a_tick };
         for cpu in &mut self.run.hw.cpus {
             if cpu.sampler.settings().ring > 0 {
                 // Off and on, so that each begins somewhere in its period. All in step they would be
@@ -528,7 +532,7 @@ impl<W: Source> Machine for Simulated<W> {
                 stores: true,
                 // A coarse page's samples stand for those of S pages, over as much time.
                 ring: SAMPLER_RING,
-                per_tick: (MOST_A_TICK / scale as u32).max(1),
+                per_tick,
             });
         }
     }

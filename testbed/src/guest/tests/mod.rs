@@ -10,7 +10,6 @@ mod agreement;
 mod balance;
 mod journal;
 mod large;
-mod local;
 mod manners;
 mod packages;
 mod pager;
@@ -177,7 +176,6 @@ pub fn all() -> Vec<Test> {
     tests.extend(respread::tests());
     tests.extend(weights::tests());
     tests.extend(pager::tests());
-    tests.extend(local::tests());
     tests.extend(random_programs::tests());
     tests.extend(balance::tests());
     tests.extend(journal::tests());

@@ -65,7 +65,7 @@ impl Case {
         ledger.processes.refresh(world, now).unwrap();
         latencies.read(world, &ledger.topology, now).unwrap();
         let used = Used::default();
-        let rested = account.audit((ledger, records), latencies, IDLE, used, now);
+        let rested = account.audit((ledger, records), latencies, (IDLE, true), used, now);
         rested.len()
     }
 
@@ -86,7 +86,7 @@ impl Case {
                 first: self.page(page),
                 pages: 1,
             };
-            self.account.moved(OWNER, 1);
+            self.account.moved(OWNER, 1, true);
             self.account.raised(OWNER, folio, SLOW, &hotness);
         }
     }
@@ -135,7 +135,7 @@ fn a_huge_page_moves_and_wins_as_a_whole() {
         node: None,
         ready: true,
     };
-    case.account.moved(OWNER, 512);
+    case.account.moved(OWNER, 512, true);
     case.account.raised(OWNER, folio, SLOW, &hotness);
     case.audit(1000);
     assert_eq!(case.flow().spent_ns, 516_000);
@@ -236,7 +236,7 @@ fn who_spends_more_than_it_wins_rests_ever_longer() {
     for second in 1..=900_u64 {
         if case.account.may_promote(OWNER) {
             case.raise(0..1000);
-            (0..1000).for_each(|_| case.account.moved(OWNER, 1));
+            (0..1000).for_each(|_| case.account.moved(OWNER, 1, true));
         }
         let rested = case.audit(1000);
         let resting = case.account.rests(OWNER);
@@ -274,7 +274,7 @@ fn in_between_every_second_second_is_left_out() {
     case.raise(0..100);
     let mut turns = 0;
     for second in 0..200 {
-        (0..90).for_each(|_| case.account.moved(OWNER, 1));
+        (0..90).for_each(|_| case.account.moved(OWNER, 1, true));
         assert_eq!(case.audit(1000), 0);
         turns += u64::from(second >= 100 && case.account.may_promote(OWNER));
     }

@@ -173,9 +173,13 @@ fn machine(machine: &MachineSpec) -> Machine {
 }
 
 fn case(case: &Case) -> CaseReport {
+    let workload = case.workload.about();
     CaseReport {
         name: case.name.clone(),
-        workload: case.workload.about(),
+        workload: match &case.home {
+            Some(home) => format!("{workload} {}", home.about()),
+            None => workload,
+        },
     }
 }
 

@@ -253,13 +253,16 @@ impl Account {
         }
     }
 
-    /// A folio of so many base pages of a process moved.
-    pub fn moved(&mut self, owner: OwnerId, pages: u64) {
+    /// A folio of so many base pages of a process moved. What leaves fast memory leaves for others, so
+    /// only what goes up is on the process's own account.
+    pub fn moved(&mut self, owner: OwnerId, pages: u64, up: bool) {
         let copy_ns = self.benefit.move_ns.saturating_sub(ONCE_NS);
         let folio_ns = self.benefit.move_ns + pages.saturating_sub(1) * copy_ns;
         let ns = folio_ns * self.weight;
         self.moves_ns = self.moves_ns.saturating_add(ns);
-        self.balances.entry(owner).or_default().moved_ns += ns;
+        if up {
+            self.balances.entry(owner).or_default().moved_ns += ns;
+        }
     }
 
     /// A folio of this hotness went up from node `from`.
@@ -324,12 +327,12 @@ impl Account {
     }
 
     /// Books what the time since the last audit brought. A page that was untouched in `idle_age`
-    /// looks in a row is not in use. Who began to rest.
+    /// looks in a row is not in use. Nobody is judged unless `judges`. Who began to rest.
     pub fn audit(
         &mut self,
         (ledger, records): (&Ledger, &Records),
         latencies: &Latencies,
-        idle_age: u8,
+        (idle_age, judges): (u8, bool),
         used: Used,
         now: Millis,
     ) -> Vec<OwnerId> {
@@ -345,10 +348,15 @@ impl Account {
             elapsed_ms,
         };
         let (mut won_ns, mut rested) = (0_u64, Vec::new());
+        // While fast memory is slower nobody can win, whatever is spent.
+        let judges = judges && !latencies.is_any_slower();
         let believed = latencies.is_any_believed(&ledger.topology);
         for watched in ledger.processes.iter() {
             let balance = self.balances.entry(watched.owner).or_default();
             let before = balance.ticks.replace(watched.ticks);
+            if before.is_none() {
+                balance.pace.since = now;
+            }
             let ticks = watched
                 .ticks
                 .saturating_sub(before.unwrap_or(watched.ticks));
@@ -358,11 +366,22 @@ impl Account {
             let won = book.won(balance, ticks);
             won_ns = won_ns.saturating_add(won);
             let moved_ns = std::mem::take(&mut balance.moved_ns);
+            // After a quiet time another try begins.
+            if moved_ns > 0 && balance.flow.spent_per_s == 0 {
+                balance.pace.since = now;
+                balance.pace.spent_ns = balance.flow.spent_ns;
+            }
             balance.flow.book(won, moved_ns, elapsed_ms);
             let rests = balance.pace.rests_until;
             match believed {
-                true => balance.pace.judge(&mut balance.flow, now),
-                false => balance.pace = Pace::default(),
+                true if judges => balance.pace.judge(&mut balance.flow, now),
+                true => {}
+                false => {
+                    balance.pace = Pace {
+                        since: now,
+                        ..Pace::default()
+                    }
+                }
             }
             if balance.pace.rests_until.is_some() && rests.is_none() {
                 rested.push(watched.owner);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{BootClass, Context, Needs, Test};
+use crate::guest::tests::{BootClass, Context, Needs, Test};
 
 const TABLE: &str = "copies on each node";
 const FILE: &str = "/mnt/local.bin";

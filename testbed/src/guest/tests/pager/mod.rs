@@ -4,6 +4,8 @@
 //! The file lies on a disk and every byte that is read is checked. Emulated processors are slow and
 //! their interrupts dear, so the figures tell the ways of one run from each other and nothing else.
 
+mod local;
+
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -36,7 +38,8 @@ pub(super) fn tests() -> Vec<Test> {
         },
         ..Test::promise(format!("pager/{name}"), "cxl", BootClass::Quiet, promise)
     };
-    PROMISES.into_iter().map(test).collect()
+    let own = PROMISES.into_iter().map(test);
+    own.chain(local::tests()).collect()
 }
 
 /// Runs `memtide pager` and returns its document.
