@@ -2,13 +2,13 @@
 //!
 //! It has a table of descriptors of its own, so that the program can neither close nor see what it
 //! holds, and all signals blocked. Its work is bounded: a look covers [`LOOK`] granules, a turn
-//! copies [`FILL`] bytes, and nothing is mapped but under the lock that callers take before they
+//! copies [`FILL`] bytes of all files together, and nothing is mapped but under the lock that callers take before they
 //! unmap.
 //!
 //! A granule goes this way: the page map shows that the process touched it; the node's turn is
 //! taken; the copy has it already, or it is filled, if budget and memory allow; the version is
-//! looked at once more; its pages are on the node; it is sealed. Then it is mapped, where the
-//! mapping still is what it was.
+//! looked at once more; its pages are on the node; it is sealed. Then it is mapped, if the file is
+//! of that version even now, where the mapping still is what it was.
 
 use super::copy::{Copy, GRANULE, granule_bytes};
 use super::folder::{Folder, Turn};
@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 
 /// Granules that one look covers: 512 MiB, whose page map is 1 MiB.
 const LOOK: usize = 256;
-/// Bytes that are copied in one turn.
+/// Bytes that are copied in one turn, of all files: the next one asks whether they changed.
 const FILL: u64 = 64 << 20;
 /// Runs of copies in all mappings. Each makes two mappings more, and a process may have 65,530.
 const MOST_RUNS: i64 = 8192;
@@ -141,9 +141,9 @@ impl Keeper {
         }
         self.check_memory(now);
         let touched = self.look(&regions);
-        let mut more = false;
+        let (mut more, mut left) = (false, FILL);
         for ((file, node), granules) in touched {
-            more |= self.serve(file, node, &granules, now);
+            more |= self.serve(file, node, &granules, &mut left, now);
         }
         more
     }
@@ -234,6 +234,10 @@ impl Keeper {
 
     /// The file's own bytes take the place of the copies of what it was.
     fn has_changed(&mut self, file: Identity, version: Version, now: Instant) {
+        // First of all: where a copy stays mapped, no other mapping may get one.
+        if let Some(tracked) = self.files.get_mut(&file) {
+            tracked.fit = false;
+        }
         // Tried again with the next look if a mapping could not be made.
         if !self.put_back(|region| region.source.file == file, Some(version.bytes)) {
             return;
@@ -252,7 +256,6 @@ impl Keeper {
             return;
         };
         tracked.version = version;
-        tracked.fit = false;
         tracked.ask = Some(now);
         if had {
             let path = tracked.path.clone();
@@ -371,21 +374,27 @@ impl Keeper {
         })
     }
 
-    /// Has granules of a file copied to a node, and maps them. Whether there are more.
+    /// Has granules of a file copied to a node, `left` bytes at most, and maps them. Whether there
+    /// are more.
     fn serve(
         &mut self,
         file: Identity,
         node: NodeId,
         granules: &BTreeSet<u64>,
+        left: &mut u64,
         now: Instant,
     ) -> bool {
-        let (ready, more) = self.ready(file, node, granules, now);
+        let (ready, more) = self.ready(file, node, granules, left, now);
         let (Some(tracked), Some(copy)) = (self.files.get(&file), self.copies.get(&(file, node)))
         else {
             return false;
         };
         let mut placed = false;
         for granule in ready {
+            // The others' copies, and what was copied before, were whole long ago.
+            if self.shared.machine.version(tracked.file.as_fd()) != Ok(copy.version) {
+                return true;
+            }
             placed |= self.place(tracked, copy, granule);
         }
         placed || more
@@ -397,6 +406,7 @@ impl Keeper {
         file: Identity,
         node: NodeId,
         granules: &BTreeSet<u64>,
+        left: &mut u64,
         now: Instant,
     ) -> (Vec<u64>, bool) {
         let folder = &self.folder;
@@ -438,13 +448,14 @@ impl Keeper {
             let bytes = granule_bytes(copy.version.bytes, granule);
             let room = self.shared.machine.room(node);
             let enough = room.is_none_or(|r| r.available >= r.total / LEAVES + bytes);
-            if filled >= FILL {
+            if *left < bytes {
                 more = true;
             } else if on_node + bytes > self.shared.settings.budget_bytes {
                 refuse(Reason::Budget);
             } else if paused || !enough {
                 refuse(Reason::Memory);
             } else {
+                *left -= bytes;
                 match fill(&self.shared, copy, tracked, granule) {
                     Ok(()) => {
                         filled += bytes;

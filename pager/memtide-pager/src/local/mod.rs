@@ -20,7 +20,8 @@
 //!   reader never sees a byte that is not the version's: only whole granules are mapped, and no
 //!   whole granule is written to or taken away.
 //! - A copy is used only for the version that it is of. When the file changes, its copies are
-//!   dropped at the keeper's next look, within a quarter of a second ([`SLOW`]).
+//!   dropped at the keeper's next look. That is within a quarter of a second ([`SLOW`]), or once
+//!   the keeper has copied what one look lets it copy, 64 MiB, if that takes longer.
 //! - The copies on a node have the budget together, whoever made them. What exceeds it is read
 //!   from the file.
 //! - Who must stop using copies, because memory is short, maps the file again and closes them. No
@@ -253,8 +254,8 @@ impl Replicas {
 
     /// Opens a file whose reads are to be local on `node`, or on the process's own.
     ///
-    /// Nobody may write to the file while it is open: a reader would see the former content for a
-    /// quarter of a second, and a slice must not change.
+    /// Nobody may write to the file while it is open: a reader would see the former content until
+    /// the keeper's next look, and a slice must not change.
     ///
     /// # Errors
     ///

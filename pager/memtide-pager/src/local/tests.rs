@@ -34,6 +34,8 @@ struct Answers {
     full: BTreeSet<NodeId>,
     writer: bool,
     now: Moment,
+    /// How often a file still has the version that it has.
+    same_for: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,14 @@ impl Machine for Pretended {
     }
 
     fn version(&self, file: BorrowedFd<'_>) -> Result<Version, Errno> {
-        Version::of(file)
+        let version = Version::of(file)?;
+        let left = &mut self.0.lock().unwrap().same_for;
+        if *left == Some(0) {
+            let changed = (version.changed.0 + 1, version.changed.1);
+            return Ok(Version { changed, ..version });
+        }
+        *left = left.map(|left| left - 1);
+        Ok(version)
     }
 
     fn now(&self) -> Moment {
@@ -113,6 +122,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         writer: false,
         // So that every file has rested.
         now: (i64::MAX, 0),
+        same_for: None,
     })));
     let shared = Arc::new(Shared {
         state: Mutex::<State>::default(),
@@ -287,6 +297,76 @@ fn a_copy_of_the_former_content_is_never_used() {
     }
     assert_eq!(process.copies(), [(0, ALL + 4096)], "the old one is gone");
     assert_eq!(process.reasons(), [Reason::Changed]);
+}
+
+/// A whole copy of another process's is mapped without anything being filled. The file is asked
+/// when it is tracked, when it is checked, and before each of its three granules is mapped: from
+/// the second of these on, the answer is that it has changed.
+#[test]
+fn a_file_that_changes_within_a_turn_gets_no_old_copy() {
+    let place = place();
+    let path = file(place.path());
+    let (first, second) = (
+        process(place.path(), 1 << 30),
+        process(place.path(), 1 << 30),
+    );
+    let of_first = first.open(&path, 0);
+    read(&of_first, 0);
+    first.turn();
+    let of_second = second.open(&path, 0);
+    read(&of_second, 0);
+    second.set(|answers| answers.same_for = Some(3));
+    second.turn();
+    assert_eq!(of_second.local_bytes(), GRANULE);
+    second.turn();
+    assert_eq!(of_second.local_bytes(), 0);
+}
+
+/// A byte that is no page's first stands for a call that the kernel refuses.
+#[test]
+fn an_old_copy_is_not_mapped_while_another_cannot_be_put_back() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    read(&region, 0);
+    process.turn();
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_all_at(&content(7), 0).unwrap();
+    let later = process.open(&path, 0);
+    read(&later, 7);
+    let shift = |by: i64| {
+        let mut state = process.replicas.0.shared.state();
+        let offset = &mut state.regions[0].offset;
+        *offset = offset.checked_add_signed(by).unwrap();
+    };
+    shift(1);
+    process.turn();
+    assert_eq!(later.local_bytes(), 0);
+    read(&later, 7);
+    shift(-1);
+    process.turn();
+    read(&region, 7);
+}
+
+/// 66 MiB in two files, of which a turn copies 64 MiB.
+#[test]
+fn a_turn_copies_so_much_whatever_the_number_of_files() {
+    let place = place();
+    let process = process(place.path(), 1 << 30);
+    let regions = [40u64, 26].map(|mib| {
+        let path = place.path().join(format!("{mib}.bin"));
+        File::create(&path).unwrap().set_len(mib << 20).unwrap();
+        let region = process.open(&path, 0);
+        let pages = region.as_slice().iter().step_by(PAGE);
+        assert!({ pages }.all(|byte| *byte == 0));
+        region
+    });
+    let local = || regions.iter().map(LocalRegion::local_bytes).sum::<u64>();
+    process.turn();
+    assert_eq!(local(), 64 << 20);
+    process.turn();
+    assert_eq!(local(), 66 << 20);
 }
 
 #[test]
