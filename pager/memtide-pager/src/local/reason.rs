@@ -7,7 +7,8 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// Somebody has it open for writing.
+    /// Somebody has it open for writing, or the kernel does not tell whether: it is another
+    /// user's, or leases are forbidden.
     Writer,
     /// It changed; its copies are of its former content.
     Changed,
@@ -33,7 +34,10 @@ impl Reason {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Reason::Writer => "open for writing: it is read without a copy",
+            Reason::Writer => {
+                "open for writing, or another user's, and then the kernel does not tell: it is \
+                 read without a copy"
+            }
             Reason::Changed => "changed: its copies were dropped",
             Reason::FileSystem => {
                 "its file system does not tell of every write (only ext4, XFS, Btrfs, F2FS, \
