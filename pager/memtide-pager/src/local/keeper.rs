@@ -18,7 +18,7 @@ use super::region::{Region, Source};
 use super::version::{Identity, Version};
 use super::{FAST, SLOW, Shared};
 use crate::error::Error;
-use crate::kernel::{Range as Addresses, own_pagemap};
+use crate::kernel::{Range as Addresses, own_maps, own_pagemap};
 use crate::shown::{guards, shown};
 use crate::sys::apart::alone;
 use crate::sys::known_file::KnownFile;
@@ -30,7 +30,8 @@ use rustix::thread::gettid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -70,6 +71,8 @@ pub(crate) struct Keeper {
     _nothing: [File; 3],
     folder: Folder,
     pagemap: KnownFile,
+    /// Open all the time: a program may go where there is no procfs (`chroot(2)`).
+    maps: KnownFile,
     thread: u32,
     files: BTreeMap<Identity, Tracked>,
     /// Files that cannot be held; known by their identity, so that each is tried once.
@@ -93,15 +96,18 @@ impl Keeper {
         let _nothing = [null()?, null()?, null()?];
         let path = &shared.settings.folder;
         let folder = Folder::open(path).map_err(|why| no(why.to_string()))?;
-        let pagemap = own_pagemap().map_err(|errno| Error::File {
-            path: "/proc/self/pagemap".into(),
+        let closed = |path: &str, errno| Error::File {
+            path: path.into(),
             what: "open",
             errno,
-        })?;
+        };
+        let pagemap = own_pagemap().map_err(|errno| closed("/proc/self/pagemap", errno))?;
+        let maps = own_maps().map_err(|errno| closed("/proc/self/maps", errno))?;
         Ok(Keeper {
             _nothing,
             folder,
             pagemap,
+            maps,
             thread: gettid().as_raw_nonzero().get().cast_unsigned(),
             files: BTreeMap::new(),
             hopeless: BTreeSet::new(),
@@ -110,6 +116,23 @@ impl Keeper {
             cursor: 0,
             shared,
         })
+    }
+
+    /// Does `work`; `None` if that panics. Then no mapping shows a copy any more: nobody would see
+    /// that its file changes.
+    pub fn guarded<T>(&mut self, work: impl FnOnce(&mut Keeper) -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        if done.is_err() {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                // It may have ended between a mapping and its note.
+                let note = |region: &mut Region| region.local.fill(true);
+                self.shared.state().regions.iter_mut().for_each(note);
+                self.end();
+                let copies = Path::new("copies on each node");
+                self.shared.refuse(copies, Reason::Failed);
+            }));
+        }
+        done.ok()
     }
 
     /// Until it is told to stop.
@@ -291,10 +314,11 @@ impl Keeper {
         }
     }
 
-    /// Maps the file again in regions of which `which` is true. Whether that went well.
+    /// Maps the file again in regions of which `which` is true. Whether that went well; where it
+    /// did not, the reason is told.
     fn put_back(&self, which: impl Fn(&Region) -> bool, file_bytes: Option<u64>) -> bool {
         let mut state = self.shared.state();
-        let mut fine = true;
+        let mut failed = None;
         for region in state.regions.iter_mut().filter(|region| which(region)) {
             if let Some(bytes) = file_bytes {
                 region.file_bytes = bytes;
@@ -306,12 +330,17 @@ impl Keeper {
                 continue;
             };
             region.ours = true;
-            match put_back(&region.range, tracked.file.as_fd(), region.offset, false) {
+            let file = tracked.file.as_fd();
+            match put_back(&self.maps, &region.range, file, region.offset, false) {
                 Ok(()) => region.local.fill(false),
-                Err(_) => fine = false,
+                Err(_) => failed = Some(&tracked.path),
             }
         }
-        fine
+        drop(state);
+        if let Some(path) = failed {
+            self.shared.refuse(path, Reason::Kernel);
+        }
+        failed.is_none()
     }
 
     fn drop_copy(&mut self, file: Identity, node: NodeId) {

@@ -24,6 +24,7 @@
 //!   the keeper has copied what one look lets it copy, 64 MiB, if that takes longer.
 //! - The copies on a node have the budget together, whoever made them. What exceeds it is read
 //!   from the file.
+//! - Where the keeper ends, also by a panic, every mapping shows its file again.
 //! - Who must stop using copies, because memory is short, maps the file again and closes them. No
 //!   process takes memory away that another one reads.
 //!
@@ -45,6 +46,7 @@ pub use reason::Reason;
 
 use crate::bell::Bell;
 use crate::error::Error;
+use crate::kernel::own_maps;
 use crate::sys::apart::spawn_deaf;
 use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
@@ -219,17 +221,16 @@ impl Replicas {
         });
         let (ready, started) = sync_channel(1);
         let keepers = shared.clone();
-        let body = move || {
-            // A panic ends the keeper; what it mapped stays right.
-            let _ = catch_unwind(AssertUnwindSafe(|| match Keeper::new(keepers) {
-                Ok(mut keeper) => {
-                    let _ = ready.send(Ok(()));
-                    keeper.run();
-                }
-                Err(why) => {
-                    let _ = ready.send(Err(why));
-                }
-            }));
+        let body = move || match catch_unwind(AssertUnwindSafe(|| Keeper::new(keepers))) {
+            Ok(Ok(mut keeper)) => {
+                let _ = ready.send(Ok(()));
+                keeper.guarded(Keeper::run);
+            }
+            Ok(Err(why)) => {
+                let _ = ready.send(Err(why));
+            }
+            // `ready` ends, which says that it failed.
+            Err(_) => {}
         };
         let thread = spawn_deaf(c"memtide-local", body).map_err(|reason| Error::Thread {
             name: "memtide-local",
@@ -353,7 +354,9 @@ impl Replicas {
             let part = region.part(start..end);
             let touched = part.ours || part.local.contains(&true);
             if let Some(file) = file.filter(|_| touched)
-                && let Err(errno) = put_back::put_back(&part.range, file, part.offset, part.ours)
+                && let Err(errno) = own_maps().and_then(|maps| {
+                    put_back::put_back(&maps, &part.range, file, part.offset, part.ours)
+                })
             {
                 result = Err(Error::NotAdoptable {
                     address: start,
@@ -424,7 +427,8 @@ impl Drop for Handle {
 ///
 /// [`Error::NotAdoptable`] if the kernel refused; copies stay, of the version that they were.
 pub fn put_file_back(range: Range<usize>, file: BorrowedFd<'_>, offset: u64) -> Result<(), Error> {
-    put_back::put_back(&range, file, offset, false).map_err(|errno| Error::NotAdoptable {
+    let done = own_maps().and_then(|maps| put_back::put_back(&maps, &range, file, offset, false));
+    done.map_err(|errno| Error::NotAdoptable {
         address: range.start,
         bytes: range.len(),
         reason: format!("the file cannot be mapped in the place of a copy: {errno}"),

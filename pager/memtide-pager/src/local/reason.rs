@@ -26,8 +26,10 @@ pub enum Reason {
     Mappings,
     /// The folder through which processes find each other's copies cannot be used.
     Folder,
-    /// The kernel refused something that a copy needs.
+    /// The kernel refused something that a copy needs, or to map the file in a copy's place again.
     Kernel,
+    /// The thread that makes copies failed.
+    Failed,
 }
 
 impl Reason {
@@ -51,7 +53,8 @@ impl Reason {
                 "the process has too many mappings: the rest is read without a copy"
             }
             Reason::Folder => "copies cannot be shared, so none is made",
-            Reason::Kernel => "the kernel refused a copy",
+            Reason::Kernel => "the kernel refused a copy, or to map the file in its place",
+            Reason::Failed => "the thread failed: everything is read without a copy",
         }
     }
 }

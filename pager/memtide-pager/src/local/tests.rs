@@ -34,6 +34,8 @@ struct Answers {
     full: BTreeSet<NodeId>,
     writer: bool,
     now: Moment,
+    /// Whoever asks for a node's memory panics.
+    panics: bool,
     /// How often a file still has the version that it has.
     same_for: Option<u32>,
 }
@@ -57,7 +59,9 @@ impl Machine for Pretended {
     }
 
     fn room(&self, _node: NodeId) -> Option<Room> {
-        Some(self.get().room)
+        let answers = self.get();
+        assert!(!answers.panics, "as a test wants it");
+        Some(answers.room)
     }
 
     fn bind(&self, _file: BorrowedFd<'_>, _bytes: usize, _node: NodeId) -> Result<(), Errno> {
@@ -122,6 +126,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         writer: false,
         // So that every file has rested.
         now: (i64::MAX, 0),
+        panics: false,
         same_for: None,
     })));
     let shared = Arc::new(Shared {
@@ -141,7 +146,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
     std::thread::spawn(move || {
         let mut keeper = Keeper::new(keepers).unwrap();
         while let Ok(now) = asked.recv() {
-            let _ = tell.send(keeper.turn(now));
+            let _ = tell.send(keeper.guarded(|keeper| keeper.turn(now)) == Some(true));
         }
     });
     Process {
@@ -343,10 +348,30 @@ fn an_old_copy_is_not_mapped_while_another_cannot_be_put_back() {
     shift(1);
     process.turn();
     assert_eq!(later.local_bytes(), 0);
+    assert_eq!(process.reasons(), [Reason::Kernel]);
     read(&later, 7);
     shift(-1);
     process.turn();
     read(&region, 7);
+}
+
+#[test]
+fn a_keeper_that_panics_leaves_no_copy_mapped() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    read(&region, 0);
+    process.turn();
+    assert_eq!(region.local_bytes(), ALL);
+    process.set(|answers| answers.panics = true);
+    process.turn();
+    assert_eq!(region.local_bytes(), 0);
+    assert_eq!(process.reasons(), [Reason::Failed]);
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_all_at(&content(7), 0).unwrap();
+    read(&region, 7);
+    assert!(!place.path().join("local/node0.copies").exists());
 }
 
 /// 66 MiB in two files, of which a turn copies 64 MiB.
