@@ -260,8 +260,10 @@ impl Replicas {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a node without memory, [`Error::File`], [`Error::Empty`].
+    /// [`Error::Setting`] for a node without memory, [`Error::File`], [`Error::Empty`],
+    /// [`Error::Forked`].
     pub fn open(&self, path: impl AsRef<Path>, node: Option<NodeId>) -> Result<LocalRegion, Error> {
+        self.0.usable()?;
         let path = path.as_ref();
         let nodes = self.0.shared.machine.nodes();
         if let Some(node) = node.filter(|node| !nodes.contains(node)) {
@@ -297,7 +299,7 @@ impl Replicas {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdoptable`] for what is no whole page, [`Error::File`].
+    /// [`Error::NotAdoptable`] for what is no whole page, [`Error::File`], [`Error::Forked`].
     pub fn adopt(
         &self,
         address: usize,
@@ -306,6 +308,7 @@ impl Replicas {
         offset: u64,
         node: Option<NodeId>,
     ) -> Result<(), Error> {
+        self.0.usable()?;
         let pages = crate::adopt::pages(address, bytes, offset)?;
         let version = Version::of(file).map_err(|errno| Error::File {
             path: format!("fd {}", file.as_raw_fd()).into(),
@@ -340,7 +343,12 @@ impl Replicas {
     /// # Errors
     ///
     /// [`Error::NotAdoptable`] if the kernel refused that; copies of the right bytes may stay.
+    /// [`Error::Forked`] in a forked child, which has [`put_file_back`] for that; without a file
+    /// there is nothing to do there.
     pub fn forget(&self, range: Range<usize>, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        if !self.0.at_home() {
+            return file.map_or(Ok(()), |_| Err(Error::Forked));
+        }
         let mut state = self.0.shared.state();
         let (mut left, mut result) = (Vec::new(), Ok(()));
         for region in std::mem::take(&mut state.regions) {
@@ -370,11 +378,16 @@ impl Replicas {
     }
 
     /// What was done.
-    pub fn statistics(&self) -> LocalStatistics {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn statistics(&self) -> Result<LocalStatistics, Error> {
+        self.0.usable()?;
         let shared = &self.0.shared;
         let state = shared.state();
         let on_node = state.figures.on_node.iter();
-        LocalStatistics {
+        Ok(LocalStatistics {
             budget_bytes: shared.settings.budget_bytes,
             node: state.figures.node,
             mapped_bytes: state.regions.iter().map(Region::local_bytes).sum(),
@@ -386,7 +399,7 @@ impl Replicas {
                 })
                 .collect(),
             without_because: state.figures.reasons.clone(),
-        }
+        })
     }
 
     /// Ends the keeper: every mapping shows its file again, and nothing of this process stays in
@@ -397,8 +410,18 @@ impl Replicas {
 }
 
 impl Handle {
+    /// Whether this is the process in which the keeper runs. In a forked child the lock may be
+    /// held by a thread that is not there.
+    fn at_home(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        self.at_home().then_some(()).ok_or(Error::Forked)
+    }
+
     fn end(&self) {
-        if std::process::id() != self.process {
+        if !self.at_home() {
             return;
         }
         let thread = self
@@ -465,8 +488,11 @@ impl LocalRegion {
         false
     }
 
-    /// How many of them are read from a copy.
+    /// How many of them are read from a copy; in a forked child nobody knows, and it is 0.
     pub fn local_bytes(&self) -> u64 {
+        if !self.replicas.0.at_home() {
+            return 0;
+        }
         let range = self.address()..self.address() + self.bytes;
         let state = self.replicas.0.shared.state();
         let own = state

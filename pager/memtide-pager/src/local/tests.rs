@@ -7,8 +7,10 @@ use super::reason::Reason;
 use super::version::{Moment, Version};
 use super::{Handle, LocalRegion, Replicas, Settings, Shared, State, put_file_back};
 use crate::bell::Bell;
+use crate::error::Error;
 use crate::sys::Errno;
 use memtide_core::units::NodeId;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
@@ -180,11 +182,11 @@ impl Process {
     }
 
     fn reasons(&self) -> Vec<Reason> {
-        self.replicas.statistics().without_because
+        self.replicas.statistics().unwrap().without_because
     }
 
     fn copies(&self) -> Vec<(u16, u64)> {
-        let nodes = self.replicas.statistics().nodes;
+        let nodes = self.replicas.statistics().unwrap().nodes;
         nodes
             .iter()
             .map(|on| (on.node.0, on.copies_bytes))
@@ -267,7 +269,7 @@ fn processes_share_one_copy_and_the_last_one_ends_it() {
     read(&of_second, 0);
     second.turn();
     assert_eq!(of_second.local_bytes(), ALL);
-    assert_eq!(second.replicas.statistics().filled_bytes, 0);
+    assert_eq!(second.replicas.statistics().unwrap().filled_bytes, 0);
     assert_eq!(second.copies(), [(1, ALL + 4096)], "one copy");
     // The one who made it goes; the other reads on.
     drop(of_first);
@@ -372,6 +374,37 @@ fn a_keeper_that_panics_leaves_no_copy_mapped() {
     writer.write_all_at(&content(7), 0).unwrap();
     read(&region, 7);
     assert!(!place.path().join("local/node0.copies").exists());
+}
+
+/// The child is made while the lock is held, by a thread that it does not have.
+#[test]
+fn a_forked_child_is_told_so_and_waits_for_nothing() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    let range = region.address()..region.address() + PAGE;
+    let others = Cell::new(Some(process.open(&path, 0)));
+    let again = File::open(&path).unwrap();
+    let held = process.replicas.0.shared.state();
+    let status = crate::sys::child::run(|| {
+        let replicas = &process.replicas;
+        let forked = [
+            replicas.open(&path, None).err(),
+            replicas.statistics().err(),
+            replicas
+                .adopt(range.start, PAGE, again.as_fd(), 0, None)
+                .err(),
+            replicas.forget(range.clone(), Some(again.as_fd())).err(),
+        ];
+        let told = |why: &Option<Error>| matches!(why, Some(Error::Forked));
+        let nothing = replicas.forget(range.clone(), None).is_ok() && region.local_bytes() == 0;
+        let fine = forked.iter().all(told) && nothing;
+        drop(others.take());
+        i32::from(!fine)
+    });
+    drop(held);
+    assert_eq!(status, Ok(0));
 }
 
 /// 66 MiB in two files, of which a turn copies 64 MiB.
