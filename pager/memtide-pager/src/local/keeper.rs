@@ -140,7 +140,7 @@ impl Keeper {
         let mut delay = FAST;
         loop {
             let heard = self.shared.bell.heard();
-            if self.shared.stop.load(SeqCst) {
+            if self.shall_end() {
                 return self.end();
             }
             delay = match self.turn(Instant::now()) {
@@ -149,6 +149,11 @@ impl Keeper {
             };
             self.shared.bell.wait(heard, delay);
         }
+    }
+
+    /// The program waits for the keeper's end, so it is asked for before each granule.
+    fn shall_end(&self) -> bool {
+        self.shared.stop.load(SeqCst)
     }
 
     /// Looks, copies and maps once. Whether there is more to do at once.
@@ -166,6 +171,9 @@ impl Keeper {
         let touched = self.look(&regions);
         let (mut more, mut left) = (false, FILL);
         for ((file, node), granules) in touched {
+            if self.shall_end() {
+                break;
+            }
             more |= self.serve(file, node, &granules, &mut left, now);
         }
         more
@@ -420,6 +428,9 @@ impl Keeper {
         };
         let mut placed = false;
         for granule in ready {
+            if self.shall_end() {
+                return false;
+            }
             // The others' copies, and what was copied before, were whole long ago.
             if self.shared.machine.version(tracked.file.as_fd()) != Ok(copy.version) {
                 return true;
@@ -477,7 +488,9 @@ impl Keeper {
             let bytes = granule_bytes(copy.version.bytes, granule);
             let room = self.shared.machine.room(node);
             let enough = room.is_none_or(|r| r.available >= r.total / LEAVES + bytes);
-            if *left < bytes {
+            if self.shared.stop.load(SeqCst) {
+                break;
+            } else if *left < bytes {
                 more = true;
             } else if on_node + bytes > self.shared.settings.budget_bytes {
                 refuse(Reason::Budget);

@@ -17,9 +17,9 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -38,12 +38,14 @@ struct Answers {
     now: Moment,
     /// Whoever asks for a node's memory panics.
     panics: bool,
+    /// The program ends once so many granules were filled.
+    fills: u32,
     /// How often a file still has the version that it has.
     same_for: Option<u32>,
 }
 
 #[derive(Debug)]
-struct Pretended(Mutex<Answers>);
+struct Pretended(Mutex<Answers>, OnceLock<Weak<Shared>>);
 
 impl Pretended {
     fn get(&self) -> Answers {
@@ -77,7 +79,12 @@ impl Machine for Pretended {
         _bytes: usize,
         node: NodeId,
     ) -> Result<bool, Errno> {
-        Ok(!self.get().full.contains(&node))
+        let mut answers = self.0.lock().unwrap();
+        answers.fills = answers.fills.saturating_sub(1);
+        if let Some(shared) = self.1.get().and_then(Weak::upgrade) {
+            shared.stop.fetch_or(answers.fills == 0, SeqCst);
+        }
+        Ok(!answers.full.contains(&node))
     }
 
     fn tells_writes(&self, _file: BorrowedFd<'_>) -> Result<(), Reason> {
@@ -117,7 +124,7 @@ fn place() -> tempfile::TempDir {
 }
 
 fn process(place: &Path, budget_bytes: u64) -> Process {
-    let machine = Arc::new(Pretended(Mutex::new(Answers {
+    let answers = Mutex::new(Answers {
         nodes: 2,
         own: NodeId(0),
         room: Room {
@@ -129,8 +136,10 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         // So that every file has rested.
         now: (i64::MAX, 0),
         panics: false,
+        fills: u32::MAX,
         same_for: None,
-    })));
+    });
+    let machine = Arc::new(Pretended(answers, OnceLock::new()));
     let shared = Arc::new(Shared {
         state: Mutex::<State>::default(),
         bell: Bell::default(),
@@ -142,6 +151,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
             tell: None,
         },
     });
+    machine.1.set(Arc::downgrade(&shared)).unwrap();
     let (look, asked) = channel::<Instant>();
     let (tell, looked) = channel();
     let keepers = shared.clone();
@@ -405,6 +415,21 @@ fn a_forked_child_is_told_so_and_waits_for_nothing() {
     });
     drop(held);
     assert_eq!(status, Ok(0));
+}
+
+/// What remains of the turn is two granules to fill, three to map, and another node.
+#[test]
+fn a_program_that_ends_waits_for_one_granule_at_most() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let regions = [process.open(&path, 0), process.open(&path, 1)];
+    regions.iter().for_each(|region| read(region, 0));
+    process.set(|answers| answers.fills = 1);
+    process.turn();
+    let filled = process.replicas.statistics().unwrap().filled_bytes;
+    assert_eq!(filled, GRANULE);
+    assert_eq!(regions.each_ref().map(LocalRegion::local_bytes), [0, 0]);
 }
 
 /// 66 MiB in two files, of which a turn copies 64 MiB.
