@@ -60,7 +60,7 @@ impl Report {
             left_out_because: crate::reasons::met(),
             pager: pager.map(Pager::statistics),
             state: pager.map(Pager::state),
-            local: local.map(Replicas::statistics),
+            local: local.and_then(|local| local.statistics().ok()),
         })
     }
 

@@ -2,13 +2,13 @@
 //!
 //! It has a table of descriptors of its own, so that the program can neither close nor see what it
 //! holds, and all signals blocked. Its work is bounded: a look covers [`LOOK`] granules, a turn
-//! copies [`FILL`] bytes, and nothing is mapped but under the lock that callers take before they
+//! copies [`FILL`] bytes of all files together, and nothing is mapped but under the lock that callers take before they
 //! unmap.
 //!
 //! A granule goes this way: the page map shows that the process touched it; the node's turn is
 //! taken; the copy has it already, or it is filled, if budget and memory allow; the version is
-//! looked at once more; its pages are on the node; it is sealed. Then it is mapped, where the
-//! mapping still is what it was.
+//! looked at once more; its pages are on the node; it is sealed. Then it is mapped, if the file is
+//! of that version even now, where the mapping still is what it was.
 
 use super::copy::{Copy, GRANULE, granule_bytes};
 use super::folder::{Folder, Turn};
@@ -18,7 +18,7 @@ use super::region::{Region, Source};
 use super::version::{Identity, Version};
 use super::{FAST, SLOW, Shared};
 use crate::error::Error;
-use crate::kernel::{Range as Addresses, own_pagemap};
+use crate::kernel::{Range as Addresses, own_maps, own_pagemap};
 use crate::shown::{guards, shown};
 use crate::sys::apart::alone;
 use crate::sys::known_file::KnownFile;
@@ -30,14 +30,15 @@ use rustix::thread::gettid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// Granules that one look covers: 512 MiB, whose page map is 1 MiB.
 const LOOK: usize = 256;
-/// Bytes that are copied in one turn.
+/// Bytes that are copied in one turn, of all files: the next one asks whether they changed.
 const FILL: u64 = 64 << 20;
 /// Runs of copies in all mappings. Each makes two mappings more, and a process may have 65,530.
 const MOST_RUNS: i64 = 8192;
@@ -70,6 +71,8 @@ pub(crate) struct Keeper {
     _nothing: [File; 3],
     folder: Folder,
     pagemap: KnownFile,
+    /// Open all the time: a program may go where there is no procfs (`chroot(2)`).
+    maps: KnownFile,
     thread: u32,
     files: BTreeMap<Identity, Tracked>,
     /// Files that cannot be held; known by their identity, so that each is tried once.
@@ -93,15 +96,18 @@ impl Keeper {
         let _nothing = [null()?, null()?, null()?];
         let path = &shared.settings.folder;
         let folder = Folder::open(path).map_err(|why| no(why.to_string()))?;
-        let pagemap = own_pagemap().map_err(|errno| Error::File {
-            path: "/proc/self/pagemap".into(),
+        let closed = |path: &str, errno| Error::File {
+            path: path.into(),
             what: "open",
             errno,
-        })?;
+        };
+        let pagemap = own_pagemap().map_err(|errno| closed("/proc/self/pagemap", errno))?;
+        let maps = own_maps().map_err(|errno| closed("/proc/self/maps", errno))?;
         Ok(Keeper {
             _nothing,
             folder,
             pagemap,
+            maps,
             thread: gettid().as_raw_nonzero().get().cast_unsigned(),
             files: BTreeMap::new(),
             hopeless: BTreeSet::new(),
@@ -112,12 +118,29 @@ impl Keeper {
         })
     }
 
+    /// Does `work`; `None` if that panics. Then no mapping shows a copy any more: nobody would see
+    /// that its file changes.
+    pub fn guarded<T>(&mut self, work: impl FnOnce(&mut Keeper) -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(|| work(self)));
+        if done.is_err() {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                // It may have ended between a mapping and its note.
+                let note = |region: &mut Region| region.local.fill(true);
+                self.shared.state().regions.iter_mut().for_each(note);
+                self.end();
+                let copies = Path::new("copies on each node");
+                self.shared.refuse(copies, Reason::Failed);
+            }));
+        }
+        done.ok()
+    }
+
     /// Until it is told to stop.
     pub fn run(&mut self) {
         let mut delay = FAST;
         loop {
             let heard = self.shared.bell.heard();
-            if self.shared.stop.load(SeqCst) {
+            if self.shall_end() {
                 return self.end();
             }
             delay = match self.turn(Instant::now()) {
@@ -126,6 +149,11 @@ impl Keeper {
             };
             self.shared.bell.wait(heard, delay);
         }
+    }
+
+    /// The program waits for the keeper's end, so it is asked for before each granule.
+    fn shall_end(&self) -> bool {
+        self.shared.stop.load(SeqCst)
     }
 
     /// Looks, copies and maps once. Whether there is more to do at once.
@@ -141,9 +169,12 @@ impl Keeper {
         }
         self.check_memory(now);
         let touched = self.look(&regions);
-        let mut more = false;
+        let (mut more, mut left) = (false, FILL);
         for ((file, node), granules) in touched {
-            more |= self.serve(file, node, &granules, now);
+            if self.shall_end() {
+                break;
+            }
+            more |= self.serve(file, node, &granules, &mut left, now);
         }
         more
     }
@@ -234,6 +265,10 @@ impl Keeper {
 
     /// The file's own bytes take the place of the copies of what it was.
     fn has_changed(&mut self, file: Identity, version: Version, now: Instant) {
+        // First of all: where a copy stays mapped, no other mapping may get one.
+        if let Some(tracked) = self.files.get_mut(&file) {
+            tracked.fit = false;
+        }
         // Tried again with the next look if a mapping could not be made.
         if !self.put_back(|region| region.source.file == file, Some(version.bytes)) {
             return;
@@ -252,7 +287,6 @@ impl Keeper {
             return;
         };
         tracked.version = version;
-        tracked.fit = false;
         tracked.ask = Some(now);
         if had {
             let path = tracked.path.clone();
@@ -288,10 +322,11 @@ impl Keeper {
         }
     }
 
-    /// Maps the file again in regions of which `which` is true. Whether that went well.
+    /// Maps the file again in regions of which `which` is true. Whether that went well; where it
+    /// did not, the reason is told.
     fn put_back(&self, which: impl Fn(&Region) -> bool, file_bytes: Option<u64>) -> bool {
         let mut state = self.shared.state();
-        let mut fine = true;
+        let mut failed = None;
         for region in state.regions.iter_mut().filter(|region| which(region)) {
             if let Some(bytes) = file_bytes {
                 region.file_bytes = bytes;
@@ -303,12 +338,17 @@ impl Keeper {
                 continue;
             };
             region.ours = true;
-            match put_back(&region.range, tracked.file.as_fd(), region.offset, false) {
+            let file = tracked.file.as_fd();
+            match put_back(&self.maps, &region.range, file, region.offset, false) {
                 Ok(()) => region.local.fill(false),
-                Err(_) => fine = false,
+                Err(_) => failed = Some(&tracked.path),
             }
         }
-        fine
+        drop(state);
+        if let Some(path) = failed {
+            self.shared.refuse(path, Reason::Kernel);
+        }
+        failed.is_none()
     }
 
     fn drop_copy(&mut self, file: Identity, node: NodeId) {
@@ -371,21 +411,30 @@ impl Keeper {
         })
     }
 
-    /// Has granules of a file copied to a node, and maps them. Whether there are more.
+    /// Has granules of a file copied to a node, `left` bytes at most, and maps them. Whether there
+    /// are more.
     fn serve(
         &mut self,
         file: Identity,
         node: NodeId,
         granules: &BTreeSet<u64>,
+        left: &mut u64,
         now: Instant,
     ) -> bool {
-        let (ready, more) = self.ready(file, node, granules, now);
+        let (ready, more) = self.ready(file, node, granules, left, now);
         let (Some(tracked), Some(copy)) = (self.files.get(&file), self.copies.get(&(file, node)))
         else {
             return false;
         };
         let mut placed = false;
         for granule in ready {
+            if self.shall_end() {
+                return false;
+            }
+            // The others' copies, and what was copied before, were whole long ago.
+            if self.shared.machine.version(tracked.file.as_fd()) != Ok(copy.version) {
+                return true;
+            }
             placed |= self.place(tracked, copy, granule);
         }
         placed || more
@@ -397,6 +446,7 @@ impl Keeper {
         file: Identity,
         node: NodeId,
         granules: &BTreeSet<u64>,
+        left: &mut u64,
         now: Instant,
     ) -> (Vec<u64>, bool) {
         let folder = &self.folder;
@@ -438,13 +488,16 @@ impl Keeper {
             let bytes = granule_bytes(copy.version.bytes, granule);
             let room = self.shared.machine.room(node);
             let enough = room.is_none_or(|r| r.available >= r.total / LEAVES + bytes);
-            if filled >= FILL {
+            if self.shared.stop.load(SeqCst) {
+                break;
+            } else if *left < bytes {
                 more = true;
             } else if on_node + bytes > self.shared.settings.budget_bytes {
                 refuse(Reason::Budget);
             } else if paused || !enough {
                 refuse(Reason::Memory);
             } else {
+                *left -= bytes;
                 match fill(&self.shared, copy, tracked, granule) {
                     Ok(()) => {
                         filled += bytes;

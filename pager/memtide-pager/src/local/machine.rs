@@ -92,14 +92,16 @@ const PREFERRED: u32 = 1;
 /// File systems by their magic numbers (`linux/magic.h`) whose files' times tell of every write
 /// that begins after a moment without writers. Network file systems tell of other machines'
 /// writes late; tmpfs does not tell of what a mapping wrote; overlayfs hides the writers below.
-const TELLING: [i64; 6] = [
-    0xef53,      // ext2, ext3, ext4
-    0x5846_5342, // XFS
-    0x9123_683e, // Btrfs
-    0xf2f5_2010, // F2FS
-    0xe0f5_e1e2, // EROFS
-    0x7371_7368, // SquashFS
-];
+const TELLING: [i64; 6] = [EXT4, XFS, BTRFS, F2FS, EROFS, SQUASHFS];
+/// Those that nobody can write to, whatever way they are mounted.
+const NEVER_WRITTEN: [i64; 2] = [EROFS, SQUASHFS];
+/// And ext2 and ext3.
+const EXT4: i64 = 0xef53;
+const XFS: i64 = 0x5846_5342;
+const BTRFS: i64 = 0x9123_683e;
+const F2FS: i64 = 0xf2f5_2010;
+const EROFS: i64 = 0xe0f5_e1e2;
+const SQUASHFS: i64 = 0x7371_7368;
 
 impl Machine for Live {
     fn nodes(&self) -> Vec<NodeId> {
@@ -169,12 +171,7 @@ impl Machine for Live {
         if !TELLING.contains(&magic) {
             return Err(Reason::FileSystem);
         }
-        match lease::is_open_for_writing(file) {
-            Ok(true) => Err(Reason::Writer),
-            // Another user's file, whose writers the kernel does not tell of: its times alone.
-            Ok(false) | Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) => Ok(()),
-            Err(_) => Err(Reason::Kernel),
-        }
+        verdict(magic, lease::is_open_for_writing(file))
     }
 
     fn version(&self, file: BorrowedFd<'_>) -> Result<Version, Errno> {
@@ -184,6 +181,20 @@ impl Machine for Live {
     fn now(&self) -> Moment {
         let now = clock_gettime(ClockId::Realtime);
         (now.tv_sec, now.tv_nsec)
+    }
+}
+
+/// What follows from whether a file has a writer, as far as the kernel says.
+///
+/// Where it does not (another user's file, no leases), a writer may have a page mapped and dirty
+/// already: what he writes to it changes no time before the page is written back. A mount that is
+/// only readable says nothing: the same file system may be mounted elsewhere for writing.
+fn verdict(magic: i64, has_writer: Result<bool, Errno>) -> Result<(), Reason> {
+    match has_writer {
+        _ if NEVER_WRITTEN.contains(&magic) => Ok(()),
+        Ok(false) => Ok(()),
+        Ok(true) | Err(Errno::ACCESS | Errno::PERM | Errno::INVAL) => Err(Reason::Writer),
+        Err(_) => Err(Reason::Kernel),
     }
 }
 
@@ -204,6 +215,18 @@ mod tests {
         let stat = format!("1 (a ) b) {}", after_name.join(" "));
         assert_eq!(last_cpu(&stat), Some(39));
         assert_eq!(last_cpu("1 (a) S 2"), None);
+    }
+
+    /// A refused lease is no answer, so that a writer is as likely as not.
+    #[test]
+    fn a_file_whose_writers_the_kernel_does_not_tell_of_counts_as_written_to() {
+        assert_eq!(verdict(EXT4, Ok(false)), Ok(()));
+        assert_eq!(verdict(EXT4, Ok(true)), Err(Reason::Writer));
+        for refused in [Errno::ACCESS, Errno::PERM, Errno::INVAL] {
+            assert_eq!(verdict(EXT4, Err(refused)), Err(Reason::Writer));
+            assert_eq!(verdict(SQUASHFS, Err(refused)), Ok(()), "nobody can write");
+        }
+        assert_eq!(verdict(EXT4, Err(Errno::IO)), Err(Reason::Kernel));
     }
 
     #[test]

@@ -20,9 +20,11 @@
 //!   reader never sees a byte that is not the version's: only whole granules are mapped, and no
 //!   whole granule is written to or taken away.
 //! - A copy is used only for the version that it is of. When the file changes, its copies are
-//!   dropped at the keeper's next look, within a quarter of a second ([`SLOW`]).
+//!   dropped at the keeper's next look. That is within a quarter of a second ([`SLOW`]), or once
+//!   the keeper has copied what one look lets it copy, 64 MiB, if that takes longer.
 //! - The copies on a node have the budget together, whoever made them. What exceeds it is read
 //!   from the file.
+//! - Where the keeper ends, also by a panic, every mapping shows its file again.
 //! - Who must stop using copies, because memory is short, maps the file again and closes them. No
 //!   process takes memory away that another one reads.
 //!
@@ -44,6 +46,7 @@ pub use reason::Reason;
 
 use crate::bell::Bell;
 use crate::error::Error;
+use crate::kernel::own_maps;
 use crate::sys::apart::spawn_deaf;
 use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
@@ -218,17 +221,16 @@ impl Replicas {
         });
         let (ready, started) = sync_channel(1);
         let keepers = shared.clone();
-        let body = move || {
-            // A panic ends the keeper; what it mapped stays right.
-            let _ = catch_unwind(AssertUnwindSafe(|| match Keeper::new(keepers) {
-                Ok(mut keeper) => {
-                    let _ = ready.send(Ok(()));
-                    keeper.run();
-                }
-                Err(why) => {
-                    let _ = ready.send(Err(why));
-                }
-            }));
+        let body = move || match catch_unwind(AssertUnwindSafe(|| Keeper::new(keepers))) {
+            Ok(Ok(mut keeper)) => {
+                let _ = ready.send(Ok(()));
+                keeper.guarded(Keeper::run);
+            }
+            Ok(Err(why)) => {
+                let _ = ready.send(Err(why));
+            }
+            // `ready` ends, which says that it failed.
+            Err(_) => {}
         };
         let thread = spawn_deaf(c"memtide-local", body).map_err(|reason| Error::Thread {
             name: "memtide-local",
@@ -253,13 +255,15 @@ impl Replicas {
 
     /// Opens a file whose reads are to be local on `node`, or on the process's own.
     ///
-    /// Nobody may write to the file while it is open: a reader would see the former content for a
-    /// quarter of a second, and a slice must not change.
+    /// Nobody may write to the file while it is open: a reader would see the former content until
+    /// the keeper's next look, and a slice must not change.
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`] for a node without memory, [`Error::File`], [`Error::Empty`].
+    /// [`Error::Setting`] for a node without memory, [`Error::File`], [`Error::Empty`],
+    /// [`Error::Forked`].
     pub fn open(&self, path: impl AsRef<Path>, node: Option<NodeId>) -> Result<LocalRegion, Error> {
+        self.0.usable()?;
         let path = path.as_ref();
         let nodes = self.0.shared.machine.nodes();
         if let Some(node) = node.filter(|node| !nodes.contains(node)) {
@@ -295,7 +299,7 @@ impl Replicas {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAdoptable`] for what is no whole page, [`Error::File`].
+    /// [`Error::NotAdoptable`] for what is no whole page, [`Error::File`], [`Error::Forked`].
     pub fn adopt(
         &self,
         address: usize,
@@ -304,6 +308,7 @@ impl Replicas {
         offset: u64,
         node: Option<NodeId>,
     ) -> Result<(), Error> {
+        self.0.usable()?;
         let pages = crate::adopt::pages(address, bytes, offset)?;
         let version = Version::of(file).map_err(|errno| Error::File {
             path: format!("fd {}", file.as_raw_fd()).into(),
@@ -338,7 +343,12 @@ impl Replicas {
     /// # Errors
     ///
     /// [`Error::NotAdoptable`] if the kernel refused that; copies of the right bytes may stay.
+    /// [`Error::Forked`] in a forked child, which has [`put_file_back`] for that; without a file
+    /// there is nothing to do there.
     pub fn forget(&self, range: Range<usize>, file: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        if !self.0.at_home() {
+            return file.map_or(Ok(()), |_| Err(Error::Forked));
+        }
         let mut state = self.0.shared.state();
         let (mut left, mut result) = (Vec::new(), Ok(()));
         for region in std::mem::take(&mut state.regions) {
@@ -352,7 +362,9 @@ impl Replicas {
             let part = region.part(start..end);
             let touched = part.ours || part.local.contains(&true);
             if let Some(file) = file.filter(|_| touched)
-                && let Err(errno) = put_back::put_back(&part.range, file, part.offset, part.ours)
+                && let Err(errno) = own_maps().and_then(|maps| {
+                    put_back::put_back(&maps, &part.range, file, part.offset, part.ours)
+                })
             {
                 result = Err(Error::NotAdoptable {
                     address: start,
@@ -366,11 +378,16 @@ impl Replicas {
     }
 
     /// What was done.
-    pub fn statistics(&self) -> LocalStatistics {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    pub fn statistics(&self) -> Result<LocalStatistics, Error> {
+        self.0.usable()?;
         let shared = &self.0.shared;
         let state = shared.state();
         let on_node = state.figures.on_node.iter();
-        LocalStatistics {
+        Ok(LocalStatistics {
             budget_bytes: shared.settings.budget_bytes,
             node: state.figures.node,
             mapped_bytes: state.regions.iter().map(Region::local_bytes).sum(),
@@ -382,7 +399,7 @@ impl Replicas {
                 })
                 .collect(),
             without_because: state.figures.reasons.clone(),
-        }
+        })
     }
 
     /// Ends the keeper: every mapping shows its file again, and nothing of this process stays in
@@ -393,8 +410,18 @@ impl Replicas {
 }
 
 impl Handle {
+    /// Whether this is the process in which the keeper runs. In a forked child the lock may be
+    /// held by a thread that is not there.
+    fn at_home(&self) -> bool {
+        std::process::id() == self.process
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        self.at_home().then_some(()).ok_or(Error::Forked)
+    }
+
     fn end(&self) {
-        if std::process::id() != self.process {
+        if !self.at_home() {
             return;
         }
         let thread = self
@@ -423,7 +450,8 @@ impl Drop for Handle {
 ///
 /// [`Error::NotAdoptable`] if the kernel refused; copies stay, of the version that they were.
 pub fn put_file_back(range: Range<usize>, file: BorrowedFd<'_>, offset: u64) -> Result<(), Error> {
-    put_back::put_back(&range, file, offset, false).map_err(|errno| Error::NotAdoptable {
+    let done = own_maps().and_then(|maps| put_back::put_back(&maps, &range, file, offset, false));
+    done.map_err(|errno| Error::NotAdoptable {
         address: range.start,
         bytes: range.len(),
         reason: format!("the file cannot be mapped in the place of a copy: {errno}"),
@@ -460,8 +488,11 @@ impl LocalRegion {
         false
     }
 
-    /// How many of them are read from a copy.
+    /// How many of them are read from a copy; in a forked child nobody knows, and it is 0.
     pub fn local_bytes(&self) -> u64 {
+        if !self.replicas.0.at_home() {
+            return 0;
+        }
         let range = self.address()..self.address() + self.bytes;
         let state = self.replicas.0.shared.state();
         let own = state

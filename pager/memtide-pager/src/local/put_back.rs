@@ -1,7 +1,8 @@
 //! A file's own mapping in the place of copies of it.
 
 use super::copy::NAME;
-use crate::kernel::{Range as Addresses, own_maps};
+use crate::kernel::Range as Addresses;
+use crate::sys::known_file::KnownFile;
 use crate::sys::{Errno, place};
 use memtide_linux::fs::proc::maps::{self, Mapping};
 use std::ops::Range;
@@ -12,19 +13,20 @@ use std::path::Path;
 /// copy; with `whole`, also where it shows the file already, by a descriptor of ours. What else
 /// lies in the range stays as it is.
 ///
-/// Nobody else puts copies there meanwhile.
+/// `maps` is this process's `/proc/self/maps`. Nobody else puts copies there meanwhile.
 ///
 /// # Errors
 ///
 /// The kernel's; what was not reached still shows copies.
 pub(crate) fn put_back(
+    maps: &KnownFile,
     range: &Range<usize>,
     file: BorrowedFd<'_>,
     offset: u64,
     whole: bool,
 ) -> Result<(), Errno> {
     let inode = rustix::fs::fstat(file)?.st_ino;
-    let mappings = maps::parse(&own_maps()?.contents()?).map_err(|_| Errno::IO)?;
+    let mappings = maps::parse(&maps.contents()?).map_err(|_| Errno::IO)?;
     for mapping in &mappings {
         let start = (mapping.start as usize).max(range.start);
         let end = (mapping.end as usize).min(range.end);

@@ -7,7 +7,8 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// Somebody has it open for writing.
+    /// Somebody has it open for writing, or the kernel does not tell whether: it is another
+    /// user's, or leases are forbidden.
     Writer,
     /// It changed; its copies are of its former content.
     Changed,
@@ -25,15 +26,20 @@ pub enum Reason {
     Mappings,
     /// The folder through which processes find each other's copies cannot be used.
     Folder,
-    /// The kernel refused something that a copy needs.
+    /// The kernel refused something that a copy needs, or to map the file in a copy's place again.
     Kernel,
+    /// The thread that makes copies failed.
+    Failed,
 }
 
 impl Reason {
     /// For people.
     pub fn words(self) -> &'static str {
         match self {
-            Reason::Writer => "open for writing: it is read without a copy",
+            Reason::Writer => {
+                "open for writing, or another user's, and then the kernel does not tell: it is \
+                 read without a copy"
+            }
             Reason::Changed => "changed: its copies were dropped",
             Reason::FileSystem => {
                 "its file system does not tell of every write (only ext4, XFS, Btrfs, F2FS, \
@@ -47,7 +53,8 @@ impl Reason {
                 "the process has too many mappings: the rest is read without a copy"
             }
             Reason::Folder => "copies cannot be shared, so none is made",
-            Reason::Kernel => "the kernel refused a copy",
+            Reason::Kernel => "the kernel refused a copy, or to map the file in its place",
+            Reason::Failed => "the thread failed: everything is read without a copy",
         }
     }
 }

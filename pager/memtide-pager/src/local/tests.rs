@@ -7,17 +7,19 @@ use super::reason::Reason;
 use super::version::{Moment, Version};
 use super::{Handle, LocalRegion, Replicas, Settings, Shared, State, put_file_back};
 use crate::bell::Bell;
+use crate::error::Error;
 use crate::sys::Errno;
 use memtide_core::units::NodeId;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
@@ -34,10 +36,16 @@ struct Answers {
     full: BTreeSet<NodeId>,
     writer: bool,
     now: Moment,
+    /// Whoever asks for a node's memory panics.
+    panics: bool,
+    /// The program ends once so many granules were filled.
+    fills: u32,
+    /// How often a file still has the version that it has.
+    same_for: Option<u32>,
 }
 
 #[derive(Debug)]
-struct Pretended(Mutex<Answers>);
+struct Pretended(Mutex<Answers>, OnceLock<Weak<Shared>>);
 
 impl Pretended {
     fn get(&self) -> Answers {
@@ -55,7 +63,9 @@ impl Machine for Pretended {
     }
 
     fn room(&self, _node: NodeId) -> Option<Room> {
-        Some(self.get().room)
+        let answers = self.get();
+        assert!(!answers.panics, "as a test wants it");
+        Some(answers.room)
     }
 
     fn bind(&self, _file: BorrowedFd<'_>, _bytes: usize, _node: NodeId) -> Result<(), Errno> {
@@ -69,7 +79,12 @@ impl Machine for Pretended {
         _bytes: usize,
         node: NodeId,
     ) -> Result<bool, Errno> {
-        Ok(!self.get().full.contains(&node))
+        let mut answers = self.0.lock().unwrap();
+        answers.fills = answers.fills.saturating_sub(1);
+        if let Some(shared) = self.1.get().and_then(Weak::upgrade) {
+            shared.stop.fetch_or(answers.fills == 0, SeqCst);
+        }
+        Ok(!answers.full.contains(&node))
     }
 
     fn tells_writes(&self, _file: BorrowedFd<'_>) -> Result<(), Reason> {
@@ -80,7 +95,14 @@ impl Machine for Pretended {
     }
 
     fn version(&self, file: BorrowedFd<'_>) -> Result<Version, Errno> {
-        Version::of(file)
+        let version = Version::of(file)?;
+        let left = &mut self.0.lock().unwrap().same_for;
+        if *left == Some(0) {
+            let changed = (version.changed.0 + 1, version.changed.1);
+            return Ok(Version { changed, ..version });
+        }
+        *left = left.map(|left| left - 1);
+        Ok(version)
     }
 
     fn now(&self) -> Moment {
@@ -102,7 +124,7 @@ fn place() -> tempfile::TempDir {
 }
 
 fn process(place: &Path, budget_bytes: u64) -> Process {
-    let machine = Arc::new(Pretended(Mutex::new(Answers {
+    let answers = Mutex::new(Answers {
         nodes: 2,
         own: NodeId(0),
         room: Room {
@@ -113,7 +135,11 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         writer: false,
         // So that every file has rested.
         now: (i64::MAX, 0),
-    })));
+        panics: false,
+        fills: u32::MAX,
+        same_for: None,
+    });
+    let machine = Arc::new(Pretended(answers, OnceLock::new()));
     let shared = Arc::new(Shared {
         state: Mutex::<State>::default(),
         bell: Bell::default(),
@@ -125,13 +151,14 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
             tell: None,
         },
     });
+    machine.1.set(Arc::downgrade(&shared)).unwrap();
     let (look, asked) = channel::<Instant>();
     let (tell, looked) = channel();
     let keepers = shared.clone();
     std::thread::spawn(move || {
         let mut keeper = Keeper::new(keepers).unwrap();
         while let Ok(now) = asked.recv() {
-            let _ = tell.send(keeper.turn(now));
+            let _ = tell.send(keeper.guarded(|keeper| keeper.turn(now)) == Some(true));
         }
     });
     Process {
@@ -165,11 +192,11 @@ impl Process {
     }
 
     fn reasons(&self) -> Vec<Reason> {
-        self.replicas.statistics().without_because
+        self.replicas.statistics().unwrap().without_because
     }
 
     fn copies(&self) -> Vec<(u16, u64)> {
-        let nodes = self.replicas.statistics().nodes;
+        let nodes = self.replicas.statistics().unwrap().nodes;
         nodes
             .iter()
             .map(|on| (on.node.0, on.copies_bytes))
@@ -252,7 +279,7 @@ fn processes_share_one_copy_and_the_last_one_ends_it() {
     read(&of_second, 0);
     second.turn();
     assert_eq!(of_second.local_bytes(), ALL);
-    assert_eq!(second.replicas.statistics().filled_bytes, 0);
+    assert_eq!(second.replicas.statistics().unwrap().filled_bytes, 0);
     assert_eq!(second.copies(), [(1, ALL + 4096)], "one copy");
     // The one who made it goes; the other reads on.
     drop(of_first);
@@ -287,6 +314,142 @@ fn a_copy_of_the_former_content_is_never_used() {
     }
     assert_eq!(process.copies(), [(0, ALL + 4096)], "the old one is gone");
     assert_eq!(process.reasons(), [Reason::Changed]);
+}
+
+/// A whole copy of another process's is mapped without anything being filled. The file is asked
+/// when it is tracked, when it is checked, and before each of its three granules is mapped: from
+/// the second of these on, the answer is that it has changed.
+#[test]
+fn a_file_that_changes_within_a_turn_gets_no_old_copy() {
+    let place = place();
+    let path = file(place.path());
+    let (first, second) = (
+        process(place.path(), 1 << 30),
+        process(place.path(), 1 << 30),
+    );
+    let of_first = first.open(&path, 0);
+    read(&of_first, 0);
+    first.turn();
+    let of_second = second.open(&path, 0);
+    read(&of_second, 0);
+    second.set(|answers| answers.same_for = Some(3));
+    second.turn();
+    assert_eq!(of_second.local_bytes(), GRANULE);
+    second.turn();
+    assert_eq!(of_second.local_bytes(), 0);
+}
+
+/// A byte that is no page's first stands for a call that the kernel refuses.
+#[test]
+fn an_old_copy_is_not_mapped_while_another_cannot_be_put_back() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    read(&region, 0);
+    process.turn();
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_all_at(&content(7), 0).unwrap();
+    let later = process.open(&path, 0);
+    read(&later, 7);
+    let shift = |by: i64| {
+        let mut state = process.replicas.0.shared.state();
+        let offset = &mut state.regions[0].offset;
+        *offset = offset.checked_add_signed(by).unwrap();
+    };
+    shift(1);
+    process.turn();
+    assert_eq!(later.local_bytes(), 0);
+    assert_eq!(process.reasons(), [Reason::Kernel]);
+    read(&later, 7);
+    shift(-1);
+    process.turn();
+    read(&region, 7);
+}
+
+#[test]
+fn a_keeper_that_panics_leaves_no_copy_mapped() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    read(&region, 0);
+    process.turn();
+    assert_eq!(region.local_bytes(), ALL);
+    process.set(|answers| answers.panics = true);
+    process.turn();
+    assert_eq!(region.local_bytes(), 0);
+    assert_eq!(process.reasons(), [Reason::Failed]);
+    let writer = File::options().write(true).open(&path).unwrap();
+    writer.write_all_at(&content(7), 0).unwrap();
+    read(&region, 7);
+    assert!(!place.path().join("local/node0.copies").exists());
+}
+
+/// The child is made while the lock is held, by a thread that it does not have.
+#[test]
+fn a_forked_child_is_told_so_and_waits_for_nothing() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    let range = region.address()..region.address() + PAGE;
+    let others = Cell::new(Some(process.open(&path, 0)));
+    let again = File::open(&path).unwrap();
+    let held = process.replicas.0.shared.state();
+    let status = crate::sys::child::run(|| {
+        let replicas = &process.replicas;
+        let forked = [
+            replicas.open(&path, None).err(),
+            replicas.statistics().err(),
+            replicas
+                .adopt(range.start, PAGE, again.as_fd(), 0, None)
+                .err(),
+            replicas.forget(range.clone(), Some(again.as_fd())).err(),
+        ];
+        let told = |why: &Option<Error>| matches!(why, Some(Error::Forked));
+        let nothing = replicas.forget(range.clone(), None).is_ok() && region.local_bytes() == 0;
+        let fine = forked.iter().all(told) && nothing;
+        drop(others.take());
+        i32::from(!fine)
+    });
+    drop(held);
+    assert_eq!(status, Ok(0));
+}
+
+/// What remains of the turn is two granules to fill, three to map, and another node.
+#[test]
+fn a_program_that_ends_waits_for_one_granule_at_most() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let regions = [process.open(&path, 0), process.open(&path, 1)];
+    regions.iter().for_each(|region| read(region, 0));
+    process.set(|answers| answers.fills = 1);
+    process.turn();
+    let filled = process.replicas.statistics().unwrap().filled_bytes;
+    assert_eq!(filled, GRANULE);
+    assert_eq!(regions.each_ref().map(LocalRegion::local_bytes), [0, 0]);
+}
+
+/// 66 MiB in two files, of which a turn copies 64 MiB.
+#[test]
+fn a_turn_copies_so_much_whatever_the_number_of_files() {
+    let place = place();
+    let process = process(place.path(), 1 << 30);
+    let regions = [40u64, 26].map(|mib| {
+        let path = place.path().join(format!("{mib}.bin"));
+        File::create(&path).unwrap().set_len(mib << 20).unwrap();
+        let region = process.open(&path, 0);
+        let pages = region.as_slice().iter().step_by(PAGE);
+        assert!({ pages }.all(|byte| *byte == 0));
+        region
+    });
+    let local = || regions.iter().map(LocalRegion::local_bytes).sum::<u64>();
+    process.turn();
+    assert_eq!(local(), 64 << 20);
+    process.turn();
+    assert_eq!(local(), 66 << 20);
 }
 
 #[test]
