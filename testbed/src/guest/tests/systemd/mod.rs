@@ -97,16 +97,16 @@ impl Unit {
         pid.parse().with_context(|| format!("MainPID {pid}"))
     }
 
-    /// Waits until a property has this value; the seconds that it took.
+    /// Waits until a property has a value that begins with this; the seconds that it took.
     fn until(&self, name: &str, wanted: &str, limit: Duration) -> Result<f64> {
         let stretch = Stretch::begin();
         loop {
             let value = self.get(name)?;
-            if value == wanted {
+            if value.starts_with(wanted) {
                 return Ok(stretch.elapsed().as_secs_f64());
             }
             within(&stretch, limit, || {
-                format!("{name} is {value} and not {wanted}")
+                format!("{name} is {value:?} and not {wanted:?}")
             })?;
             std::thread::sleep(GLANCE);
         }

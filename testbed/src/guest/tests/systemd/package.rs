@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-use super::super::manners::SMALL;
 use super::super::manners::settings::Settings;
+use super::super::manners::{PATIENCE, SMALL};
 use super::super::serve::FOLDER;
 use super::{Context, MEMTIDE, SERVICE, Unit, done, install, until_home};
 use crate::guest::subject::Victim;
@@ -32,8 +32,8 @@ pub(super) fn comes(context: &mut Context) -> Result<()> {
     unit.is("UnitFileState", "enabled")?;
     ensure!(Path::new(WANTED).exists(), "no {WANTED}");
     let seconds = until_home(&unit, &victim, context)?;
-    let status = unit.get("StatusText")?;
-    ensure!(status.starts_with("tiering "), "systemctl shows {status:?}");
+    // Pages may be home before the service has said anything.
+    unit.until("StatusText", "tiering ", PATIENCE)?;
     ensure!(
         before.check_unchanged().is_err(),
         "it lends nothing of the kernel's"
