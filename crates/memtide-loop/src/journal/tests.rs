@@ -45,6 +45,7 @@ fn tier(world: &mut dyn World, turns: usize) -> Vec<String> {
     let journal = RefCell::new(Text::default());
     let options = TierOptions {
         explain: true,
+        rest: true,
         ..TierOptions::DEFAULT
     };
     let config = TierConfig::new(&options, world.topology(), world.page(), 5).unwrap();

@@ -567,6 +567,15 @@ fn what_promotion_wins_is_in_the_status() {
 /// people are told why, until the load is gone.
 #[test]
 fn nothing_goes_up_while_fast_memory_is_no_faster() {
+    // A process that runs all the time.
+    let run = |tierer: &mut Tierer, world: &mut FakeWorld, ms: u64| {
+        let mut events = Events::new();
+        for _ in 0..ms / 1000 {
+            world.process(7).ticks += 100;
+            events.extend(run(tierer, world, 1000));
+        }
+        events
+    };
     let (mut world, mut tierer) = scanning((100, 250));
     run(&mut tierer, &mut world, 10_000);
     assert_eq!(world.process(7).hot_on(FAST), 100);

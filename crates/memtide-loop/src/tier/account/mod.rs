@@ -106,6 +106,8 @@ struct Pace {
     since: Millis,
     /// What had been spent then.
     spent_ns: u64,
+    /// When a page went up last.
+    moved: Millis,
     /// When the rest ends.
     rests_until: Option<Millis>,
     /// How long the last rest was, and when it ended.
@@ -367,9 +369,13 @@ impl Account {
             won_ns = won_ns.saturating_add(won);
             let moved_ns = std::mem::take(&mut balance.moved_ns);
             // After a quiet time another try begins.
-            if moved_ns > 0 && balance.flow.spent_per_s == 0 {
-                balance.pace.since = now;
-                balance.pace.spent_ns = balance.flow.spent_ns;
+            if moved_ns > 0 {
+                let pace = &mut balance.pace;
+                if now.since(pace.moved) >= MEAN_MS {
+                    pace.since = now;
+                    pace.spent_ns = balance.flow.spent_ns;
+                }
+                pace.moved = now;
             }
             balance.flow.book(won, moved_ns, elapsed_ms);
             let rests = balance.pace.rests_until;
