@@ -344,7 +344,7 @@ impl Tierer {
         let idle_age = demoter::least_idle_age(config, records, now);
         // A sample stands for many more accesses than a page that a pass saw touched, and without passes
         // nobody says what is idle.
-        let judges = self.listeners.is_empty() && self.observer.completes_passes();
+        let judges = self.listeners.is_empty() && self.observer.abilities.passes;
         let aged = (idle_age, judges);
         for owner in account.audit((ledger, records), latencies, aged, used, now) {
             let (Some(watched), Some(rests)) = (ledger.processes.get(owner), account.rests(owner))

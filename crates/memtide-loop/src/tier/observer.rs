@@ -169,11 +169,6 @@ impl Observer {
         self.abilities.passes || !self.abilities.samples
     }
 
-    /// Whether its source completes passes.
-    pub fn completes_passes(&self) -> bool {
-        self.abilities.passes
-    }
-
     /// Looks may use so many thousandths of a CPU from now on.
     pub fn set_share(&mut self, now: Millis, permille: u32) {
         self.cadence.set_share(now, permille);
