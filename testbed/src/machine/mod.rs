@@ -183,6 +183,11 @@ fn kill(child: &mut Child) {
     let _ = child.kill();
 }
 
+/// Words of every kernel's command line. The emulator translates code by the address at which it runs, so
+/// that a program at another address at each start is translated again each time: `memtide tier` used
+/// 0.4 s of processor time before its first look, of which 0.3 were translation.
+const KERNEL_WORDS: &str = "console=ttyS0 panic=-1 quiet norandmaps";
+
 fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
     let mut command = Command::new(&boot.qemu.path);
     if let (Some(libraries), Some(root)) = (boot.qemu.library_path(), &boot.qemu.root) {
@@ -206,7 +211,7 @@ fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
         .arg("-initrd")
         .arg(initrd)
         .arg("-append")
-        .arg(format!("console=ttyS0 panic=-1 quiet {}", boot.cmdline).trim_end())
+        .arg(format!("{KERNEL_WORDS} {}", boot.cmdline).trim_end())
         .args([
             "-device",
             &format!("isa-debug-exit,iobase={DEBUG_EXIT_PORT:#x},iosize=1"),
