@@ -9,8 +9,9 @@
 //!   younger than itself; the lengths by state are right.
 //! - Counters that count the same thing in two ways agree.
 //!
-//! Looking at everything takes time in proportion to the machine, so debug builds do it after each
-//! background step for small machines only; tests, the swarm and the fuzz target do it always.
+//! Looking at everything takes time in proportion to the machine, so debug builds do it for small machines
+//! only, and so rarely that a background step pays for [`PAGES_A_STEP`]; tests, the swarm and the fuzz
+//! target do it always.
 
 use super::Kernel;
 use super::lru::{ANONYMOUS, FILE, Lists, ring_end};
@@ -21,6 +22,8 @@ use memtide_core::vmstat::Counter;
 
 /// Pages up to which debug builds look at everything.
 const SMALL: usize = 1 << 13;
+/// Pages that debug builds look at for each background step, on average.
+const PAGES_A_STEP: usize = 512;
 
 /// What does not add up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,14 +70,18 @@ impl Kernel {
         self.check_counters()
     }
 
-    /// Panics in debug builds if a small machine does not add up.
-    pub(super) fn check_if_small(&self) {
-        if cfg!(debug_assertions)
-            && self.frames.end() as usize <= SMALL
-            && self.ptes.len() <= SMALL
-            && let Err(violation) = self.check()
-        {
-            panic!("conservation: {violation}");
+    /// Panics in debug builds if a small machine does not add up, whenever enough steps have paid for
+    /// looking.
+    pub(super) fn check_now_and_then(&mut self) {
+        let pages = self.ptes.len().max(self.frames.end() as usize);
+        if cfg!(debug_assertions) && pages <= SMALL {
+            self.pages_to_check += PAGES_A_STEP;
+            if self.pages_to_check >= pages {
+                self.pages_to_check = 0;
+                if let Err(violation) = self.check() {
+                    panic!("conservation: {violation}");
+                }
+            }
         }
     }
 

@@ -145,6 +145,8 @@ pub struct Kernel {
     reclaim: reclaim::Reclaim,
     aging: aging::Aging,
     placing: place::Placing,
+    /// Pages that steps have paid for looking at: [`check`].
+    pages_to_check: usize,
 }
 
 impl Kernel {
@@ -192,6 +194,7 @@ impl Kernel {
             machine,
             weights,
             placing,
+            pages_to_check: 0,
         })
     }
 
@@ -236,7 +239,7 @@ impl Kernel {
         self.background_reclaim(hw, now_ns, dt_ns);
         self.kmigrated(hw, now_ns, dt_ns);
         self.act_on_samples(hw, now_ns);
-        self.check_if_small();
+        self.check_now_and_then();
     }
 
     /// Whether files are read from a device.

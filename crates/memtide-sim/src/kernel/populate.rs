@@ -69,7 +69,7 @@ impl Kernel {
                 reclaimed = *clock;
             }
         }
-        self.check_if_small();
+        self.check_now_and_then();
         Ok(())
     }
 
