@@ -111,21 +111,26 @@ impl Built {
 /// # Errors
 /// When it does not build; cargo's words have been shown.
 pub fn preload_library(workspace: &Workspace, release: bool) -> Result<PathBuf> {
-    let mut build = Command::new(cargo());
-    build.current_dir(&workspace.root).args([
+    let mut build = build_library(workspace, Command::new(cargo()), release);
+    let status = build.status().context("cannot run cargo")?;
+    ensure!(status.success(), "the preload library does not build");
+    let profile = if release { "release" } else { "debug" };
+    let target = workspace.root.join("target").join(profile);
+    Ok(target.join("libmemtide_pager_preload.so"))
+}
+
+/// `cargo` with the words that build it.
+pub fn build_library(workspace: &Workspace, mut cargo: Command, release: bool) -> Command {
+    cargo.current_dir(&workspace.root).args([
         "build",
         "--quiet",
         "--package",
         "memtide-pager-preload",
     ]);
     if release {
-        build.arg("--release");
+        cargo.arg("--release");
     }
-    let status = build.status().context("cannot run cargo")?;
-    ensure!(status.success(), "the preload library does not build");
-    let profile = if release { "release" } else { "debug" };
-    let target = workspace.root.join("target").join(profile);
-    Ok(target.join("libmemtide_pager_preload.so"))
+    cargo
 }
 
 fn c_files(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -15,6 +15,7 @@ use testbed::report::Verdict;
 use testbed::suite::{Summary, Tally};
 
 use crate::fuzz::Effort;
+use crate::random_programs::build_library;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -262,6 +263,9 @@ fn build_ahead(workspace: &Workspace, no_guest: bool) -> Vec<Child> {
     let mut children: Vec<Child> = loom.spawn().into_iter().chain(fuzz.spawn()).collect();
     if !no_guest {
         children.extend(workspace.start_guest_build());
+        let mut library = build_library(workspace, behind_others(cargo()), true);
+        library.stdout(Stdio::null()).stderr(Stdio::null());
+        children.extend(library.spawn());
     }
     children
 }

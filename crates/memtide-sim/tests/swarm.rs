@@ -8,7 +8,9 @@
 mod cases;
 
 use cases::{Choices, Ended, case, run};
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 fn setting(name: &str) -> Option<u64> {
@@ -19,40 +21,46 @@ fn setting(name: &str) -> Option<u64> {
     )
 }
 
-/// `MEMTIDE_SWARM_SECONDS` (60) from `MEMTIDE_SWARM_SEED` (0) on; `MEMTIDE_SWARM_CASES` instead of a
-/// time for the same cases again.
+/// On every processor, for `MEMTIDE_SWARM_SECONDS` (30) from `MEMTIDE_SWARM_SEED` (0) on;
+/// `MEMTIDE_SWARM_CASES` instead of a time for the same cases again.
 #[test]
 fn every_random_scenario_conserves_pages() {
-    let seconds = setting("MEMTIDE_SWARM_SECONDS").unwrap_or(60);
+    let seconds = setting("MEMTIDE_SWARM_SECONDS").unwrap_or(30);
     let first = setting("MEMTIDE_SWARM_SEED").unwrap_or(0);
     let cases = setting("MEMTIDE_SWARM_CASES");
     let until = Instant::now() + Duration::from_secs(seconds);
-    let (mut seed, mut out_of_memory) = (first, 0);
-    loop {
-        let done = seed - first;
-        match cases {
-            Some(cases) if done >= cases => break,
-            None if done > 0 && Instant::now() >= until => break,
-            _ => {}
-        }
-        match catch_unwind(AssertUnwindSafe(|| run(&mut Choices::of_seed(seed)))) {
-            Ok(Ended::Done) => {}
-            Ok(Ended::OutOfMemory) => out_of_memory += 1,
-            Err(_) => {
-                let shown = case(&mut Choices::of_seed(seed));
-                panic!(
-                    "seed {seed} fails with\n{shown:?}\nrepeat with: MEMTIDE_SWARM_SEED={seed} \
-                     MEMTIDE_SWARM_CASES=1 cargo test -p memtide-sim --test swarm"
-                );
+    let (next, out_of_memory) = (AtomicU64::new(first), AtomicU64::new(0));
+    let more = |seed: u64| match cases {
+        Some(cases) => seed - first < cases,
+        None => seed == first || Instant::now() < until,
+    };
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if !more(seed) {
+                next.fetch_sub(1, Relaxed);
+                break;
+            }
+            match catch_unwind(AssertUnwindSafe(|| run(&mut Choices::of_seed(seed)))) {
+                Ok(Ended::Done) => {}
+                Ok(Ended::OutOfMemory) => {
+                    out_of_memory.fetch_add(1, Relaxed);
+                }
+                Err(_) => {
+                    let shown = case(&mut Choices::of_seed(seed));
+                    panic!(
+                        "seed {seed} fails with\n{shown:?}\nrepeat with: MEMTIDE_SWARM_SEED={seed} \
+                         MEMTIDE_SWARM_CASES=1 cargo test -p memtide-sim --test swarm"
+                    );
+                }
             }
         }
-        seed += 1;
-    }
-    let done = seed - first;
-    println!(
-        "{done} cases, {out_of_memory} of them out of memory, seeds {first} to {}",
-        seed - 1
-    );
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    // A thread that panics makes the test fail when all have ended.
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let (done, out_of_memory) = (next.into_inner() - first, out_of_memory.into_inner());
+    println!("{done} cases, {out_of_memory} of them out of memory, from seed {first} on");
     assert!(
         out_of_memory * 2 <= done,
         "most cases run out of memory: they show little"

@@ -10,6 +10,7 @@ pub mod series;
 
 use std::collections::BTreeMap;
 
+use crate::fetch::KernelLine;
 use crate::guest::tests::{BootClass, Needs, Test};
 use crate::report::{Report, Verdict};
 use series::Death;
@@ -35,6 +36,16 @@ pub struct PlannedBoot {
 #[must_use]
 pub fn plan(tests: &[Test], filter: &str) -> Vec<PlannedBoot> {
     plan_of(tests.iter().filter(|test| test.is_asked_for(filter)))
+}
+
+/// Groups the tests that a run of everything has on this kernel, likewise.
+#[must_use]
+pub fn plan_everything(tests: &[Test], kernel: KernelLine) -> Vec<PlannedBoot> {
+    plan_of(
+        tests
+            .iter()
+            .filter(|test| test.is_in_a_run_of_everything(kernel)),
+    )
 }
 
 /// Groups these tests by boot, in their order.
@@ -263,6 +274,31 @@ pub fn format_table(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_of_everything_has_each_test_on_some_kernel() {
+        let tests = crate::guest::tests::all();
+        let mut asked: Vec<&str> = tests
+            .iter()
+            .filter(|test| !test.on_request)
+            .map(|test| test.name.as_str())
+            .collect();
+        let boots = KernelLine::ALL.map(|kernel| plan_everything(&tests, kernel));
+        let mut planned: Vec<&str> = boots
+            .iter()
+            .flatten()
+            .flat_map(|boot| boot.tests.iter().map(String::as_str))
+            .collect();
+        let twice = planned.len() - asked.len();
+        planned.sort_unstable();
+        planned.dedup();
+        asked.sort_unstable();
+        assert_eq!(planned, asked);
+        assert_eq!(
+            twice,
+            asked.len() - crate::guest::tests::ON_ONE_KERNEL.len()
+        );
+    }
 
     #[test]
     fn a_boot_is_shared_by_topology_and_class() {

@@ -11,7 +11,7 @@
 //! The kernel's rows come first, with its tiering on from the boot; then it is switched off, once
 //! (switching patches the kernel's code; see [`crate::guest::pins`]).
 //!
-//! These are not part of a run of everything yet: `cargo xtask guest --test large/`.
+//! These are not part of a run of everything yet: `cargo xtask guest --test large/4g/`.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 fn name(pattern: &str, size: Size, mechanism: Mechanism) -> String {
-    format!("large/{pattern}/{}/{}", size.name, mechanism.name())
+    format!("large/{}/{pattern}/{}", size.name, mechanism.name())
 }
 
 fn run(

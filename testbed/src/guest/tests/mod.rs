@@ -36,6 +36,7 @@ use super::measure::Figures;
 use super::pace::Stretch;
 use super::patches::Patches;
 use super::procfs::dram_nodes;
+use crate::fetch::KernelLine;
 use crate::report::{Report, Verdict};
 
 /// Settings that hold for a whole boot, because switching them while the machine runs is a test of
@@ -113,6 +114,23 @@ pub struct Needs {
 /// of, never hidden.
 const TRIES: u32 = 3;
 
+/// Long tests of what the loop decides, which is the same on every kernel. `cargo xtask test` has each on
+/// one of them only, in turns; `cargo xtask guest` has all on all.
+pub(crate) const ON_ONE_KERNEL: [(&str, KernelLine); 12] = [
+    ("tiering/touched-once-in-20-s/memtide", KernelLine::V7_2),
+    ("manners/demote-idle", KernelLine::V6_12),
+    ("manners/idle/sleeping", KernelLine::V7_2),
+    ("manners/idle/settled", KernelLine::V6_12),
+    ("serve/share-high", KernelLine::V7_2),
+    ("serve/share-low", KernelLine::V6_12),
+    ("serve/three-slices", KernelLine::V7_2),
+    ("balance/churn", KernelLine::V6_12),
+    ("balance/cpu-limit", KernelLine::V7_2),
+    ("balance/tasks", KernelLine::V7_2),
+    ("balance/tasks/killed", KernelLine::V6_12),
+    ("systemd/watchdog", KernelLine::V7_2),
+];
+
 type RunTest = Box<dyn Fn(&mut Context) -> Result<Verdict> + Send + Sync>;
 
 /// One end-to-end test.
@@ -153,6 +171,13 @@ impl Test {
     pub fn is_asked_for(&self, filter: &str) -> bool {
         let group = self.name.split('/').next().unwrap_or_default();
         self.name.contains(filter) && (!self.on_request || filter.starts_with(group))
+    }
+
+    /// Whether `cargo xtask test` has it on this kernel.
+    #[must_use]
+    pub fn is_in_a_run_of_everything(&self, kernel: KernelLine) -> bool {
+        let one = ON_ONE_KERNEL.iter().find(|(name, _)| *name == self.name);
+        self.is_asked_for("") && one.is_none_or(|(_, line)| *line == kernel)
     }
 }
 
