@@ -342,6 +342,12 @@ impl FakeWorld {
         all.find(|known| known.process == process)
     }
 
+    /// `source` has cost the kernel so much until now.
+    #[cfg(test)]
+    pub(crate) fn set_kernel_cpu_ns(&mut self, source: SourceId, ns: u64) {
+        self.kernel_cpu_ns.insert(source, ns);
+    }
+
     /// Pages on `node`.
     pub fn used(&self, node: NodeId) -> u64 {
         self.processes.iter().map(|process| process.on(node)).sum()
@@ -669,7 +675,9 @@ impl World for FakeWorld {
         self.cpu_ns += self.wait_cpu_ns;
         if let Some(source_id) = self.breaks.take() {
             self.views.retain(|(source, _), _| *source != source_id);
-            self.sampler.take_if(|one| one.source == source_id);
+            if let Some(one) = self.sampler.as_mut().filter(|one| one.source == source_id) {
+                one.pids.clear();
+            }
             return Err(WorldError::Source {
                 source_id,
                 what: "DAMON: another program keeps turning it off".into(),

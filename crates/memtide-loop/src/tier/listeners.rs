@@ -19,6 +19,7 @@
 //! Beside a source that looks, samples have half of the budget at most; what they
 //! used of it lately is less for looks.
 
+use super::broken::Broken;
 use crate::ledger::Ledger;
 use crate::report::{Event, Reporter};
 use crate::world::{Invalid, ProcessId, SourceId, SourceStatus, Span, Subject, World, WorldError};
@@ -120,9 +121,19 @@ impl Listeners {
         self.all.is_empty()
     }
 
-    /// The first.
-    pub fn first(&self) -> Option<SourceId> {
-        self.all.first().map(|one| one.source)
+    /// The first that is not `source`.
+    pub fn other_than(&self, source: SourceId) -> Option<SourceId> {
+        let mut others = self.all.iter().filter(|one| one.source != source);
+        others.next().map(|one| one.source)
+    }
+
+    /// What `source` had come to when it was last asked, if it is one of them.
+    pub fn last_known(&self, source: SourceId) -> Option<Broken> {
+        let one = self.all.iter().find(|one| one.source == source)?;
+        Some(Broken {
+            kernel_cpu_ns: one.status.kernel_cpu_ns,
+            lost: one.status.lost,
+        })
     }
 
     /// Whether `source` is one of them.

@@ -189,6 +189,44 @@ fn whichever_breaks_is_told_by_name_and_the_others_go_on() {
 }
 
 #[test]
+fn what_a_listened_source_had_cost_and_lost_stays_counted() {
+    let mut world = world(&every_40th());
+    world.sampler.as_mut().unwrap().loses = true;
+    let mut tierer = tierer(&mut world, &options());
+    let counted = |tierer: &mut Tierer, world: &mut FakeWorld| {
+        let status = tierer.status(world);
+        (status.tiering.unwrap().kernel_cpu, status.lost)
+    };
+    run(&mut tierer, &mut world, 3_000);
+    let mut before = counted(&mut tierer, &mut world);
+    assert!(before.1 > 0);
+    world.breaks = Some(SourceId(1));
+    for _ in 0..100 {
+        run(&mut tierer, &mut world, 100);
+        let now = counted(&mut tierer, &mut world);
+        assert!(
+            now.0 >= before.0 && now.1 >= before.1,
+            "{now:?} after {before:?}"
+        );
+        before = now;
+    }
+}
+
+/// Samples that are heard already take the place of looks: nothing counts twice.
+#[test]
+fn what_looks_had_cost_stays_counted_when_samples_go_on() {
+    let mut world = world(&every_40th());
+    let mut tierer = tierer(&mut world, &options());
+    run(&mut tierer, &mut world, 3_000);
+    world.breaks = Some(SourceId(0));
+    run(&mut tierer, &mut world, 10_000);
+    tierer.finish(&mut world).unwrap();
+    let both = [0, 1].map(|n| world.source_status(SourceId(n)).kernel_cpu_ns);
+    let kernel_cpu = tierer.status(&mut world).tiering.unwrap().kernel_cpu;
+    assert_eq!(kernel_cpu.as_nanos() as u64, both[0] + both[1]);
+}
+
+#[test]
 fn lost_samples_are_told_now_and_then_and_count_for_nothing() {
     let mut world = only_samples();
     world.sampler.as_mut().unwrap().loses = true;

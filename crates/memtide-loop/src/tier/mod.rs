@@ -9,6 +9,7 @@
 //!   a look takes in that cannot take all;
 //! - [`searching`] lets a [`Search`](crate::search::Search) drive a source that can do what that needs;
 //! - [`listeners`] hears sources that tell of single accesses;
+//! - [`broken`] remembers what sources that broke had cost;
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
@@ -22,6 +23,7 @@
 //! processes end, memory is unmapped, pages will not move, a source breaks.
 
 mod account;
+mod broken;
 mod budgets;
 pub mod choice;
 mod config;
@@ -61,6 +63,7 @@ use crate::report::{
 };
 use crate::world::{Came, SourceId, World, WorldError};
 use account::Used;
+use broken::Broken;
 use demoter::Demoter;
 use flusher::Flusher;
 use idle::Leaver;
@@ -98,6 +101,7 @@ pub struct Tierer {
     refresh: Refresh,
     observer: Observer,
     listeners: Listeners,
+    broken: Broken,
     flusher: Flusher,
     promoter: Promoter,
     demoter: Demoter,
@@ -125,6 +129,7 @@ impl Tierer {
             refresh: Refresh::default(),
             observer: Observer::new(world, main, config, now),
             listeners: Listeners::new(world, main, share, config.sample_rate, now),
+            broken: Broken::default(),
             flusher: Flusher::new(config),
             promoter: Promoter::new(config, &shared.ledger),
             demoter: Demoter::new(config),
@@ -171,22 +176,28 @@ impl Tierer {
         what: String,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
-        let heard = self.listeners.remove(source_id);
+        let heard = self.listeners.has(source_id);
         let main = source_id == self.observer.source;
         if !heard && !main {
             // It is known to be broken, and something else goes on.
             return Ok(());
         }
+        let next = match main {
+            true => Some(self.successor(world, source_id)),
+            false => None,
+        };
+        if let Some(None) = next {
+            return Err(WorldError::Source { source_id, what });
+        }
+        let now = world.source_status(source_id);
+        let known = match self.listeners.last_known(source_id) {
+            Some(known) => known,
+            None => self.observer.last_known(),
+        };
+        self.broken.add(Broken::of(known, now));
+        self.listeners.remove(source_id);
         let mut how = "goes on";
-        if main {
-            let later = (0..)
-                .zip(world.sources())
-                .skip(usize::from(source_id.0) + 1);
-            let mut looks = later.filter(|(_, info)| info.abilities.passes);
-            let looking = looks.next().map(|(n, _)| SourceId(n));
-            let Some(next) = looking.or(self.listeners.first()) else {
-                return Err(WorldError::Source { source_id, what });
-            };
+        if let Some(next) = next.flatten() {
             self.observer.take_over(world, next);
             // How long the other's passes took is nothing to this one.
             let least_ms = self.shared.config.hotness.window_ms();
@@ -209,6 +220,17 @@ impl Tierer {
         };
         reporter.event(now, Event::Notice { text });
         Ok(())
+    }
+
+    /// Who takes the place of the source that is told what to observe: the next that
+    /// completes passes, or else one that is listened to.
+    fn successor(&self, world: &dyn World, source_id: SourceId) -> Option<SourceId> {
+        let later = (0..)
+            .zip(world.sources())
+            .skip(usize::from(source_id.0) + 1);
+        let mut looks = later.filter(|(_, info)| info.abilities.passes);
+        let looking = looks.next().map(|(n, _)| SourceId(n));
+        looking.or_else(|| self.listeners.other_than(source_id))
     }
 
     /// Has the sources that tell of single accesses do so.
@@ -319,6 +341,10 @@ impl Tierer {
         went: &[OwnerId],
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        if self.shared.account.is_none() {
+            return Ok(());
+        }
+        let (observing_ns, _) = self.observing(world);
         let Shared {
             config,
             ledger,
@@ -338,7 +364,7 @@ impl Tierer {
         let recorded = counters.get(Counter::PghotRecordedAccesses);
         let used = Used {
             own_ns: world.own_cpu_ns(),
-            observing_ns: self.observer.kernel_cpu_ns,
+            observing_ns,
             faults: if by_faults { recorded } else { 0 },
         };
         let idle_age = demoter::least_idle_age(config, records, now);
@@ -510,16 +536,25 @@ impl Tierer {
         due
     }
 
+    /// What all sources have cost the kernel, and how much of theirs was lost, in a run
+    /// in which some may have broken: neither falls.
+    fn observing(&self, world: &mut dyn World) -> (u64, u64) {
+        let main = self.observer.source;
+        let (mut kernel_ns, mut lost) = self.listeners.status(world);
+        kernel_ns += self.observer.kernel_cpu_ns + self.broken.kernel_cpu_ns;
+        lost += self.broken.lost;
+        if !self.listeners.has(main) {
+            lost += world.source_status(main).lost;
+        }
+        (kernel_ns, lost)
+    }
+
     /// Where things stand.
     pub fn status(&self, world: &mut dyn World) -> Status {
         let Shared {
             ledger, counters, ..
         } = &self.shared;
-        let (mut kernel_ns, mut lost) = self.listeners.status(world);
-        kernel_ns += self.observer.kernel_cpu_ns;
-        if !self.listeners.has(self.observer.source) {
-            lost += world.source_status(self.observer.source).lost;
-        }
+        let (kernel_ns, lost) = self.observing(world);
         let tiering = TierStatus {
             top_pages: ledger.resident(true),
             lower_pages: ledger.resident(false),
@@ -633,8 +668,9 @@ impl Tierer {
     pub fn finish(&mut self, world: &mut dyn World) -> Result<(), WorldError> {
         self.flusher.recall(world, &self.shared.ledger);
         world.close()?;
-        let now = world.now();
-        self.observer.account(world, now);
+        if self.observer.is_told() {
+            self.observer.newly_spent_ns(world);
+        }
         Ok(())
     }
 }

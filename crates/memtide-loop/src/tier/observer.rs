@@ -4,6 +4,7 @@
 //! becomes subjects: which pages of which processes. What comes back is
 //! digested in [`super::intake`].
 
+use super::broken::Broken;
 use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
 use super::searching::Searching;
@@ -12,7 +13,7 @@ use super::subjects;
 use crate::ledger::{Ledger, Watched};
 use crate::random::Random;
 use crate::records::Records;
-use crate::world::{Abilities, SourceId, Subject, World, WorldError};
+use crate::world::{Abilities, SourceId, SourceStatus, Subject, World, WorldError};
 use memtide_core::access;
 use memtide_core::tiering::cadence::{Cadence, Observe, PassNews};
 use memtide_core::tiering::sample::{self, Run};
@@ -104,6 +105,8 @@ pub(super) struct Observer {
     /// and when.
     pub kernel_cpu_ns: u64,
     charged_ns: u64,
+    /// Reports that it had lost when it was last asked.
+    lost: u64,
     accounted: Millis,
     random: Random,
     draws: subjects::Draws,
@@ -157,6 +160,7 @@ impl Observer {
             passes: 0,
             kernel_cpu_ns: 0,
             charged_ns: 0,
+            lost: 0,
             accounted: now,
             random: Random::new(config.seed),
             draws: subjects::Draws::default(),
@@ -178,16 +182,29 @@ impl Observer {
     }
 
     /// The source broke: `next` takes its place.
-    pub fn take_over(&mut self, world: &dyn World, next: SourceId) {
+    pub fn take_over(&mut self, world: &mut dyn World, next: SourceId) {
         self.source = next;
         self.abilities = abilities(world, next);
         self.told = None;
         self.searching = None;
         self.stretches.clear();
         self.cadence.look_due();
-        // Its clock of costs is its own.
-        self.kernel_cpu_ns = 0;
-        self.charged_ns = 0;
+        // Its clock of costs is its own. What it had cost before, others were charged.
+        let status = match self.is_told() {
+            true => world.source_status(next),
+            false => SourceStatus::default(),
+        };
+        self.kernel_cpu_ns = status.kernel_cpu_ns;
+        self.charged_ns = status.kernel_cpu_ns.saturating_add(status.own_cpu_ns);
+        self.lost = status.lost;
+    }
+
+    /// What its source had come to when it was last asked.
+    pub fn last_known(&self) -> Broken {
+        Broken {
+            kernel_cpu_ns: self.kernel_cpu_ns,
+            lost: self.lost,
+        }
     }
 
     /// Under which name accesses of the present source are counted.
@@ -381,6 +398,7 @@ impl Observer {
         let since = spent.saturating_sub(self.charged_ns);
         self.charged_ns = self.charged_ns.max(spent);
         self.kernel_cpu_ns = self.kernel_cpu_ns.max(status.kernel_cpu_ns);
+        self.lost = self.lost.max(status.lost);
         since
     }
 

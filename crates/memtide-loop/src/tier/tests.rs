@@ -301,6 +301,50 @@ fn another_source_takes_over_from_one_that_broke() {
     assert!(matches!(ended, Err(WorldError::Source { .. })));
 }
 
+/// What observing has cost in all, as status and account have it.
+fn observed(tierer: &mut Tierer, world: &mut FakeWorld) -> (Duration, u64, u64) {
+    let status = tierer.status(world);
+    let tiering = status.tiering.unwrap();
+    let spent_ns = tiering.account.unwrap().spent.observing_ns;
+    (tiering.kernel_cpu, spent_ns, status.lost)
+}
+
+#[test]
+fn counters_do_not_fall_when_a_source_breaks() {
+    let mut world = world();
+    world.latencies = [(FAST, 100), (SLOW, 300)].into();
+    let mut tierer = tierer(&mut world, &resting());
+    run(&mut tierer, &mut world, 4000);
+    let cost_ns = world.source_status(SourceId(0)).kernel_cpu_ns;
+    assert!(cost_ns > 0);
+    world.breaks = Some(SourceId(0));
+    let mut before = observed(&mut tierer, &mut world);
+    for _ in 0..100 {
+        run(&mut tierer, &mut world, 100);
+        let now = observed(&mut tierer, &mut world);
+        assert!(
+            now.0 >= before.0 && now.1 >= before.1,
+            "{now:?} after {before:?}"
+        );
+        before = now;
+    }
+    tierer.finish(&mut world).unwrap();
+    let all_ns = cost_ns + world.source_status(SourceId(1)).kernel_cpu_ns;
+    let (kernel_cpu, ..) = observed(&mut tierer, &mut world);
+    assert_eq!(kernel_cpu, Duration::from_nanos(all_ns));
+}
+
+/// What the next source had cost before nobody pays for again.
+#[test]
+fn a_source_that_takes_over_may_look_at_once() {
+    let mut world = world();
+    world.set_kernel_cpu_ns(SourceId(1), 60_000_000_000);
+    let mut tierer = tierer(&mut world, &options());
+    world.breaks = Some(SourceId(0));
+    run(&mut tierer, &mut world, 5000);
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+}
+
 #[test]
 fn observing_stays_within_its_share() {
     let mut world = world();
