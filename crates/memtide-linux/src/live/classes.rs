@@ -20,7 +20,7 @@
 
 use crate::fs::cgroup::{self, Cgroup, own_processes};
 use crate::fs::proc::Process;
-use crate::fs::{FsError, Root};
+use crate::fs::{FsError, Root, pressure};
 use memtide_core::units::NodeId;
 use memtide_loop::options::{Fitting, Looks, Rules};
 use memtide_loop::world::{ClassId, ProcessId, ProcessSeen};
@@ -54,6 +54,10 @@ pub struct Classes {
     times: u32,
     /// What is charged to which class, as of the last walk.
     charged: Option<Vec<Charged>>,
+    /// For how long tasks of each cgroup had stalled when that was read last, in µs.
+    stalled: BTreeMap<PathBuf, u64>,
+    /// For how long those of each class have since the beginning, by [`ClassId`].
+    waited: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +92,8 @@ impl Classes {
             known: BTreeMap::new(),
             times: 0,
             charged: None,
+            stalled: BTreeMap::new(),
+            waited: Vec::new(),
         }
     }
 
@@ -269,6 +275,36 @@ impl Classes {
             *slot = slot.zip(own).map(|(others, own)| others + own);
         }
         Ok(())
+    }
+
+    /// For how long tasks of each class have stalled on memory, in µs, by [`ClassId`];
+    /// `None` if the kernel does not say. Of several cgroups the one that stalled longest
+    /// between two readings counts. What stalls in classes below is contained, for the
+    /// kernel does not tell it apart.
+    pub fn stalls(&mut self) -> Result<Vec<Option<u64>>, FsError> {
+        if self.charged.is_none() {
+            self.walk()?;
+        }
+        let before = std::mem::take(&mut self.stalled);
+        self.waited.resize(self.rules.len(), 0);
+        let mut longest: Vec<Option<u64>> = vec![None; self.rules.len()];
+        for one in self.charged.as_deref().unwrap_or_default() {
+            // Of one that cannot be read no more is known than of one that is not there.
+            let Ok(Some(total)) = pressure::of_cgroup(&self.root, &one.directory) else {
+                continue;
+            };
+            let since = before.get(&one.directory).copied().unwrap_or(total);
+            let came = total.saturating_sub(since);
+            let longest = &mut longest[one.class.0 as usize];
+            *longest = Some(longest.unwrap_or(0).max(came));
+            self.stalled.insert(one.directory.clone(), total);
+        }
+        let all = longest.into_iter().zip(&mut self.waited);
+        let all = all.map(|(came, waited)| {
+            *waited = waited.saturating_add(came?);
+            Some(*waited)
+        });
+        Ok(all.collect())
     }
 
     fn with_below(&self, directory: &Path, top: &[NodeId]) -> Result<Option<u64>, FsError> {
@@ -567,6 +603,41 @@ mod tests {
             machine.used(&["cgroup = '/a/b'", "cgroup = '/a'\npriority = 1"]),
             [Some(0), Some(1000)]
         );
+    }
+
+    #[test]
+    fn the_cgroup_that_stalls_longest_counts() {
+        let machine = Machine::new();
+        let stall = |path: &str, total: u64| {
+            let text = format!("some avg10=0.00 total={total}\nfull avg10=0.00 total=7\n");
+            machine.write(&format!("sys/fs/cgroup{path}/memory.pressure"), &text);
+        };
+        for path in ["/a", "/a/b", "/c/1", "/c/2", "/d"] {
+            machine.group(path, "", None);
+        }
+        stall("/a", 1000);
+        stall("/a/b", 500);
+        stall("/c/1", 10);
+        let mut classes = machine.classes(&[
+            "cgroup = '/a'",
+            "cgroup = '/c/*'",
+            "cgroup = '/d'",
+            "cgroup = '/a/b'\nuser = '7'",
+        ]);
+        let stalls = |classes: &mut Classes| classes.stalls().unwrap();
+        assert_eq!(stalls(&mut classes), [Some(0), Some(0), None, None]);
+        stall("/a", 1600);
+        stall("/c/1", 40);
+        // It began just now, and tells from now on.
+        stall("/c/2", 9000);
+        assert_eq!(stalls(&mut classes), [Some(600), Some(30), None, None]);
+        stall("/c/1", 50);
+        stall("/c/2", 9100);
+        assert_eq!(stalls(&mut classes), [Some(600), Some(130), None, None]);
+        // A cgroup of that name began anew; another cannot be read.
+        stall("/c/2", 3);
+        machine.write("sys/fs/cgroup/a/memory.pressure", "nothing\n");
+        assert_eq!(stalls(&mut classes), [None, Some(130), None, None]);
     }
 
     #[test]

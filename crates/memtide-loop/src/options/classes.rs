@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AnyOf, Pattern, Percent, Size, Unit, User};
+use super::{AnyOf, Pattern, Percent, Pressure, Size, Unit, User};
 
 /// All classes, by their names.
 pub type Classes = BTreeMap<String, ClassOptions>;
@@ -28,6 +28,8 @@ pub struct ClassOptions {
     pub priority: i32,
     /// They are not managed at all.
     pub leave_alone: bool,
+    /// What becomes of it that they wait for memory.
+    pub pressure: Pressure,
     /// Their share of fast memory.
     pub fast: FastOptions,
 }

@@ -22,7 +22,7 @@ pub use pattern::Pattern;
 pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window};
 pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
 pub use sources::{TierSource, TierSources};
-pub use tier::{IdleOnly, TierGate, TierOptions};
+pub use tier::{IdleOnly, Pressure, TierGate, TierOptions};
 
 #[cfg(test)]
 mod tests {

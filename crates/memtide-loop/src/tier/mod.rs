@@ -14,6 +14,7 @@
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`pressed`] knows whether programs wait for memory;
 //! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
 //! - [`page`] says of one page why it is where it is;
 //! - [`shared`] is what all of them know, and carries out what they decide.
@@ -35,6 +36,7 @@ mod listeners;
 mod making_way;
 mod observer;
 mod page;
+mod pressed;
 mod processes;
 mod promoter;
 mod refresh;
@@ -47,6 +49,8 @@ mod idle_tests;
 #[cfg(test)]
 mod listeners_tests;
 #[cfg(test)]
+mod pressed_tests;
+#[cfg(test)]
 mod shares_tests;
 #[cfg(test)]
 mod tests;
@@ -56,8 +60,8 @@ pub use config::{IdleRule, TierConfig};
 pub use shared::RETURN_MS;
 
 use crate::report::{
-    AccountStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierSpent,
-    TierStatus,
+    AccountStatus, ClassStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status,
+    TierSpent, TierStatus,
 };
 use crate::world::{Came, SourceId, World, WorldError};
 use account::Used;
@@ -299,6 +303,7 @@ impl Tierer {
             // Other stretches of fast memory are to be glanced at.
             self.observer.told = None;
         }
+        self.shared.pressed.hear(world)?;
         if news.changed {
             self.listeners.changed();
             let now = world.now();
@@ -539,8 +544,9 @@ impl Tierer {
             },
             kernel_cpu: Duration::from_nanos(kernel_ns),
             demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
-            classes: self.shared.budgets.status(),
+            classes: self.classes(),
             account: self.account(),
+            pressure: self.shared.pressed.status(None),
         };
         Status {
             at_ms: world.now().0,
@@ -551,6 +557,17 @@ impl Tierer {
             tiering: Some(tiering),
             balancing: None,
         }
+    }
+
+    fn classes(&self) -> Vec<ClassStatus> {
+        let Shared {
+            budgets, pressed, ..
+        } = &self.shared;
+        let mut all = budgets.status();
+        for (class, of) in budgets.ids().zip(&mut all) {
+            of.pressure = pressed.status(Some(class));
+        }
+        all
     }
 
     fn account(&self) -> Option<AccountStatus> {

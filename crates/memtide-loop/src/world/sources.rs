@@ -181,6 +181,11 @@ pub enum Notice {
         /// Whether it is there now.
         there: bool,
     },
+    /// Nobody says for how long programs wait for memory.
+    NoPressure {
+        /// Why, in a sentence.
+        why: String,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -199,6 +204,9 @@ impl fmt::Display for Notice {
                 formatter,
                 "cgroup {path} is not there: no process is managed until it is"
             ),
+            Notice::NoPressure { why } => {
+                write!(formatter, "memory pressure is not heeded: {why}")
+            }
         }
     }
 }
