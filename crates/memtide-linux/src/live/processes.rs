@@ -169,6 +169,11 @@ impl Selected {
         self.keep_out(seen, Instant::now());
         if !self.classes.is_empty() {
             self.classes.assign(seen)?;
+            let refused = self.classes.refused_choices().into_iter();
+            notices.extend(refused.map(|(pod, why)| Notice::Choice {
+                pod: pod.to_string(),
+                why,
+            }));
         }
         Ok(())
     }
