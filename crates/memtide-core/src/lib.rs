@@ -97,6 +97,7 @@ pub mod mempolicy;
 pub mod nodemask;
 pub mod numbers;
 pub mod pages;
+pub mod pressure;
 pub mod promotion;
 pub mod residency;
 mod sync;

@@ -208,6 +208,8 @@ pub enum Stay {
     },
     /// Its class has all the fast memory that it may have.
     Share,
+    /// Programs wait for memory, and no more is admitted for now.
+    Pressure,
     /// The kernel refused to move it.
     Refused {
         /// Its reason.
@@ -268,6 +270,10 @@ impl std::fmt::Display for Stay {
             }
             Stay::Forbidden { by } => write!(f, "hot, but {by}"),
             Stay::Share => write!(f, "hot, but its class is at its fast.high"),
+            Stay::Pressure => write!(
+                f,
+                "hot, but programs wait for memory, so that little is promoted"
+            ),
             Stay::Refused { why } => write!(f, "hot, but the kernel did not move it: {why}"),
             Stay::Colder => write!(f, "hot, but hotter pages fill the fast tier"),
             Stay::JustMoved { ms } => write!(f, "moved {ms} ms ago, too soon to move again"),
@@ -420,6 +426,19 @@ pub struct TierStatus {
     pub classes: Vec<ClassStatus>,
     /// What promotion won and cost; none where nobody can tell how late nodes answer.
     pub account: Option<AccountStatus>,
+    /// Whether programs wait for memory; none where that is not heeded or not told.
+    pub pressure: Option<PressureStatus>,
+}
+
+/// That programs wait for memory, and what becomes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PressureStatus {
+    /// The time in which some task waited, since the run began, in ms.
+    pub stalled_ms: u64,
+    /// Pages that may be promoted a second at present.
+    pub limit_pages: u64,
+    /// Whether that is less than without pressure.
+    pub slowed: bool,
 }
 
 /// What promotion won and cost, of all processes.
@@ -475,6 +494,8 @@ pub struct ClassStatus {
     pub left_alone: bool,
     /// Whether its pages stay where they are until it is resumed.
     pub paused: bool,
+    /// Whether its processes wait for memory; none where that is not heeded or not told.
+    pub pressure: Option<PressureStatus>,
 }
 
 /// By what processes are put into order, most first.

@@ -11,8 +11,8 @@ use crate::random::Random;
 use crate::world::{
     Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Invalid, Kept,
     Lend, MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
-    Settled, Sought, SourceId, SourceInfo, SourceStatus, Subject, ThreadId, ThreadSeen, View,
-    World, WorldError,
+    Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId, ThreadSeen,
+    View, World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -173,6 +173,11 @@ pub struct FakeWorld {
     pub class_use_known: bool,
     /// How often that was asked.
     pub class_use_asked: u64,
+    /// For how long programs have waited for memory. With none from the beginning, nobody
+    /// can tell.
+    pub stalls: Option<Stalls>,
+    /// How often that was asked.
+    pub stalls_asked: u64,
     /// How late nodes answer. With none from the beginning, nobody can tell.
     pub latencies: BTreeMap<NodeId, u32>,
     /// Whether [`World::close`] was called.
@@ -263,6 +268,8 @@ impl FakeWorld {
             lent: BTreeMap::new(),
             class_use_known: true,
             class_use_asked: 0,
+            stalls: None,
+            stalls_asked: 0,
             latencies: BTreeMap::new(),
             closed: false,
         }
@@ -514,6 +521,16 @@ impl World for FakeWorld {
             class: known.class,
         }));
         seen.sort_by_key(|seen| seen.process.pid);
+        Ok(())
+    }
+
+    fn has_pressure(&self) -> bool {
+        self.stalls.is_some()
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        self.stalls_asked += 1;
+        *stalls = self.stalls.clone().unwrap_or_default();
         Ok(())
     }
 

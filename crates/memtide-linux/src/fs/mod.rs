@@ -29,6 +29,8 @@ pub mod meminfo;
 pub mod node;
 pub mod numa;
 mod parse;
+pub mod pods;
+pub mod pressure;
 pub mod proc;
 pub mod topology;
 pub mod vmstat;

@@ -3,7 +3,8 @@
 //! [`Rules`] say what classes ask for; here is what the machine says. The tree of
 //! cgroups is walked where classes ask for cgroups or units, and each cgroup's
 //! processes are read where any class fits. Users and executables are read of each
-//! process when it comes and then every [`LOOK_AGAIN`]th time, for they rarely change.
+//! process when it comes and then every [`LOOK_AGAIN`]th time, for they rarely change; and
+//! so is what a pod chose, where pods may choose.
 //!
 //! The kernel's figures of a cgroup contain those of the cgroups below it, so what
 //! other classes use there is taken off. What a class uses is what is charged to
@@ -20,10 +21,11 @@
 
 use crate::fs::cgroup::{self, Cgroup, own_processes};
 use crate::fs::proc::Process;
-use crate::fs::{FsError, Root};
+use crate::fs::{FsError, Root, pods, pressure};
 use memtide_core::units::NodeId;
-use memtide_loop::options::{Fitting, Looks, Rules};
+use memtide_loop::options::{Fitting, Looks, PodUid, Rules};
 use memtide_loop::world::{ClassId, ProcessId, ProcessSeen};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,8 +54,32 @@ pub struct Classes {
     /// What was read of processes.
     known: BTreeMap<ProcessId, Known>,
     times: u32,
+    choices: RefCell<Choices>,
     /// What is charged to which class, as of the last walk.
     charged: Option<Vec<Charged>>,
+    /// For how long tasks of each cgroup had stalled when that was read last, in µs.
+    stalled: BTreeMap<PathBuf, u64>,
+    /// For how long those of each class have since the beginning, by [`ClassId`].
+    waited: Vec<u64>,
+}
+
+/// What pods chose.
+#[derive(Debug, Default)]
+struct Choices {
+    times: u32,
+    known: BTreeMap<PodUid, Choice>,
+    /// Pods whose choice does not count, and why, which nobody was told.
+    refused: Vec<(PodUid, String)>,
+}
+
+#[derive(Debug, Default)]
+struct Choice {
+    class: Option<ClassId>,
+    /// When it was read last, and when it was asked for.
+    read: u32,
+    asked: u32,
+    /// Whether it was said that it does not count.
+    told: bool,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +113,10 @@ impl Classes {
             most_cgroups: MOST_CGROUPS,
             known: BTreeMap::new(),
             times: 0,
+            choices: RefCell::default(),
             charged: None,
+            stalled: BTreeMap::new(),
+            waited: Vec::new(),
         }
     }
 
@@ -98,6 +127,11 @@ impl Classes {
 
     /// Says of each process in which class it is.
     pub fn assign(&mut self, seen: &mut [ProcessSeen]) -> Result<(), FsError> {
+        let times = {
+            let choices = self.choices.get_mut();
+            choices.times = choices.times.wrapping_add(1);
+            choices.times
+        };
         let (members, whole) = self.walk()?;
         self.look(seen)?;
         let none = Rc::new(Fitting::new());
@@ -114,7 +148,45 @@ impl Classes {
             };
             seen.class = self.rules.class_of(&fitting, looks);
         }
+        let known = &mut self.choices.get_mut().known;
+        known.retain(|_, choice| choice.asked == times);
         Ok(())
+    }
+
+    /// Pods whose choice does not count, and why; each once.
+    pub fn refused_choices(&mut self) -> Vec<(PodUid, String)> {
+        std::mem::take(&mut self.choices.get_mut().refused)
+    }
+
+    /// The class that the pod chose whose own cgroup this is.
+    fn chosen(&self, names: &[&[u8]]) -> Option<ClassId> {
+        let folder = self.rules.pod_folder()?;
+        let uid = PodUid::of_cgroup(names)?;
+        let mut choices = self.choices.borrow_mut();
+        let times = choices.times;
+        let new = !choices.known.contains_key(&uid);
+        let choice = choices.known.entry(uid.clone()).or_default();
+        choice.asked = times;
+        if !new && times.wrapping_sub(choice.read) < LOOK_AGAIN {
+            return choice.class;
+        }
+        choice.read = times;
+        let named = pods::choice(&self.root, Path::new(folder), &uid);
+        let class = named.and_then(|name| match name {
+            None => Ok(None),
+            Some(name) => match self.rules.choice(&name, names) {
+                Some(class) => Ok(Some(class)),
+                None => Err(format!("it may not choose {name}")),
+            },
+        });
+        choice.class = class.as_ref().ok().copied().flatten();
+        let chosen = choice.class;
+        if let Err(why) = class
+            && !std::mem::replace(&mut choice.told, true)
+        {
+            choices.refused.push((uid, why));
+        }
+        chosen
     }
 
     /// What fits the cgroup in which a process says that it is.
@@ -129,7 +201,10 @@ impl Classes {
 
     /// What fits the first cgroups, so many, from the root to that of these names.
     fn along(&self, names: &[&[u8]], cgroups: usize) -> Fitting {
-        let fitting = |above, n| self.rules.fitting(&above, &names[..n]);
+        let fitting = |above, n| {
+            let chose = self.chosen(&names[..n]);
+            self.rules.fitting(&above, &names[..n], chose)
+        };
         (0..cgroups).fold(Fitting::new(), fitting)
     }
 
@@ -167,7 +242,8 @@ impl Classes {
             visits += 1;
             let path = visit.directory.strip_prefix(&mount);
             let names: Vec<&[u8]> = names(path.unwrap_or(&visit.directory)).collect();
-            let fitting = Rc::new(self.rules.fitting(&visit.above, &names));
+            let chose = self.chosen(&names);
+            let fitting = Rc::new(self.rules.fitting(&visit.above, &names, chose));
             if fitting.iter().flatten().any(Option::is_some) {
                 match own_processes(&self.root, &visit.directory) {
                     Ok(Some(own)) => {
@@ -269,6 +345,36 @@ impl Classes {
             *slot = slot.zip(own).map(|(others, own)| others + own);
         }
         Ok(())
+    }
+
+    /// For how long tasks of each class have stalled on memory, in µs, by [`ClassId`];
+    /// `None` if the kernel does not say. Of several cgroups the one that stalled longest
+    /// between two readings counts. What stalls in classes below is contained, for the
+    /// kernel does not tell it apart.
+    pub fn stalls(&mut self) -> Result<Vec<Option<u64>>, FsError> {
+        if self.charged.is_none() {
+            self.walk()?;
+        }
+        let before = std::mem::take(&mut self.stalled);
+        self.waited.resize(self.rules.len(), 0);
+        let mut longest: Vec<Option<u64>> = vec![None; self.rules.len()];
+        for one in self.charged.as_deref().unwrap_or_default() {
+            // Of one that cannot be read no more is known than of one that is not there.
+            let Ok(Some(total)) = pressure::of_cgroup(&self.root, &one.directory) else {
+                continue;
+            };
+            let since = before.get(&one.directory).copied().unwrap_or(total);
+            let came = total.saturating_sub(since);
+            let longest = &mut longest[one.class.0 as usize];
+            *longest = Some(longest.unwrap_or(0).max(came));
+            self.stalled.insert(one.directory.clone(), total);
+        }
+        let all = longest.into_iter().zip(&mut self.waited);
+        let all = all.map(|(came, waited)| {
+            *waited = waited.saturating_add(came?);
+            Some(*waited)
+        });
+        Ok(all.collect())
     }
 
     fn with_below(&self, directory: &Path, top: &[NodeId]) -> Result<Option<u64>, FsError> {
@@ -567,6 +673,94 @@ mod tests {
             machine.used(&["cgroup = '/a/b'", "cgroup = '/a'\npriority = 1"]),
             [Some(0), Some(1000)]
         );
+    }
+
+    /// As both drivers of a kubelet make them.
+    #[test]
+    fn pods_are_in_classes_by_their_quality_and_what_they_dropped() {
+        let machine = Machine::new();
+        let slice = "/kubepods.slice/kubepods-burstable.slice";
+        machine.group("/kubepods.slice", "", None);
+        machine.group(slice, "", None);
+        let pod = format!("{slice}/kubepods-burstable-pod1_a.slice");
+        machine.group(&pod, "", Some(100));
+        machine.group(&format!("{pod}/cri-containerd-0.scope"), "10\n", Some(90));
+        machine.group("/kubepods", "", None);
+        machine.group("/kubepods/besteffort", "", None);
+        machine.group("/kubepods/besteffort/pod2-b", "", None);
+        machine.group("/kubepods/besteffort/pod2-b/0123", "11\n", None);
+        machine.group("/kubepods/pod3-c", "12\n", None);
+        let mut classes = machine.classes(&[
+            "pod_qos = 'burstable'",
+            "pod_qos = ['besteffort', 'guaranteed']",
+            "pod_choice = '/pods'",
+            "pod_choice = '/pods'\npod_qos = 'guaranteed'",
+        ]);
+        let of = |classes: &mut Classes| assigned(classes, [10, 11, 12, 13]);
+        assert_eq!(of(&mut classes), [Some(0), Some(1), Some(1), None]);
+        let way = "volumes/kubernetes.io~empty-dir/memtide/class";
+        machine.write(&format!("pods/1-a/{way}"), "2\n");
+        // Only the best may choose this one, and nobody that one.
+        machine.write("pods/2-b", "3");
+        machine.write("pods/3-c", "1\n");
+        let times = (1..=LOOK_AGAIN).map(|_| of(&mut classes));
+        assert_eq!(times.last(), Some([Some(2), Some(1), Some(1), None]));
+        let refused = classes.refused_choices();
+        let why: Vec<_> = refused
+            .iter()
+            .map(|(pod, why)| format!("{pod}: {why}"))
+            .collect();
+        let why: std::collections::BTreeSet<_> = why.iter().map(String::as_str).collect();
+        assert_eq!(
+            why,
+            ["2-b: it may not choose 3", "3-c: it may not choose 1"].into()
+        );
+        machine.write("pods/3-c", "3\n");
+        let times = (1..=LOOK_AGAIN).map(|_| of(&mut classes));
+        assert_eq!(times.last(), Some([Some(2), Some(1), Some(3), None]));
+        // What the pod uses is the class's that it chose; each is told once.
+        let mut used = Vec::new();
+        classes.used(&[NodeId(0)], &mut used).unwrap();
+        assert_eq!(used[..3], [Some(0), None, Some(100)]);
+        machine.write("pods/3-c", "..");
+        let times = (1..=LOOK_AGAIN).map(|_| of(&mut classes));
+        assert_eq!(times.last(), Some([Some(2), Some(1), Some(1), None]));
+        assert_eq!(classes.refused_choices(), []);
+    }
+
+    #[test]
+    fn the_cgroup_that_stalls_longest_counts() {
+        let machine = Machine::new();
+        let stall = |path: &str, total: u64| {
+            let text = format!("some avg10=0.00 total={total}\nfull avg10=0.00 total=7\n");
+            machine.write(&format!("sys/fs/cgroup{path}/memory.pressure"), &text);
+        };
+        for path in ["/a", "/a/b", "/c/1", "/c/2", "/d"] {
+            machine.group(path, "", None);
+        }
+        stall("/a", 1000);
+        stall("/a/b", 500);
+        stall("/c/1", 10);
+        let mut classes = machine.classes(&[
+            "cgroup = '/a'",
+            "cgroup = '/c/*'",
+            "cgroup = '/d'",
+            "cgroup = '/a/b'\nuser = '7'",
+        ]);
+        let stalls = |classes: &mut Classes| classes.stalls().unwrap();
+        assert_eq!(stalls(&mut classes), [Some(0), Some(0), None, None]);
+        stall("/a", 1600);
+        stall("/c/1", 40);
+        // It began just now, and tells from now on.
+        stall("/c/2", 9000);
+        assert_eq!(stalls(&mut classes), [Some(600), Some(30), None, None]);
+        stall("/c/1", 50);
+        stall("/c/2", 9100);
+        assert_eq!(stalls(&mut classes), [Some(600), Some(130), None, None]);
+        // A cgroup of that name began anew; another cannot be read.
+        stall("/c/2", 3);
+        machine.write("sys/fs/cgroup/a/memory.pressure", "nothing\n");
+        assert_eq!(stalls(&mut classes), [None, Some(130), None, None]);
     }
 
     #[test]

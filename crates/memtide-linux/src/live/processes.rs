@@ -109,6 +109,11 @@ impl Selected {
         self.classes.used(top, used)
     }
 
+    /// For how long tasks of each class have stalled on memory; see [`Classes::stalls`].
+    pub fn stalls(&mut self) -> Result<Vec<Option<u64>>, FsError> {
+        self.classes.stalls()
+    }
+
     /// Lists those that live and have memory of their own, ascending by pid. `notices` takes
     /// that the selection's cgroup has gone or is back; it is taken to be there before the first
     /// list.
@@ -164,6 +169,11 @@ impl Selected {
         self.keep_out(seen, Instant::now());
         if !self.classes.is_empty() {
             self.classes.assign(seen)?;
+            let refused = self.classes.refused_choices().into_iter();
+            notices.extend(refused.map(|(pod, why)| Notice::Choice {
+                pod: pod.to_string(),
+                why,
+            }));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! All parsers by one entry, for the property tests and for `fuzz/`.
 
 use memtide_linux::fs::proc::{maps, numa_maps, smaps, stat, status};
-use memtide_linux::fs::{cgroup, list, meminfo, node, numa, vmstat, zoneinfo};
+use memtide_linux::fs::{cgroup, list, meminfo, node, numa, pods, pressure, vmstat, zoneinfo};
 
 /// Parses `bytes` as every format and uses what comes out. Must not panic.
 pub fn every_parser(bytes: &[u8]) {
@@ -25,6 +25,9 @@ pub fn every_parser(bytes: &[u8]) {
     let _ = cgroup::parse_membership(bytes);
     let _ = cgroup::parse_procs(bytes);
     let _ = cgroup::parse_cpu_stat(bytes);
+    let _ = cgroup::parse_numa_stat(bytes);
+    let _ = pressure::parse(bytes);
+    let _ = pods::parse(bytes);
     let _ = stat::parse(bytes);
     let _ = status::parse(bytes);
     for mapping in maps::parse(bytes).unwrap_or_default() {

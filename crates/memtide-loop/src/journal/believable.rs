@@ -50,6 +50,10 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
             count(seen.ticks)?;
             count(seen.faults)
         }),
+        Answer::Stalls(stalls) => {
+            let mut all = stalls.machine.iter().chain(stalls.classes.iter().flatten());
+            all.try_for_each(|us| count(*us))
+        }
         Answer::ClassUse(used) => {
             let all = used.iter().flatten();
             ok(

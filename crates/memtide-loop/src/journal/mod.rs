@@ -39,7 +39,7 @@ pub use replaying::{NoMachine, Replaying};
 use crate::report::{Event, Reporter};
 use crate::world::{
     AddressSpace, Affinity, Came, Found, Kept, Lend, MoveHow, PageRun, Presence, ProcessId,
-    ProcessSeen, Settled, Sought, SourceId, SourceInfo, SourceStatus, Subject, ThreadId,
+    ProcessSeen, Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId,
     ThreadSeen, World, WorldError,
 };
 use memtide_core::pages::NodeSpace;
@@ -63,6 +63,9 @@ pub struct Facts {
     /// worlds did.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub canary: bool,
+    /// Whether it tells for how long programs wait for memory; likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pressure: bool,
 }
 
 impl Facts {
@@ -74,6 +77,7 @@ impl Facts {
             topology: input(world.topology()),
             sources: world.sources().to_vec(),
             canary: world.has_canary(),
+            pressure: world.has_pressure(),
         }
     }
 }
@@ -113,6 +117,7 @@ pub enum Call {
     Canary {
         node: NodeId,
     },
+    Pressure,
     Processes,
     ClassUse,
     AddressSpace {
@@ -191,6 +196,7 @@ pub enum Answer {
     Topology(Option<TopologyInput>),
     Rooms(Vec<(NodeId, NodeSpace)>),
     Latency(Option<u32>),
+    Stalls(Stalls),
     Processes(Vec<ProcessSeen>),
     ClassUse(Vec<Option<u64>>),
     /// What was read; the process is gone if nothing was.

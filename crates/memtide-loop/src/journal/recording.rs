@@ -112,6 +112,15 @@ impl<J: Journal> World for Recording<'_, J> {
         self.tried(Call::Canary { node }, result, |ns| Answer::Latency(*ns))
     }
 
+    fn has_pressure(&self) -> bool {
+        self.world.has_pressure()
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        let result = self.world.pressure(stalls);
+        self.tried(Call::Pressure, result, |()| Answer::Stalls(stalls.clone()))
+    }
+
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
         let result = self.world.processes(seen);
         self.tried(Call::Processes, result, |()| {

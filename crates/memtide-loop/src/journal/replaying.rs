@@ -138,6 +138,14 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         expect!(self, Call::Canary { node }, Answer::Latency(ns) => ns)
     }
 
+    fn has_pressure(&self) -> bool {
+        self.facts.pressure
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        expect!(self, Call::Pressure, Answer::Stalls(found) => *stalls = found)
+    }
+
     fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
         expect!(self, Call::ClassUse, Answer::ClassUse(found) => *used = found)
     }

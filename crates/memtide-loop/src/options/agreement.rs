@@ -50,8 +50,25 @@ pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
             what,
         };
         if class.kinds() == 0 {
-            let what = "names no processes; set cgroup, unit, user or executable";
+            let what = "names no processes; set cgroup, unit, user, executable or a pod_ key";
             return Err(wrong("", format!("class {name}: {what}")));
+        }
+        if class.is_of_pods() && class.cgroup.is_some() {
+            let what = "pods have cgroups of their own; leave this out, or the pod_ keys";
+            return Err(wrong("cgroup", format!("cgroup: {what}")));
+        }
+        let mut before = classes.iter().take(n);
+        if let Some(folder) = &class.pod_choice
+            && let Some((other, of_other)) = before.find_map(|(other, class)| {
+                let of_other = class.pod_choice.as_ref()?;
+                (of_other != folder).then_some((other, of_other))
+            })
+        {
+            let at = place(other, "pod_choice").map_or(String::new(), |at| format!(" ({at})"));
+            let what = format!(
+                "pod_choice: pods choose in one folder, and class {other} has {of_other}{at}; name the same one"
+            );
+            return Err(wrong("pod_choice", what));
         }
         for (key, amount) in amounts(class) {
             if amount.is_none() {
@@ -168,6 +185,20 @@ mod tests {
         assert_eq!(objection(&two("3GiB", "2GiB"), None), None);
         assert_eq!(objection(&two("3GiB", "2GiB"), Some(5 << 30)), None);
         assert!(objection(&two("3GiB", "2GiB"), Some(4 << 30)).is_some());
+    }
+
+    #[test]
+    fn pods_choose_in_one_folder_and_have_no_other_cgroup() {
+        let text = "[a]\npod_choice = '/a'\n[b]\npod_choice = '/b'";
+        let (class, key, what) = objection(text, None).unwrap();
+        assert_eq!((class.as_str(), key), ("b", "pod_choice"));
+        assert!(
+            what.ends_with("class a has /a (a/pod_choice); name the same one"),
+            "{what}"
+        );
+        assert_eq!(objection(&text.replace("/b", "/a"), None), None);
+        let (_, key, _) = objection("[a]\npod_qos = 'burstable'\ncgroup = '/a'", None).unwrap();
+        assert_eq!(key, "cgroup");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AnyOf, Pattern, Percent, Size, Unit, User};
+use super::{AnyOf, Pattern, Percent, PodFolder, PodQos, PodUid, Pressure, Size, Unit, User};
 
 /// All classes, by their names.
 pub type Classes = BTreeMap<String, ClassOptions>;
@@ -18,6 +18,12 @@ pub type Classes = BTreeMap<String, ClassOptions>;
 pub struct ClassOptions {
     /// Those of these cgroups and of those below them.
     pub cgroup: Option<AnyOf<Pattern>>,
+    /// Those of Kubernetes' pods of these qualities of service.
+    pub pod_qos: Option<AnyOf<PodQos>>,
+    /// Those of these pods.
+    pub pod_uid: Option<AnyOf<PodUid>>,
+    /// Of these pods, or of all, those that choose this class, by a file in this folder.
+    pub pod_choice: Option<PodFolder>,
     /// Those of these systemd units, slices too.
     pub unit: Option<AnyOf<Unit>>,
     /// Those of these users.
@@ -28,6 +34,8 @@ pub struct ClassOptions {
     pub priority: i32,
     /// They are not managed at all.
     pub leave_alone: bool,
+    /// What becomes of it that they wait for memory.
+    pub pressure: Pressure,
     /// Their share of fast memory.
     pub fast: FastOptions,
 }

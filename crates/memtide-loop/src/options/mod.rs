@@ -10,6 +10,7 @@ mod agreement;
 mod balance;
 mod classes;
 mod pattern;
+mod pods;
 mod quantities;
 mod selectors;
 mod sources;
@@ -19,10 +20,11 @@ pub use agreement::{Objection, agree, check_name, fit};
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
 pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
 pub use pattern::Pattern;
+pub use pods::{PodFolder, PodQos, PodUid};
 pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window};
 pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
 pub use sources::{TierSource, TierSources};
-pub use tier::{IdleOnly, TierGate, TierOptions};
+pub use tier::{IdleOnly, Pressure, TierGate, TierOptions};
 
 #[cfg(test)]
 mod tests {

@@ -7,12 +7,15 @@
 //!
 //! Of the classes that fit a process, that with the highest priority has it. Of
 //! equal ones, that whose cgroup or unit is the deepest; then one that names it
-//! without a star; then one that names more kinds. Two classes between which this
+//! without a star, before one that a pod chose, before one with a star; then one that
+//! names more kinds. A class of pods names their cgroups (see [`pods`](super::pods)), and
+//! a pod chooses one class at most. Two classes between which this
 //! does not decide must not fit the same process: [`ClassOptions::may_tie`] says
 //! whether they may, and a configuration in which they may is an error. So no order
 //! of names or files ever matters.
 
 use super::pattern::{Pattern, names_may_meet, one};
+use super::pods;
 use super::{ClassOptions, Classes};
 use crate::world::ClassId;
 use serde::de::{Error, SeqAccess, Visitor};
@@ -173,12 +176,29 @@ impl FromStr for User {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Depth {
     names: usize,
-    plain: bool,
+    how: How,
+}
+
+/// How a class names a cgroup; the last one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    Starred,
+    Chosen,
+    Plain,
+}
+
+impl How {
+    fn of(plain: bool) -> How {
+        if plain { How::Plain } else { How::Starred }
+    }
 }
 
 /// What a class asks of a process, its users as numbers.
 #[derive(Clone, Debug)]
 struct Rule {
+    name: String,
+    /// The folder in which pods choose it.
+    chosen_in: Option<String>,
     priority: i32,
     kinds: usize,
     cgroups: Option<AnyOf<Pattern>>,
@@ -211,15 +231,36 @@ impl Rules {
         let below = |all: &AnyOf<Pattern>| {
             AnyOf(all.0.iter().map(|pattern| pattern.below(mount)).collect())
         };
-        let rule = |class: &ClassOptions| Rule {
+        let rule = |(name, class): (&String, &ClassOptions)| Rule {
+            name: name.clone(),
+            chosen_in: class
+                .pod_choice
+                .as_ref()
+                .map(|folder| folder.path().to_owned()),
             priority: class.priority,
             kinds: class.kinds(),
-            cgroups: class.cgroup.as_ref().map(below),
+            cgroups: class.cgroups().as_ref().map(below),
             units: class.unit.clone(),
             users: (class.user.as_ref()).map(|all| all.0.iter().filter_map(&user).collect()),
             executables: class.executable.clone(),
         };
-        Rules(classes.values().map(rule).collect())
+        Rules(classes.iter().map(rule).collect())
+    }
+
+    /// The folder in which pods choose classes, if they may choose any.
+    pub fn pod_folder(&self) -> Option<&str> {
+        self.0.iter().find_map(|rule| rule.chosen_in.as_deref())
+    }
+
+    /// The class of this name, if the pod may choose it whose own cgroup has these names.
+    pub fn choice(&self, name: &str, pod: &[&[u8]]) -> Option<ClassId> {
+        let may = |rule: &Rule| {
+            let mut cgroups = rule.cgroups.iter().flat_map(AnyOf::all);
+            rule.chosen_in.is_some() && cgroups.any(|pattern| pattern.matches(pod))
+        };
+        let mut all = self.0.iter();
+        let at = all.position(|rule| rule.name == name && may(rule))?;
+        Some(ClassId(at as u32))
     }
 
     /// Whether there are none.
@@ -260,25 +301,30 @@ impl Rules {
         roots
     }
 
-    /// What fits the cgroup of these names, if so much fits the one above it.
-    pub fn fitting(&self, above: &Fitting, names: &[&[u8]]) -> Fitting {
-        let deeper = |was: Option<Depth>, plain: Option<bool>| {
-            let depth = plain.map(|plain| Depth {
+    /// What fits the cgroup of these names, if so much fits the one above it. If it is a
+    /// pod's own, that is the class which the pod `chose`.
+    pub fn fitting(&self, above: &Fitting, names: &[&[u8]], chose: Option<ClassId>) -> Fitting {
+        let deeper = |was: Option<Depth>, how: Option<How>| {
+            let depth = how.map(|how| Depth {
                 names: names.len() + 1,
-                plain,
+                how,
             });
             depth.or(was)
         };
+        let is_chosen = |n: usize| chose == Some(ClassId(n as u32));
         let fits = |(n, rule): (usize, &Rule)| {
             let [cgroup, unit] = above.get(n).copied().unwrap_or_default();
             let cgroups = rule.cgroups.iter().flat_map(AnyOf::all);
             let cgroups = cgroups.filter(|pattern| pattern.matches(names));
             let units = rule.units.iter().flat_map(AnyOf::all);
             let units = units.filter(|unit| unit.matches(names));
-            [
-                deeper(cgroup, cgroups.map(Pattern::is_plain).max()),
-                deeper(unit, units.map(Unit::is_plain).max()),
-            ]
+            let cgroups = cgroups.map(|pattern| How::of(pattern.is_plain())).max();
+            let cgroups = match rule.chosen_in {
+                Some(_) => cgroups.filter(|_| is_chosen(n)).map(|_| How::Chosen),
+                None => cgroups,
+            };
+            let units = units.map(|unit| How::of(unit.is_plain())).max();
+            [deeper(cgroup, cgroups), deeper(unit, units)]
         };
         self.0.iter().enumerate().map(fits).collect()
     }
@@ -341,12 +387,28 @@ impl ClassOptions {
     /// How many kinds of selectors it has.
     pub fn kinds(&self) -> usize {
         let kinds = [
-            self.cgroup.is_some(),
+            self.cgroup.is_some() || self.is_of_pods(),
             self.unit.is_some(),
             self.user.is_some(),
             self.executable.is_some(),
         ];
         kinds.into_iter().filter(|kind| *kind).count()
+    }
+
+    /// Whether it asks for pods.
+    pub fn is_of_pods(&self) -> bool {
+        self.pod_qos.is_some() || self.pod_uid.is_some() || self.pod_choice.is_some()
+    }
+
+    /// The cgroups that it asks for, those of pods too.
+    pub fn cgroups(&self) -> Option<AnyOf<Pattern>> {
+        match self.is_of_pods() {
+            true => Some(AnyOf(pods::cgroups(
+                self.pod_qos.as_ref(),
+                self.pod_uid.as_ref(),
+            ))),
+            false => self.cgroup.clone(),
+        }
     }
 
     /// Whether both may fit a process, and no rule says which has it. It is sure
@@ -369,7 +431,10 @@ impl ClassOptions {
             // A name and a number may be one user.
             _ => true,
         };
+        // A pod chooses one class at most, and is before those that it did not choose, or after.
+        let chosen = self.pod_choice.is_some() || other.pod_choice.is_some();
         equal
+            && !chosen
             && !apart(&self.user, &other.user, users_meet)
             && !apart(&self.executable, &other.executable, Pattern::may_meet)
             && self.may_be_as_deep(other)
@@ -386,7 +451,7 @@ impl ClassOptions {
 
     /// What it names of the tree of cgroups.
     fn named(&self) -> Vec<Named<'_>> {
-        let cgroups = self.cgroup.iter().flat_map(AnyOf::all);
+        let cgroups = self.cgroups().into_iter().flat_map(|all| all.0);
         let cgroups = cgroups.map(|pattern| Named::Cgroup(pattern.below("/sys/fs/cgroup")));
         let units = self.unit.iter().flat_map(AnyOf::all);
         cgroups.chain(units.map(Named::Unit)).collect()
@@ -434,6 +499,7 @@ impl Named<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PodUid;
     use super::*;
 
     fn classes(text: &str) -> Classes {
@@ -447,12 +513,24 @@ mod tests {
 
     /// The class of a process in this cgroup.
     fn class(rules: &Rules, cgroup: &str, user: u32, executable: &str) -> Option<u32> {
+        class_where(rules, None, cgroup, user, executable)
+    }
+
+    /// The same where a pod chose that class.
+    fn class_where(
+        rules: &Rules,
+        chose: Option<ClassId>,
+        cgroup: &str,
+        user: u32,
+        executable: &str,
+    ) -> Option<u32> {
         let names: Vec<&[u8]> = (cgroup.split('/').filter(|name| !name.is_empty()))
             .map(str::as_bytes)
             .collect();
-        let mut fitting = rules.fitting(&Fitting::new(), &[]);
+        let mut fitting = rules.fitting(&Fitting::new(), &[], None);
         for n in 1..=names.len() {
-            fitting = rules.fitting(&fitting, &names[..n]);
+            let chose = PodUid::of_cgroup(&names[..n]).and_then(|_| chose);
+            fitting = rules.fitting(&fitting, &names[..n], chose);
         }
         let looks = Looks {
             user: Some(user),
@@ -493,6 +571,68 @@ mod tests {
         assert_eq!(of("/w", 8), Some(5));
         // A user alone is less than any cgroup.
         assert_eq!(of("/y", 8), Some(1));
+    }
+
+    #[test]
+    fn pods_are_of_their_quality_or_their_uid_or_what_they_choose() {
+        let rules = rules(
+            "[a]\npod_qos = 'burstable'\n[b]\npod_qos = ['guaranteed', 'besteffort']\n\
+             [c]\npod_uid = '1-a'\n[d]\npod_choice = '/run/pods'\n\
+             [e]\npod_choice = '/run/pods'\npod_qos = 'guaranteed'\n\
+             [f]\npod_uid = '9-f'\npod_qos = 'burstable'\npriority = 1\n",
+        );
+        let burstable = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable";
+        let of = |chose: Option<&str>, cgroup: &str| {
+            let names: Vec<&[u8]> = (cgroup.split('/').filter(|name| !name.is_empty()))
+                .map(str::as_bytes)
+                .collect();
+            let mut above = (1..=names.len()).map(|n| &names[..n]);
+            let pod = above.find(|names| PodUid::of_cgroup(names).is_some());
+            let chose = chose.zip(pod);
+            let chose = chose.and_then(|(name, pod)| rules.choice(name, pod));
+            class_where(&rules, chose, cgroup, 7, "/x")
+        };
+        for (chose, cgroup, wanted) in [
+            (
+                None,
+                format!("{burstable}-pod2_b.slice/cri-containerd-0.scope"),
+                Some(0),
+            ),
+            (None, "/kubepods/burstable/pod2-b/0123".to_owned(), Some(0)),
+            (
+                None,
+                "/kubepods.slice/kubepods-pod2_b.slice".to_owned(),
+                Some(1),
+            ),
+            (None, "/kubepods/besteffort/pod2-b".to_owned(), Some(1)),
+            // Those of no pod, and those that a user named so.
+            (
+                None,
+                "/kubepods.slice/kubepods-burstable.slice".to_owned(),
+                None,
+            ),
+            (
+                None,
+                "/user.slice/kubepods/burstable/pod2-b".to_owned(),
+                None,
+            ),
+            // A uid is more than a quality.
+            (None, format!("{burstable}-pod1_a.slice"), Some(2)),
+            // What a pod chose is more than its quality, and less than its uid.
+            (Some("d"), format!("{burstable}-pod2_b.slice/x"), Some(3)),
+            (Some("d"), format!("{burstable}-pod1_a.slice"), Some(2)),
+            // Only a pod that is guaranteed may choose this one.
+            (Some("e"), format!("{burstable}-pod2_b.slice"), Some(0)),
+            (Some("e"), "/kubepods/pod2-b".to_owned(), Some(4)),
+            // Nobody chooses what is not for that, or is not there.
+            (Some("a"), "/kubepods/pod2-b".to_owned(), Some(1)),
+            (Some("x"), "/kubepods/pod2-b".to_owned(), Some(1)),
+            (Some("d"), "/kubepods/burstable/pod9-f".to_owned(), Some(5)),
+        ] {
+            assert_eq!(of(chose, &cgroup), wanted, "{chose:?} {cgroup}");
+        }
+        assert_eq!(rules.pod_folder(), Some("/run/pods"));
+        assert!(rules.is_charged(ClassId(3)) && rules.ask_for_cgroups());
     }
 
     #[test]
@@ -547,7 +687,7 @@ mod tests {
             let names: Vec<&[u8]> = (cgroup.split('/').filter(|name| !name.is_empty()))
                 .map(str::as_bytes)
                 .collect();
-            let along = |above, n| rules.fitting(&above, &names[..n]);
+            let along = |above, n| rules.fitting(&above, &names[..n], None);
             let fitting = (0..=names.len()).fold(Fitting::new(), along);
             let may = rules.may_fit_below(&fitting, &names);
             assert_eq!(may, wanted, "{classes} {cgroup}");
@@ -557,8 +697,8 @@ mod tests {
     #[test]
     fn what_is_charged_is_of_classes_of_cgroups() {
         let rules = rules("[a]\ncgroup = '/a'\n[b]\ncgroup = '/a/b'\nuser = '7'\n");
-        let fitting = rules.fitting(&Fitting::new(), &[b"a"]);
-        let below = rules.fitting(&fitting, &[b"a", b"b"]);
+        let fitting = rules.fitting(&Fitting::new(), &[b"a"], None);
+        let below = rules.fitting(&fitting, &[b"a", b"b"], None);
         assert_eq!(rules.class_of_cgroup(&below), Some(ClassId(0)));
         assert!(rules.is_charged(ClassId(0)) && !rules.is_charged(ClassId(1)));
         let roots = rules.roots();
@@ -607,6 +747,18 @@ mod tests {
             ("unit = '_x.service'", "cgroup = '/__x.service'", true),
             ("unit = '_x.service'", "cgroup = '/_x.service'", false),
             ("unit = 'x*.service'", "cgroup = '/_x1*'", true),
+            ("pod_qos = 'burstable'", "pod_qos = 'guaranteed'", false),
+            (
+                "pod_qos = 'burstable'",
+                "pod_qos = ['besteffort', 'burstable']",
+                true,
+            ),
+            ("pod_qos = 'burstable'", "pod_uid = 'a'", false),
+            ("pod_uid = 'b'", "pod_uid = 'a'", false),
+            ("pod_uid = 'a'", "pod_uid = ['b', 'a']", true),
+            ("pod_uid = 'a'", "cgroup = '/kubepods/poda'", true),
+            ("pod_qos = 'burstable'", "pod_choice = '/run/p'", false),
+            ("pod_choice = '/run/p'", "pod_choice = '/run/p'", false),
             ("cgroup = '/a'", "cgroup = '//a/.'", true),
             (
                 "executable = '/usr/bin/x'",

@@ -67,6 +67,10 @@ pub struct TierOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tiers: Option<HandTiers>,
 
+    /// What becomes of it that programs wait for memory
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = TierOptions::DEFAULT.pressure))]
+    pub pressure: Pressure,
+
     /// On trial: keep an account of what promotion wins and costs, and rest where it does not pay
     #[cfg_attr(feature = "clap", arg(long))]
     pub rest: bool,
@@ -96,6 +100,7 @@ impl TierOptions {
         demote_idle_only: None,
         demote_idle_min: Size(0),
         tiers: None,
+        pressure: Pressure::Heed,
         rest: false,
         dry_run: false,
         explain: false,
@@ -117,6 +122,18 @@ pub enum IdleOnly {
     Anon,
     /// Pages of files
     File,
+}
+
+/// What becomes of it that programs wait for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Pressure {
+    /// Promote less, and demote idle pages faster
+    #[default]
+    Heed,
+    /// Nothing
+    Ignore,
 }
 
 /// Which rule admits pages.

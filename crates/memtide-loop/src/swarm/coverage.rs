@@ -27,10 +27,11 @@ pub(super) enum Kind {
     ManyMappings,
     OtherHot,
     Swapped,
+    Waits,
 }
 
 /// Names of [`Kind`], in its order.
-pub(super) const KINDS: [&str; 22] = [
+pub(super) const KINDS: [&str; 23] = [
     "a move: not present",
     "a move: unmapped",
     "a move: shared",
@@ -53,6 +54,7 @@ pub(super) const KINDS: [&str; 22] = [
     "100,000 mappings",
     "other pages are hot",
     "pages are swapped out",
+    "programs wait for memory",
 ];
 
 /// A part of the loop, by what it asks of the world.
@@ -130,8 +132,12 @@ fn should_meet(kind: usize, part: usize) -> bool {
     }
     match kind {
         // A source that was taken over from is asked for nothing more; a pass is long
-        // only of looks and glances. Balancing has one source, and it does not break.
-        kind if kind == Kind::Broke as usize || kind == Kind::Slow as usize => {
+        // only of looks and glances. Balancing has one source, and it does not break, and
+        // heeds no pressure.
+        kind if [Kind::Broke, Kind::Slow, Kind::Waits]
+            .map(|kind| kind as usize)
+            .contains(&kind) =>
+        {
             part <= Part::Demote as usize
         }
         _ => true,

@@ -47,11 +47,13 @@ pub enum Mistake {
     ClassUseUncounted,
     /// Pages of the top tier that are in use are taken for idle ones, where these leave.
     ForgetUse,
+    /// It is not heeded that programs wait for memory.
+    IgnorePressure,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 20] = [
+    pub const ALL: [Mistake; 21] = [
         Mistake::IgnorePolicy,
         Mistake::IgnoreCpuset,
         Mistake::IgnoreWatermark,
@@ -72,5 +74,6 @@ impl Mistake {
         Mistake::IgnoreLow,
         Mistake::ClassUseUncounted,
         Mistake::ForgetUse,
+        Mistake::IgnorePressure,
     ];
 }

@@ -170,6 +170,7 @@ impl Loop {
             low: *low,
             high: *high,
             leave_alone: false,
+            heed_pressure: true,
         };
         config.classes = plan.classes.iter().enumerate().map(class).collect();
         match world.mistake {
@@ -178,6 +179,7 @@ impl Loop {
             Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
             Some(Mistake::IgnoreHigh) => config.classes.iter_mut().for_each(|of| of.high = None),
             Some(Mistake::IgnoreLow) => config.classes.iter_mut().for_each(|of| of.low = 0),
+            Some(Mistake::IgnorePressure) => config.heed_pressure = false,
             Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
             _ => {}
         }

@@ -97,6 +97,17 @@ pub(super) enum Fault {
     Swapped { pid: u32, one_in: u64 },
 }
 
+/// A time in which programs wait for memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    pub from_ms: u64,
+    pub to_ms: u64,
+    /// In such a part of it some task of the machine waits, in thousandths.
+    pub machine_permille: u64,
+    /// Likewise of the first class; of others more.
+    pub class_permille: u64,
+}
+
 /// All that a seed draws.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -122,6 +133,8 @@ pub(super) struct Plan {
     /// Classes with shares of fast memory: what is protected, and the bound, in
     /// pages. A program belongs to the class that its pid says.
     pub classes: Vec<(u64, Option<u64>)>,
+    /// When programs wait for memory; where they never do nobody can tell.
+    pub waits: Vec<Waits>,
 }
 
 impl Plan {
@@ -152,11 +165,13 @@ impl Plan {
             faults: Vec::new(),
             many_mappings,
             classes: classes(seed, &nodes),
+            waits: waits(seed, faulty_ms),
             nodes,
             programs,
         };
         if plan.balance || many_mappings {
             plan.classes.clear();
+            plan.waits.clear();
         }
         if many_mappings {
             let all = &plan.nodes;
@@ -199,8 +214,8 @@ impl Plan {
         let options = match self.balance {
             true => format!("{:?}", self.balancing),
             false => format!(
-                "{:?}, looks take {}, classes {:?}",
-                self.tier, self.look_pages, self.classes
+                "{:?}, looks take {}, classes {:?}, {:?}",
+                self.tier, self.look_pages, self.classes, self.waits
             ),
         };
         let faults = self.faults.iter();
@@ -274,6 +289,27 @@ fn classes(seed: u64, nodes: &[NodePlan]) -> Vec<(u64, Option<u64>)> {
         }
     };
     (0..count).map(class).collect()
+}
+
+/// In one of four seeds, likewise.
+fn waits(seed: u64, faulty_ms: u64) -> Vec<Waits> {
+    let mut random = Random::new(seed ^ 0x7374_616c_6c73);
+    if random.below(4) > 0 {
+        return Vec::new();
+    }
+    let parts = [0, 20, 80, 300, 900];
+    let mut part = || parts[random.below(parts.len() as u64) as usize];
+    let parts: Vec<(u64, u64)> = (0..3).map(|_| (part(), part() / 2)).collect();
+    let waits = |(n, (machine_permille, class_permille)): (u64, (u64, u64))| {
+        let from_ms = n * faulty_ms / 3 + random.below(faulty_ms / 6);
+        Waits {
+            from_ms,
+            to_ms: from_ms + 1 + random.below(faulty_ms / 3),
+            machine_permille,
+            class_permille,
+        }
+    };
+    (0..).zip(parts).map(waits).collect()
 }
 
 fn area(first: u64, pages: u64, allowed: Allowed) -> Area {

@@ -44,6 +44,8 @@ pub struct Class {
     pub high: Option<u64>,
     /// Its processes are not managed.
     pub leave_alone: bool,
+    /// It is heeded that its processes wait for memory.
+    pub heed_pressure: bool,
 }
 
 /// What is known of a class.
@@ -289,6 +291,7 @@ impl Budgets {
             waiting_pages: budget.waiting,
             left_alone: budget.class.leave_alone,
             paused: budget.paused,
+            pressure: None,
         };
         self.all.iter().map(status).collect()
     }
@@ -338,6 +341,7 @@ mod tests {
                 low,
                 high,
                 leave_alone: false,
+                heed_pressure: true,
             },
             used: Some(used),
             above: None,

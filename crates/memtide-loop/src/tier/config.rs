@@ -1,7 +1,9 @@
 //! From what users chose to what the parts of tiering want to know.
 
 use super::budgets::Class;
-use crate::options::{Amount, ClassOptions, IdleOnly, IdleTime, TierGate, TierOptions, fast_bytes};
+use crate::options::{
+    Amount, ClassOptions, IdleOnly, IdleTime, Pressure, TierGate, TierOptions, fast_bytes,
+};
 use memtide_core::hotness::{self, Layout};
 use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
 use memtide_core::tiering::cadence::CadenceConfig;
@@ -57,6 +59,8 @@ pub struct TierConfig {
     /// Pages that one turn may move in one direction: a turn stays well below a second, signals are
     /// heard, and no source waits for long until somebody reads what it reports.
     pub turn_pages: u64,
+    /// Heed that programs wait for memory, where the world tells of it.
+    pub heed_pressure: bool,
     /// Keep an account, and rest where promotion does not pay.
     pub rest: bool,
     /// Decide and report, but move nothing.
@@ -143,6 +147,7 @@ impl TierConfig {
             idle: IdleRule::new(options, page),
             classes: Vec::new(),
             turn_pages: 16_384,
+            heed_pressure: options.pressure == Pressure::Heed,
             rest: options.rest,
             dry_run: options.dry_run,
             explain: options.explain,
@@ -169,6 +174,7 @@ impl TierConfig {
                 low: pages(options.fast.low).unwrap_or(0),
                 high: pages(options.fast.high),
                 leave_alone: options.leave_alone,
+                heed_pressure: options.pressure == Pressure::Heed,
             }
         };
         TierConfig {

@@ -1,5 +1,6 @@
 //! Why pages stay where they are.
 
+use super::pressed::PRESSED;
 use super::promoter::{NO_FASTER, RESTS};
 use super::shared::Shared;
 use super::subjects;
@@ -29,6 +30,7 @@ pub(super) fn kept(
             Some(why) => why,
             None => return,
         },
+        Kept::Immovable(PRESSED) => Stay::Pressure,
         Kept::Immovable(by) => Stay::Forbidden { by },
         Kept::Gate(Verdict::Latency { threshold_ms, .. }) => Stay::TooLongAgo {
             ms: u64::from(hotness.age_ms),
@@ -39,6 +41,7 @@ pub(super) fn kept(
         Kept::Gate(Verdict::NoBenefit { .. }) => Stay::NotWorthIt,
         Kept::Gate(_) | Kept::WindowClosed => Stay::RateLimit,
         Kept::NoRoom(target) => Stay::NoRoom { target },
+        Kept::Share if is_pressed(shared, page) => Stay::Pressure,
         Kept::Share => Stay::Share,
         Kept::Cold
         | Kept::Elsewhere(_)
@@ -54,6 +57,15 @@ pub(super) fn kept(
         why,
     };
     run.tell(ledger, now, reporter);
+}
+
+/// Whether it is pressure and not a bound that keeps a page of a class.
+fn is_pressed(shared: &Shared, page: PageNumber) -> bool {
+    let Shared {
+        budgets, pressed, ..
+    } = shared;
+    let class = shared.ledger.class(page);
+    class.is_some_and(|class| pressed.binds(class, budgets.left(class)))
 }
 
 /// That the page's process rests; none while it is only slow, as its turn comes within seconds.

@@ -15,11 +15,14 @@
 //! protects, pages whose owner keeps them where they are. Memory that several managed
 //! processes map stays, for each of their page tables tells of its own accesses only.
 //! A bucket of tokens keeps the rate: it holds a second's worth, or a huge page if that
-//! is more.
+//! is more. While programs wait for memory ([`pressed`](super::pressed)) the rate is
+//! higher. A class whose processes wait has a bucket of its own for what is more, from
+//! which only its pages go.
 
 use super::budgets::Budgets;
 use super::config::{IdleRule, TierConfig};
 use super::demoter::{move_down, spares, target_of};
+use super::pressed::Pressed;
 use super::shared::Shared;
 use crate::ledger::Ledger;
 use crate::options::IdleOnly;
@@ -73,6 +76,8 @@ pub(super) struct Leaver {
     unseen: u64,
     /// What may leave, in thousandths of a page, as of then.
     credit: u64,
+    /// And what pages of each class that waits for memory may beside that.
+    own: BTreeMap<ClassId, u64>,
     credited: Millis,
     random: Random,
     /// What several processes map.
@@ -90,6 +95,7 @@ impl Leaver {
             cursor: 0,
             unseen: 0,
             credit: 0,
+            own: BTreeMap::new(),
             credited: now,
             random: Random::new(config.seed ^ SEED),
             common: Common::new(),
@@ -135,7 +141,7 @@ impl Leaver {
         reporter: &mut dyn Reporter,
     ) -> bool {
         let now = world.now();
-        self.earn(rule, now);
+        self.earn(rule, &shared.pressed, now);
         if now.since(self.round_began) >= rule.round_ms() {
             self.round_began = now;
             if let Some(rounds) = &mut shared.records.rounds {
@@ -145,11 +151,12 @@ impl Leaver {
             self.unseen = shared.ledger.space.extent();
             self.common = common(&shared.ledger);
         }
-        if self.unseen == 0 || self.credit < 1000 {
+        let some = |credit: &u64| *credit >= 1000;
+        if self.unseen == 0 || !(some(&self.credit) || self.own.values().any(some)) {
             return false;
         }
         let before = self.left;
-        let chosen = self.choose(shared, rule, now);
+        let (chosen, mut paid) = self.choose(shared, rule, now);
         let why = format!("not touched for {}", rule.after);
         for (node, folios) in chosen {
             let random = self.random.draw();
@@ -157,37 +164,51 @@ impl Leaver {
                 continue;
             };
             let (tried, moved) = move_down(world, shared, folios, target, &why, reporter);
-            self.credit = self.credit.saturating_sub(1000 * tried);
+            // What left on its class's account is paid.
+            let owed = tried.saturating_sub(paid);
+            paid -= tried - owed;
+            self.credit = self.credit.saturating_sub(1000 * owed);
             self.left += moved;
         }
         self.left > before
     }
 
-    fn earn(&mut self, rule: &IdleRule, now: Millis) {
-        let most = match rule.rate_pages {
-            0 => 0,
-            rate => rate.max(HUGE_PAGES) * 1000,
-        };
+    fn earn(&mut self, rule: &IdleRule, pressed: &Pressed, now: Millis) {
         let ms = now.since(self.credited);
         self.credited = now;
-        let earned = rule.rate_pages.saturating_mul(ms);
-        self.credit = self.credit.saturating_add(earned).min(most);
+        let all = pressed.haste_permille(None);
+        earn(&mut self.credit, faster(rule, all), ms);
+        let hasty: BTreeMap<ClassId, u64> = pressed
+            .hasty()
+            .map(|class| {
+                (
+                    class,
+                    pressed.haste_permille(Some(class)).saturating_sub(all),
+                )
+            })
+            .collect();
+        self.own.retain(|class, _| hasty.contains_key(class));
+        for (class, more) in hasty {
+            earn(self.own.entry(class).or_default(), faster(rule, more), ms);
+        }
     }
 
-    /// Those that leave now, by node.
+    /// Those that leave now, by node; and how many pages of them their classes paid for.
     fn choose(
         &mut self,
         shared: &Shared,
         rule: &IdleRule,
         now: Millis,
-    ) -> BTreeMap<NodeId, Vec<Folio>> {
+    ) -> (BTreeMap<NodeId, Vec<Folio>>, u64) {
         let mut chosen: BTreeMap<NodeId, Vec<Folio>> = BTreeMap::new();
+        let mut paid = 0;
         let Some(rounds) = &shared.records.rounds else {
-            return chosen;
+            return (chosen, paid);
         };
         let extent = shared.ledger.space.extent();
         let mut leaving = Leaving::new(shared, rule, &self.common, now);
-        let mut credit = (self.credit / 1000).min(shared.config.turn_pages);
+        let most = shared.config.turn_pages;
+        let mut credit = (self.credit / 1000).min(most);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {
             if self.cursor >= extent {
@@ -205,11 +226,20 @@ impl Leaver {
                 let Some(node) = leaving.node(folio) else {
                     return true;
                 };
-                if pages > credit {
+                let class = shared.ledger.class(folio.first);
+                let own = class.and_then(|class| self.own.get_mut(&class));
+                let own = own.filter(|own| **own >= 1000 * pages && paid + pages <= most);
+                if own.is_none() && pages > credit {
                     return false;
                 }
                 if leaving.spares(folio) {
-                    credit -= pages;
+                    match own {
+                        Some(own) => {
+                            *own -= 1000 * pages;
+                            paid += pages;
+                        }
+                        None => credit -= pages,
+                    }
                     chosen.entry(node).or_default().push(folio);
                 }
                 // The next one that may leave waits for credit; this one had its turn, even
@@ -224,8 +254,22 @@ impl Leaver {
                 break;
             }
         }
-        chosen
+        (chosen, paid)
     }
+}
+
+/// The rate in thousandths of what the rule says.
+fn faster(rule: &IdleRule, permille: u64) -> u64 {
+    (u128::from(rule.rate_pages) * u128::from(permille) / 1000) as u64
+}
+
+/// Adds to a bucket what `ms` are worth at `rate` pages a second.
+fn earn(credit: &mut u64, rate: u64, ms: u64) {
+    let most = match rate {
+        0 => 0,
+        rate => rate.max(HUGE_PAGES).saturating_mul(1000),
+    };
+    *credit = credit.saturating_add(rate.saturating_mul(ms)).min(most);
 }
 
 /// The pages of the ledger as they may leave for idleness.
@@ -379,10 +423,11 @@ mod tests {
         let (topology, page) = (world.topology().clone(), world.page());
         let options = crate::options::TierOptions::DEFAULT;
         let config = TierConfig::new(&options, &topology, page, 1).unwrap();
+        let pressed = Pressed::new(&world, &config);
         let mut credit = |rate: u64, times: &[u64]| {
             let mut leaver = Leaver::new(&config, world.now());
             for ms in times {
-                leaver.earn(&rule(rate), Millis(*ms));
+                leaver.earn(&rule(rate), &pressed, Millis(*ms));
             }
             leaver.credit / 1000
         };

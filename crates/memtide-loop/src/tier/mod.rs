@@ -15,6 +15,7 @@
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`pressed`] knows whether programs wait for memory;
 //! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
 //! - [`page`] says of one page why it is where it is;
 //! - [`shared`] is what all of them know, and carries out what they decide.
@@ -37,6 +38,7 @@ mod listeners;
 mod making_way;
 mod observer;
 mod page;
+mod pressed;
 mod processes;
 mod promoter;
 mod refresh;
@@ -49,6 +51,8 @@ mod idle_tests;
 #[cfg(test)]
 mod listeners_tests;
 #[cfg(test)]
+mod pressed_tests;
+#[cfg(test)]
 mod shares_tests;
 #[cfg(test)]
 mod tests;
@@ -58,8 +62,8 @@ pub use config::{IdleRule, TierConfig};
 pub use shared::RETURN_MS;
 
 use crate::report::{
-    AccountStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierSpent,
-    TierStatus,
+    AccountStatus, ClassStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status,
+    TierSpent, TierStatus,
 };
 use crate::world::{Came, SourceId, World, WorldError};
 use account::Used;
@@ -321,6 +325,7 @@ impl Tierer {
             // Other stretches of fast memory are to be glanced at.
             self.observer.told = None;
         }
+        self.shared.pressed.hear(world)?;
         if news.changed {
             self.listeners.changed();
             let now = world.now();
@@ -574,8 +579,9 @@ impl Tierer {
             },
             kernel_cpu: Duration::from_nanos(kernel_ns),
             demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
-            classes: self.shared.budgets.status(),
+            classes: self.classes(),
             account: self.account(),
+            pressure: self.shared.pressed.status(None),
         };
         Status {
             at_ms: world.now().0,
@@ -586,6 +592,17 @@ impl Tierer {
             tiering: Some(tiering),
             balancing: None,
         }
+    }
+
+    fn classes(&self) -> Vec<ClassStatus> {
+        let Shared {
+            budgets, pressed, ..
+        } = &self.shared;
+        let mut all = budgets.status();
+        for (class, of) in budgets.ids().zip(&mut all) {
+            of.pressure = pressed.status(Some(class));
+        }
+        all
     }
 
     fn account(&self) -> Option<AccountStatus> {

@@ -9,7 +9,7 @@ use super::explain;
 use super::idle::{self, Leaver};
 use super::shared::Shared;
 use crate::ledger::Watched;
-use crate::report::{Direction, LastMove, PageReport};
+use crate::report::{Direction, LastMove, PageReport, Stay};
 use crate::world::{Allowed, Area};
 use memtide_core::hotness::Hotness;
 use memtide_core::pages::{Folio, Pages as _};
@@ -236,6 +236,9 @@ fn why_down(
     let rests = explain::rests(shared, page).or_else(|| explain::no_faster(shared, place.node()));
     if let Some(why) = rests {
         return format!("it is hot, but {why}");
+    }
+    if shared.pressed.slows(watched.class) {
+        return format!("it is {}", Stay::Pressure);
     }
     if ledger.rooms.takes(target) == 0 {
         return format!("it is hot, and waits for room on node {target}");

@@ -5,6 +5,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::explain;
 use super::latency::Latencies;
+use super::pressed::{PRESSED, Pressed};
 use super::shared::Shared;
 use crate::ledger::{Ledger, PAUSED};
 use crate::report::{Direction, Reporter};
@@ -55,6 +56,8 @@ struct Found {
     /// Ready pages of classes that are paused, of processes that rest, and those that would
     /// gain nothing.
     resting: u64,
+    /// Ready pages of classes that are promoted slower, as their processes wait for memory.
+    slowed: u64,
 }
 
 /// Takes in what a pass finds.
@@ -62,6 +65,8 @@ struct Finding<'a> {
     found: &'a mut Found,
     explain: bool,
     ledger: &'a Ledger,
+    budgets: &'a Budgets,
+    pressed: &'a Pressed,
     /// The folio that waits last.
     last: Option<Folio>,
 }
@@ -92,6 +97,12 @@ impl Finding<'_> {
         if reason != Kept::Share {
             return;
         }
+        if let Some(class) = self.ledger.class(page)
+            && self.pressed.binds(class, self.budgets.left(class))
+        {
+            self.found.slowed += 1;
+            return;
+        }
         let folio = self.ledger.folio(page);
         if let Some(class) = self.ledger.class(page)
             && self.last.replace(folio) != Some(folio)
@@ -105,6 +116,7 @@ impl Finding<'_> {
 struct Admission<'a> {
     ledger: &'a Ledger,
     budgets: &'a Budgets,
+    pressed: &'a Pressed,
     account: Option<&'a Account>,
     latencies: &'a Latencies,
     round: Round,
@@ -128,6 +140,9 @@ impl Pages for Admission<'_> {
             return Err(Immovable::Other("others have less than is protected"));
         }
         self.ledger.may_move(page, target)?;
+        if !self.pressed.is_calm() && self.pressed.holds(self.ledger.class(page)) {
+            return Err(PRESSED);
+        }
         let Some(account) = self.account else {
             return Ok(());
         };
@@ -147,7 +162,8 @@ impl Pages for Admission<'_> {
             return None;
         }
         let class = self.ledger.class(page)?;
-        let left = self.budgets.left(class);
+        let left = self.budgets.left(class).into_iter();
+        let left = left.chain(self.pressed.left(class)).min();
         let left = match self.round {
             Round::All => left?,
             Round::BelowLow => left
@@ -202,6 +218,7 @@ impl Promoter {
         reporter: &mut dyn Reporter,
     ) {
         let now = world.now();
+        shared.pressed.earn(now);
         self.wanting = 0;
         self.refused = 0;
         let room = shared.ledger.top_room() + idle_room;
@@ -230,7 +247,8 @@ impl Promoter {
             self.wanting += report.no_room_pages;
             // What a share, a pause or a rest keeps down waits for these, and not for a moment.
             let waits = report.over_share + found.resting;
-            self.refused += report.kept_ready.saturating_sub(waits);
+            self.refused += report.kept_ready.saturating_sub(waits) + found.slowed;
+            self.refused += u64::from(shared.pressed.ended(report.pages));
             move_up(world, shared, found.batches, reporter);
             for (page, hotness, kept) in found.kept {
                 explain::kept(shared, page, node, &hotness, kept, now, reporter);
@@ -258,6 +276,7 @@ impl Promoter {
             records,
             counters,
             budgets,
+            pressed,
             account,
             latencies,
             ..
@@ -266,6 +285,7 @@ impl Promoter {
         let admission = &Admission {
             ledger,
             budgets,
+            pressed,
             account: account.as_ref(),
             latencies,
             round,
@@ -274,11 +294,13 @@ impl Promoter {
             found,
             explain: config.explain && round == Round::All,
             ledger,
+            budgets,
+            pressed,
             last: None,
         };
         let thread = KmigratedConfig::default();
         let stops = Stops {
-            pages,
+            pages: pressed.at_most(pages),
             ..Stops::NONE
         };
         match &config.threshold_free {

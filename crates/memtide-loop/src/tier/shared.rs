@@ -4,6 +4,7 @@ use super::account::Account;
 use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::latency::Latencies;
+use super::pressed::Pressed;
 use crate::carry::{Carrier, Job, Reasons, Tell};
 use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::records::Records;
@@ -37,6 +38,7 @@ pub(super) struct Shared {
     pub records: Records,
     pub counters: Counters,
     pub budgets: Budgets,
+    pub pressed: Pressed,
     /// What promotion won and cost; none where nodes' latencies cannot be told.
     pub account: Option<Account>,
     pub latencies: Latencies,
@@ -90,6 +92,7 @@ impl Shared {
             records,
             counters: Counters::default(),
             budgets: Budgets::new(&config),
+            pressed: Pressed::new(world, &config),
             failed_pages: 0,
             returned_pages: 0,
             moved: Vec::new(),
@@ -194,6 +197,9 @@ impl Shared {
         self.ledger
             .processes
             .moved(owner, direction, done.moved, returned);
+        if direction == Direction::Promotion {
+            self.pressed.promoted(class, done.moved);
+        }
         if let Some(class) = class {
             self.budgets.moved(class, direction, done.moved, now);
             self.budgets.returned(class, returned);
@@ -265,6 +271,7 @@ mod tests {
             low: 0,
             high: None,
             leave_alone: false,
+            heed_pressure: true,
         });
         let mut shared = Shared::new(&world, config);
         refresh(&mut world, &mut shared);

@@ -78,6 +78,17 @@ pub struct Found {
     pub huge: bool,
 }
 
+/// For how long programs have waited for memory: the time, in µs, in which some task
+/// stalled on it, in all. Only differences mean something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stalls {
+    /// Of the whole machine; `None` if nobody says so.
+    pub machine: Option<u64>,
+    /// Of each class, by [`ClassId`](super::ClassId), the longest of its cgroups;
+    /// likewise.
+    pub classes: Vec<Option<u64>>,
+}
+
 /// Pages that are to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageRun {

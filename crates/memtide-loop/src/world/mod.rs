@@ -43,6 +43,7 @@ mod sources;
 pub use error::WorldError;
 pub use memory::{
     Counted, Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Sought, Span,
+    Stalls,
 };
 pub use process::{
     AddressSpace, Affinity, Allowed, Area, Backing, ClassId, Fixed, Kept, Lend, MemoryKind,
@@ -112,6 +113,19 @@ pub trait World {
     fn canary(&mut self, node: NodeId) -> Result<Option<u32>, WorldError> {
         let _ = node;
         Ok(None)
+    }
+
+    /// Whether the world can tell for how long programs wait for memory. It does not
+    /// change.
+    fn has_pressure(&self) -> bool {
+        false
+    }
+
+    /// For how long programs have waited for memory; replaces what `stalls` held. Asked
+    /// only of a world that [tells of pressure](World::has_pressure).
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        *stalls = Stalls::default();
+        Ok(())
     }
 
     // Processes.

@@ -181,6 +181,18 @@ pub enum Notice {
         /// Whether it is there now.
         there: bool,
     },
+    /// What a pod chose as its class does not count.
+    Choice {
+        /// Its uid.
+        pod: String,
+        /// Why, in a sentence.
+        why: String,
+    },
+    /// Nobody says for how long programs wait for memory.
+    NoPressure {
+        /// Why, in a sentence.
+        why: String,
+    },
 }
 
 impl fmt::Display for Notice {
@@ -199,6 +211,10 @@ impl fmt::Display for Notice {
                 formatter,
                 "cgroup {path} is not there: no process is managed until it is"
             ),
+            Notice::Choice { pod, why } => write!(formatter, "pod {pod} chooses no class: {why}"),
+            Notice::NoPressure { why } => {
+                write!(formatter, "memory pressure is not heeded: {why}")
+            }
         }
     }
 }

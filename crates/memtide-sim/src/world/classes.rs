@@ -66,7 +66,7 @@ impl Membership {
     fn fitting(&self, cgroup: &str) -> Fitting {
         let names = cgroup.split('/').filter(|name| !name.is_empty());
         let names: Vec<&[u8]> = names.map(str::as_bytes).collect();
-        let fitting = |above, n| self.rules.fitting(&above, &names[..n]);
+        let fitting = |above, n| self.rules.fitting(&above, &names[..n], None);
         (0..=names.len()).fold(Fitting::new(), fitting)
     }
 }

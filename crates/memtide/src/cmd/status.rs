@@ -108,6 +108,18 @@ fn text(standing: &Standing, styled: bool) -> String {
             ),
         );
     }
+    if let Some(pressure) = &standing.pressure {
+        let seconds = time_of(pressure.stalled_ms);
+        let limit = amount(pressure.limit_bytes);
+        let what = match pressure.slowed {
+            true => format!("promotion is slowed to {limit} a second"),
+            false => "promotion is not slowed".to_owned(),
+        };
+        line(
+            "pressure",
+            format!("programs waited {seconds} for memory since the run began; {what}"),
+        );
+    }
     if standing.reload.is_some() || standing.refused.is_some() {
         let at = standing.reload.map_or("?".to_owned(), time);
         let what = match &standing.refused {
@@ -212,6 +224,7 @@ mod tests {
             "moved promoted 512.0 MiB, demoted 64.0 MiB, returned 32.0 MiB, not movable 4 KiB; 7 looks, 0 reports lost",
             "reload 2027-01-15T08:00:00Z, taken",
             "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
+            "pressure programs waited 2.5 s for memory since the run began; promotion is slowed to 64.0 MiB a second",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",

@@ -262,7 +262,7 @@ mod tests {
     use memtide_core::pages::Immovable;
     use memtide_core::units::NodeId;
     use memtide_loop::report::{
-        AccountStatus, BalanceStatus, ClassStatus, Stay, TierStatus, WhyStayed,
+        AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Stay, TierStatus, WhyStayed,
     };
     use std::collections::BTreeSet;
 
@@ -322,6 +322,7 @@ mod tests {
                 fast_ns: 300,
                 slow_ns: 250,
             },
+            Stay::Pressure,
         ];
         for stay in &all {
             match stay {
@@ -337,6 +338,7 @@ mod tests {
                 | Stay::NotWorthIt
                 | Stay::Share
                 | Stay::Rests { .. }
+                | Stay::Pressure
                 | Stay::NoFaster { .. } => {}
             }
         }
@@ -453,8 +455,12 @@ mod tests {
         let status = Status {
             tiering: Some(TierStatus {
                 demoted_idle_pages: Some(0),
-                classes: vec![ClassStatus::default()],
+                classes: vec![ClassStatus {
+                    pressure: Some(PressureStatus::default()),
+                    ..ClassStatus::default()
+                }],
                 account: Some(AccountStatus::default()),
+                pressure: Some(PressureStatus::default()),
                 ..TierStatus::default()
             }),
             ..Status::default()

@@ -7,7 +7,7 @@ use super::processes::{Selected, Selection};
 use super::sampling::{Sampling, SamplingError};
 use super::survey::{SurveyError, Surveyor};
 use crate::fs::proc::Process;
-use crate::fs::{FsError, Root, zoneinfo};
+use crate::fs::{FsError, Root, pressure, zoneinfo};
 use crate::mover::{self, Mover};
 use crate::source::observe::{Sink, Source, SourceError};
 use crate::source::samples::{Kind, Window};
@@ -21,7 +21,7 @@ use memtide_loop::options::Rules;
 use memtide_loop::world::{
     Abilities, AddressSpace, Affinity, Came, Found, Invalid, Lend, MoveHow, Notice, PageRun,
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
-    Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -76,6 +76,8 @@ pub struct LiveWorld {
     selected: Selected,
     /// Of processes and their cgroup, since the last wait.
     notices: Vec<Notice>,
+    /// Whether it was told that nobody says for how long programs wait for memory.
+    told_no_pressure: bool,
     surveyor: Surveyor<RunningKernel>,
     mover: Mover<RunningKernel>,
     sources: Vec<LiveSource>,
@@ -116,6 +118,7 @@ impl LiveWorld {
             boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
             selected: Selected::new(root.clone(), page, selection),
             notices: Vec::new(),
+            told_no_pressure: false,
             surveyor: Surveyor::new(kernel.clone(), page),
             mover: Mover::new(kernel, mover),
             infos: sources.iter().map(LiveSource::info).collect(),
@@ -290,6 +293,31 @@ impl World for LiveWorld {
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {
         let notices = &mut self.notices;
         self.selected.list(seen, notices).map_err(failed)
+    }
+
+    fn has_pressure(&self) -> bool {
+        // Whether the kernel does is found out when it is asked, and told then.
+        true
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        *stalls = Stalls::default();
+        let why = match pressure::machine(&self.root) {
+            Ok(Some(total)) => {
+                stalls.machine = Some(total);
+                stalls.classes = self.selected.stalls().map_err(failed)?;
+                return Ok(());
+            }
+            Ok(None) => format!(
+                "there is no /{}; the kernel has it with CONFIG_PSI=y and psi=1",
+                pressure::MACHINE
+            ),
+            Err(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut self.told_no_pressure, true) {
+            self.notices.push(Notice::NoPressure { why });
+        }
+        Ok(())
     }
 
     fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {

@@ -157,6 +157,7 @@ impl SwarmWorld {
             }
             Fault::Leap { ms } => {
                 self.now_ns += ms * 1_000_000;
+                self.forget_waits();
                 // Nobody could notice anything in that time.
                 self.gone.values_mut().for_each(|went| *went += ms);
                 self.moment(Kind::Leapt);

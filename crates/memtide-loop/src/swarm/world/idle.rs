@@ -74,7 +74,11 @@ impl SwarmWorld {
         let Some(after) = self.plan.tier.demote_idle else {
             return;
         };
-        let rate = self.plan.tier.demote_idle_rate.0 >> 12;
+        let mut rate = self.plan.tier.demote_idle_rate.0 >> 12;
+        if !self.plan.waits.is_empty() {
+            // Up to four times as fast, and pages of classes by themselves.
+            rate *= 4 + 3 * self.plan.classes.len() as u64;
+        }
         let long = format!("not touched for {after}");
         for (at, event) in events {
             let Event::Moved {

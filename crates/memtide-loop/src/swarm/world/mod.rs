@@ -4,6 +4,7 @@
 mod faults;
 mod idle;
 mod passes;
+mod pressure;
 mod shares;
 
 use super::coverage::{Coverage, Kind, Part};
@@ -15,7 +16,7 @@ use crate::random::Random;
 use crate::world::{
     Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, Counted, Found, Invalid, Kept, Lend,
     MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
-    SourceId, SourceInfo, SourceStatus, Span, Subject, ThreadId, ThreadSeen, View, World,
+    SourceId, SourceInfo, SourceStatus, Span, Stalls, Subject, ThreadId, ThreadSeen, View, World,
     WorldError,
 };
 use memtide_core::access;
@@ -98,6 +99,8 @@ pub(super) struct SwarmWorld {
     fewest: BTreeMap<ClassId, u64>,
     /// Of pages that leave for idleness.
     told_idle: idle::Told,
+    /// Of programs that wait for memory.
+    short: pressure::Short,
 }
 
 impl SwarmWorld {
@@ -158,6 +161,7 @@ impl SwarmWorld {
             taken: BTreeMap::new(),
             fewest: BTreeMap::new(),
             told_idle: idle::Told::default(),
+            short: pressure::Short::default(),
             plan: plan.clone(),
         };
         if plan.many_mappings {
@@ -250,6 +254,7 @@ impl SwarmWorld {
             self.note_down(of, page, target);
             self.judge_share(of, target, before);
             self.judge_protected(of, target);
+            self.judge_waits(of, target);
             let node = self.machine.node(target);
             let free = node.capacity as i64 - (node.used + node.taken) as i64;
             if free < self.headroom() as i64 {
@@ -379,6 +384,17 @@ impl World for SwarmWorld {
             list.retain(|seen| first.contains(&seen.process));
         }
         list.sort_by_key(|seen| seen.process);
+        Ok(())
+    }
+
+    fn has_pressure(&self) -> bool {
+        !self.plan.waits.is_empty()
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        self.asked(Part::Rooms);
+        self.work(20_000);
+        self.tell_pressure(stalls);
         Ok(())
     }
 
@@ -593,6 +609,7 @@ impl World for SwarmWorld {
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
         self.pressed.clear();
         self.taken.clear();
+        self.note_waits();
         self.judge_own_time();
         self.faults();
         self.asked(Part::Listen);

@@ -72,7 +72,8 @@ pub fn fits(
         return Ok(());
     }
     let classes = &configuration.settings.class;
-    let of_cgroups = (classes.values()).any(|class| class.cgroup.is_some() || class.unit.is_some());
+    let of_cgroups =
+        (classes.values()).any(|class| class.cgroups().is_some() || class.unit.is_some());
     if of_cgroups && memtide_linux::fs::cgroup::mount(&context.root)?.is_none() {
         bail!(
             "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"

@@ -156,11 +156,18 @@ fn about(state: &State, width: u16, name: String, standing: &Standing) -> [Line<
 
 /// What the loop does, and what promotion wins and costs if that fits beside it.
 fn doing(width: u16, standing: &Standing) -> String {
-    let doing = standing.doing();
+    let fits = |text: &String| text.chars().count() <= usize::from(width);
+    let mut doing = standing.doing().to_owned();
+    if standing.pressure.is_some_and(|pressure| pressure.slowed) {
+        let both = format!("{doing}; memory pressure slows promotion");
+        // That is what matters more.
+        doing = Some(both)
+            .filter(fits)
+            .unwrap_or_else(|| "memory pressure slows promotion".to_owned());
+    }
     let account = standing.account.as_ref();
     let both = account.map(|account| format!("{doing}; {}", account.now()));
-    let fits = |text: &String| text.chars().count() <= usize::from(width);
-    both.filter(fits).unwrap_or_else(|| doing.to_owned())
+    both.filter(fits).unwrap_or(doing)
 }
 
 /// A line for each tier: used of all, as a bar, and what of it is managed.
@@ -518,12 +525,14 @@ mod tests {
 
     #[test]
     fn the_account_is_shown_where_it_fits() {
-        let line = "rests, and glances at few pages until one of them is hot";
+        let line = "rests, and glances at few pages until one of them is hot; memory pressure slows promotion";
         let account = "; wins 12.3 ms a second, spends 4.1, 1 process rests";
         let whole = format!("{line}{account}");
         let width = whole.len() as u16;
         assert_eq!(doing(width, &standing()), whole);
         assert_eq!(doing(width - 1, &standing()), line);
+        let narrow = line.len() as u16 - 1;
+        assert!(doing(narrow, &standing()).starts_with("memory pressure slows promotion"));
     }
 
     #[test]

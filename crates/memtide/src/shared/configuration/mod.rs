@@ -307,6 +307,9 @@ mod tests {
             "unit",
             "user",
             "executable",
+            "pod_qos",
+            "pod_uid",
+            "pod_choice",
             "priority",
             "leave_alone",
             "demote_idle",
@@ -337,7 +340,7 @@ mod tests {
         }
         // The examples are right, too; only they select twice.
         let all = of(&uncommented().replace("\nall = true\n", "\n"));
-        assert_eq!(all.settings.class.len(), 2);
+        assert_eq!(all.settings.class.len(), 3);
         assert!(all.settings.class["backup"].leave_alone);
     }
 

@@ -366,7 +366,7 @@ mod tests {
             ),
             (
                 "[class.db]\nfast.low = '1GiB'",
-                "0.toml:1:8: class db: names no processes; set cgroup, unit, user or executable",
+                "0.toml:1:8: class db: names no processes; set cgroup, unit, user, executable or a pod_ key",
             ),
             (
                 "[class.db]\ncgroup = '/a'\nfast.hihg = '1GiB'",

@@ -7,7 +7,9 @@ use super::varlink::Parameters;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_loop::options::TierOptions;
-use memtide_loop::report::{AccountStatus, ClassStatus, ProcessStatus, Status, TierSpent};
+use memtide_loop::report::{
+    AccountStatus, ClassStatus, PressureStatus, ProcessStatus, Status, TierSpent,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -53,6 +55,9 @@ pub struct Class {
     pub left_alone: bool,
     /// Whether its pages stay where they are.
     pub paused: bool,
+    /// Whether its processes wait for memory, if that is heeded and known.
+    #[serde(default)]
+    pub pressure: Option<Pressure>,
 }
 
 /// A managed process. What several processes map is counted for each of them, as of its last survey.
@@ -99,6 +104,27 @@ impl Process {
             won_ns_per_s: status.account.map(|account| account.won_ns_per_s),
             spent_ns_per_s: status.account.map(|account| account.spent_ns_per_s),
             rests: status.account.is_some_and(|account| account.rests),
+        }
+    }
+}
+
+/// That programs wait for memory, and what becomes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// The time in which some task waited, since the run began.
+    pub stalled_ms: u64,
+    /// At most so much is promoted a second at present.
+    pub limit_bytes: u64,
+    /// Whether that is less than without pressure.
+    pub slowed: bool,
+}
+
+impl Pressure {
+    fn of(pressure: &PressureStatus, page: PageSize) -> Pressure {
+        Pressure {
+            stalled_ms: pressure.stalled_ms,
+            limit_bytes: pressure.limit_pages.saturating_mul(page.bytes()),
+            slowed: pressure.slowed,
         }
     }
 }
@@ -194,6 +220,7 @@ impl Class {
         match (self.left_alone, self.paused) {
             (true, _) => "left alone",
             (_, true) => "paused",
+            _ if self.pressure.is_some_and(|pressure| pressure.slowed) => "pressed",
             _ => "",
         }
     }
@@ -310,6 +337,9 @@ pub struct Standing {
     pub nodes: Vec<Node>,
     /// What promotion won and cost, if that is known.
     pub account: Option<Account>,
+    /// Whether programs wait for memory, if that is heeded and known.
+    #[serde(default)]
+    pub pressure: Option<Pressure>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
     /// The last reload, if there was one.
@@ -351,6 +381,7 @@ impl Standing {
             waiting_bytes: bytes(class.waiting_pages),
             left_alone: class.left_alone,
             paused: class.paused,
+            pressure: class.pressure.map(|of| Pressure::of(&of, page)),
         };
         Standing {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -372,6 +403,7 @@ impl Standing {
             observation_cpu_ms: whole_ms(tier.kernel_cpu),
             nodes: nodes.collect(),
             account: account.map(Account::of),
+            pressure: tier.pressure.map(|of| Pressure::of(&of, page)),
             classes: tier.classes.iter().map(class).collect(),
             reload: None,
             refused: None,
@@ -460,6 +492,11 @@ pub mod tests {
                 node(0, Some(4), true, Some(1 << 30)),
                 node(1, Some(22), false, None),
             ],
+            pressure: Some(Pressure {
+                stalled_ms: 2_500,
+                limit_bytes: 64 << 20,
+                slowed: true,
+            }),
             account: Some(Account {
                 won_ns_per_s: 12_340_000,
                 spent_ns_per_s: 4_100_000,
@@ -485,6 +522,11 @@ pub mod tests {
                     waiting_bytes: 0,
                     left_alone: false,
                     paused: false,
+                    pressure: Some(Pressure {
+                        stalled_ms: 10,
+                        limit_bytes: 4 << 30,
+                        slowed: false,
+                    }),
                 },
             ],
             reload: Some(Reload {

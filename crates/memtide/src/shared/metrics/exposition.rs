@@ -129,8 +129,19 @@ fn plain(open_metrics: &str) -> String {
 pub mod tests {
     use super::*;
     use memtide_core::units::NodeId;
-    use memtide_loop::report::{AccountStatus, BalanceStatus, ClassStatus, Spent, TierStatus};
+    use memtide_loop::report::{
+        AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Spent, TierStatus,
+    };
     use std::time::Duration;
+
+    /// Of programs that wait.
+    fn pressure(limit_pages: u64) -> Option<PressureStatus> {
+        Some(PressureStatus {
+            stalled_ms: 2500,
+            limit_pages,
+            slowed: true,
+        })
+    }
 
     /// Of a loop that has done something of everything.
     pub fn tiering() -> Exposition {
@@ -156,6 +167,7 @@ pub mod tests {
                     high_pages: Some(10),
                     demoted_pages: 1,
                     returned_pages: 2,
+                    pressure: pressure(2),
                     ..ClassStatus::default()
                 }],
                 account: Some(AccountStatus {
@@ -164,6 +176,7 @@ pub mod tests {
                     resting_processes: 1,
                     ..AccountStatus::default()
                 }),
+                pressure: pressure(3),
                 ..TierStatus::default()
             }),
             ..Status::default()
@@ -210,6 +223,9 @@ pub mod tests {
             "memtide_managed_bytes{loop=\"tier\",tier=\"slow\"} 81920",
             "memtide_node_free_bytes{loop=\"tier\",node=\"2\"} 4503599627370496",
             "memtide_observing{loop=\"tier\",state=\"glance\"} 0",
+            "memtide_memory_stall_seconds_total{loop=\"tier\"} 2.5",
+            "memtide_promotion_limit_bytes{loop=\"tier\"} 12288",
+            "memtide_class_promotion_limit_bytes{loop=\"tier\",class=\"db\"} 8192",
             "memtide_class_fast_bytes{loop=\"tier\",class=\"db\"} 36864",
             "memtide_class_demoted_bytes_total{loop=\"tier\",class=\"db\"} 4096",
             "memtide_class_returned_bytes_total{loop=\"tier\",class=\"db\"} 8192",

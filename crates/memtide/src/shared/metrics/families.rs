@@ -5,7 +5,9 @@
 //! them all; a test compares.
 
 use memtide_core::units::PageSize;
-use memtide_loop::report::{AccountStatus, BalanceStatus, ClassStatus, Status, TierStatus};
+use memtide_loop::report::{
+    AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Status, TierStatus,
+};
 use prometheus_client::registry::Unit;
 use std::time::Duration;
 
@@ -152,6 +154,7 @@ impl Families {
             kernel_cpu,
             classes,
             account,
+            pressure,
         } = status;
         let tier = |tier: &str| vec![("tier", tier.to_owned())];
         let managed = [(tier("fast"), *top_pages), (tier("slow"), *lower_pages)];
@@ -216,6 +219,23 @@ impl Families {
         );
         if let Some(account) = account {
             self.account(account);
+        }
+        if let Some(pressure) = pressure {
+            let PressureStatus {
+                stalled_ms,
+                limit_pages,
+                slowed: _,
+            } = pressure;
+            self.seconds(
+                "memtide_memory_stall",
+                "Time in which some task of the machine waited for memory, since the loop began",
+                [(vec![], Duration::from_millis(*stalled_ms))],
+            );
+            self.bytes(
+                "memtide_promotion_limit",
+                "Memory that may be promoted a second at present: rate_limit, or less under pressure",
+                [(vec![], *limit_pages)],
+            );
         }
         self.classes(classes);
     }
@@ -291,6 +311,20 @@ impl Families {
             "memtide_class_waiting",
             "Hot memory of a class that its fast.high keeps on slower tiers",
             known(|class| Some(class.waiting_pages)),
+        );
+        let stalls = classes.iter().filter_map(|class| {
+            let stalled = Duration::from_millis(class.pressure?.stalled_ms);
+            Some((vec![("class", class.name.clone())], stalled))
+        });
+        self.seconds(
+            "memtide_class_memory_stall",
+            "Time in which some task of a class waited for memory, since the loop began",
+            stalls.collect::<Vec<_>>(),
+        );
+        self.bytes(
+            "memtide_class_promotion_limit",
+            "Memory of a class that may be promoted a second at present: rate_limit, or less under pressure",
+            known(|class| Some(class.pressure?.limit_pages)),
         );
         self.bytes_moved_by(
             "memtide_class_promoted",

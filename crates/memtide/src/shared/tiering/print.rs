@@ -37,6 +37,9 @@ pub fn short(printer: &Printer, status: &Status) -> String {
         printer.size(tier.pgpromote_success),
         printer.size(tier.pgdemote_proactive),
     );
+    if tier.pressure.is_some_and(|pressure| pressure.slowed) {
+        text += "; promotion slowed by pressure";
+    }
     for class in &tier.classes {
         text += &format!("; {}", share(printer, class));
     }
@@ -61,6 +64,9 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
     }
     if class.paused {
         text += " paused";
+    }
+    if class.pressure.is_some_and(|pressure| pressure.slowed) {
+        text += " slowed by pressure";
     }
     text
 }
@@ -107,6 +113,10 @@ fn sentence(printer: &Printer, status: &Status) -> String {
         if account.resting_processes > 0 {
             text += &format!("  {} at rest", account.resting_processes);
         }
+    }
+    if let Some(pressure) = tier.pressure.filter(|pressure| pressure.slowed) {
+        let limit = printer.size(pressure.limit_pages);
+        text += &format!("  promotion slowed by pressure to {limit}/s");
     }
     for one in &tier.classes {
         text += &format!("  {}", class(printer, one));
