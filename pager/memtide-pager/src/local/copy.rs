@@ -120,7 +120,7 @@ impl Copy {
     ) -> io::Result<Copy> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Looked at before it is opened: what has the number by now may be a device.
-        if memory_file(path) != Some(memory) {
+        if !seen(path).is_ok_and(|seen| seen.is_some_and(|seen| seen.memory == memory)) {
             return Err(ErrorKind::NotFound.into());
         }
         let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -211,15 +211,34 @@ impl Copy {
     }
 }
 
-/// Which file is behind a descriptor in procfs, without opening it.
-pub(crate) fn memory_file(path: &Path) -> Option<MemoryFile> {
-    let about = std::fs::metadata(path).ok()?;
-    (about.is_file()).then(|| (about.dev(), about.ino()))
+/// A memory file as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub memory: MemoryFile,
+    /// Memory that it takes, in bytes.
+    pub bytes: u64,
 }
 
-/// Memory that it takes, in bytes.
-pub(crate) fn memory_bytes(path: &Path) -> Option<u64> {
-    Some(std::fs::metadata(path).ok()?.blocks() * 512)
+/// What is behind a descriptor in procfs, without opening it; `None` where there is no file.
+///
+/// # Errors
+///
+/// Where the kernel does not say, as of a process that does not let itself be looked at.
+pub(crate) fn seen(path: &Path) -> io::Result<Option<Seen>> {
+    let seen = |about: std::fs::Metadata| Seen {
+        memory: (about.dev(), about.ino()),
+        bytes: about.blocks() * 512,
+    };
+    match std::fs::metadata(path) {
+        Ok(about) => Ok(about.is_file().then(|| seen(about))),
+        Err(error) if has_ended(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that a process, a thread or a descriptor is no more.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]
@@ -311,12 +330,31 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(GRANULE).unwrap();
         let copy = made(GRANULE);
-        let before = memory_bytes(&link(&copy)).unwrap();
+        let memory_bytes = |copy| seen(&link(copy)).unwrap().unwrap().bytes;
+        let before = memory_bytes(&copy);
         copy.fill(0, &file).unwrap();
-        let filled = memory_bytes(&link(&copy)).unwrap();
+        let filled = memory_bytes(&copy);
         assert!(filled >= before + GRANULE, "{before} {filled}");
         copy.empty(0).unwrap();
-        assert_eq!(memory_bytes(&link(&copy)), Some(before));
+        assert_eq!(memory_bytes(&copy), before);
+    }
+
+    #[test]
+    fn what_is_no_more_is_known_from_what_the_kernel_does_not_tell() {
+        let place = tempfile::tempdir().unwrap();
+        let [gone, round, folder] = ["gone", "round", "."].map(|name| place.path().join(name));
+        // A process that has ended, and one of which nobody is told, answer like these.
+        std::os::unix::fs::symlink(&round, &round).unwrap();
+        assert_eq!(seen(&gone).unwrap(), None);
+        assert_eq!(seen(&folder).unwrap(), None, "no file");
+        assert!(seen(&round).is_err());
+        for (error, ended) in [
+            (libc::ENOENT, true),
+            (libc::ESRCH, true),
+            (libc::EACCES, false),
+        ] {
+            assert_eq!(has_ended(&io::Error::from_raw_os_error(error)), ended);
+        }
     }
 
     #[test]

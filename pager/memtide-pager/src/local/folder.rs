@@ -10,11 +10,12 @@
 //! one copy of a version on a node, and their sizes add up to the budget at most. It ends with its
 //! process.
 
-use super::copy::{Copy, MemoryFile, memory_bytes, memory_file};
+use super::copy::{Copy, MemoryFile, Seen, seen};
 use super::version::Version;
 use memtide_core::units::NodeId;
 use memtide_linux::files::{FolderError, Lock, Private};
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A note that is larger was not written by us: 10,000 copies have less.
@@ -35,7 +36,13 @@ pub(crate) fn path_of_user() -> PathBuf {
 
 /// The folder.
 #[derive(Debug)]
-pub(crate) struct Folder(Private);
+pub(crate) struct Folder {
+    private: Private,
+    /// What tells of a descriptor in procfs: [`seen`].
+    look: Look,
+}
+
+type Look = fn(&Path) -> io::Result<Option<Seen>>;
 
 /// A line of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,8 +65,18 @@ impl Line {
         format!("/proc/{process}/task/{thread}/fd/{number}").into()
     }
 
-    fn is_there(&self) -> bool {
-        memory_file(&self.path()) == Some(self.memory)
+    /// Memory of the copy, in bytes; `None` if it is not open there.
+    ///
+    /// Where the kernel does not tell, it is taken for open and for as large as it may be, because
+    /// its memory counts. So a line whose process's number another user's process has by now counts
+    /// until that one ends, too.
+    fn bytes(&self, look: Look) -> Option<u64> {
+        match look(&self.path()) {
+            Ok(seen) => seen
+                .filter(|seen| seen.memory == self.memory)
+                .map(|seen| seen.bytes),
+            Err(_) => Some(self.version.bytes),
+        }
     }
 
     fn text(&self) -> String {
@@ -94,34 +111,40 @@ impl Line {
 /// A node's lock, and what its note says.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
-    folder: &'a Private,
+    folder: &'a Folder,
     _lock: Lock,
     node: NodeId,
     /// As they are written.
     noted: Vec<Line>,
-    /// Those that lead somewhere.
+    /// Those that lead somewhere, or may.
     lines: Vec<Line>,
 }
 
 impl Folder {
     /// Makes it if it is not there.
     pub fn open(path: &Path) -> Result<Folder, FolderError> {
-        Private::make(path).map(Folder)
+        Private::make(path).map(|private| Folder {
+            private,
+            look: seen,
+        })
     }
 
     /// The node's turn; `None` while another process has it.
     pub fn turn(&self, node: NodeId) -> Result<Option<Turn<'_>>, FolderError> {
-        let Some(lock) = self.0.lock(&format!("node{node}.lock"))? else {
+        let Some(lock) = self.private.lock(&format!("node{node}.lock"))? else {
             return Ok(None);
         };
-        let bytes = self.0.read(&note(node), LONGEST_NOTE)?.unwrap_or_default();
+        let bytes = self
+            .private
+            .read(&note(node), LONGEST_NOTE)?
+            .unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         // A line that makes no sense is one that leads nowhere.
         let noted: Vec<Line> = text.lines().filter_map(Line::parse).collect();
         let mut lines = noted.clone();
-        lines.retain(Line::is_there);
+        lines.retain(|line| line.bytes(self.look).is_some());
         Ok(Some(Turn {
-            folder: &self.0,
+            folder: self,
             _lock: lock,
             node,
             noted,
@@ -166,12 +189,10 @@ impl Turn<'_> {
 
     /// Memory of all copies on the node, in bytes.
     pub fn bytes(&self) -> u64 {
-        let copies: BTreeMap<MemoryFile, PathBuf> = self
-            .lines
-            .iter()
-            .map(|line| (line.memory, line.path()))
-            .collect();
-        copies.values().filter_map(|path| memory_bytes(path)).sum()
+        let look = self.folder.look;
+        let copies: BTreeMap<MemoryFile, &Line> =
+            self.lines.iter().map(|line| (line.memory, line)).collect();
+        copies.values().filter_map(|line| line.bytes(look)).sum()
     }
 
     fn write(&mut self) -> Result<(), FolderError> {
@@ -180,10 +201,10 @@ impl Turn<'_> {
         }
         let name = note(self.node);
         match self.lines.is_empty() {
-            true => self.folder.remove(&name)?,
+            true => self.folder.private.remove(&name)?,
             false => {
                 let text: String = self.lines.iter().map(Line::text).collect();
-                self.folder.replace(&name, text.as_bytes())?;
+                self.folder.private.replace(&name, text.as_bytes())?;
             }
         }
         self.noted.clone_from(&self.lines);
@@ -256,7 +277,7 @@ mod tests {
         let mut turn = folder.turn(NodeId(0)).unwrap().unwrap();
         assert_eq!(turn.lines.len(), 2);
         turn.remove(None).unwrap();
-        assert!(folder.0.read(&note(NodeId(0)), 10).unwrap().is_none());
+        assert!(folder.private.read(&note(NodeId(0)), 10).unwrap().is_none());
     }
 
     #[test]
@@ -273,6 +294,28 @@ mod tests {
         let turn = folder.turn(NodeId(0)).unwrap().unwrap();
         assert_eq!(turn.noted.len(), 1);
         assert_eq!(turn.lines[0].version, version(8192));
+    }
+
+    /// As of a process that is not dumpable any more: nobody can open its copy, which has its memory
+    /// all the same.
+    #[test]
+    fn what_the_kernel_does_not_tell_of_is_kept_and_counts() {
+        let (_place, mut folder) = folder();
+        let (hidden, own) = (copy(4096), copy(8192));
+        let mut turn = folder.turn(NodeId(0)).unwrap().unwrap();
+        turn.add(&hidden, thread()).unwrap();
+        drop((hidden, turn));
+        folder.look = |_| Err(io::ErrorKind::PermissionDenied.into());
+        let mut turn = folder.turn(NodeId(0)).unwrap().unwrap();
+        assert_eq!(turn.bytes(), 4096, "all of the file may be in it");
+        assert!(turn.find(&version(4096)).is_none());
+        turn.add(&own, thread()).unwrap();
+        drop(turn);
+        let turn = folder.turn(NodeId(0)).unwrap().unwrap();
+        assert_eq!(turn.noted.len(), 2);
+        drop(turn);
+        folder.look = seen;
+        assert_eq!(folder.turn(NodeId(0)).unwrap().unwrap().lines.len(), 1);
     }
 
     #[test]

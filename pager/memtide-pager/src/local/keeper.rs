@@ -20,9 +20,9 @@ use super::{FAST, SLOW, Shared};
 use crate::error::Error;
 use crate::kernel::{Range as Addresses, own_maps, own_pagemap};
 use crate::shown::{guards, shown};
+use crate::sys::advice;
 use crate::sys::apart::alone;
 use crate::sys::known_file::KnownFile;
-use crate::sys::{advice, place};
 use memtide_core::units::NodeId;
 use memtide_linux::sys::pagemap::{self, PagemapEntry};
 use rustix::fs::{Mode, OFlags};
@@ -554,11 +554,24 @@ impl Keeper {
                 start: range.start,
                 bytes: range.len(),
             };
-            if place::over(at, copy.readable(), copy.at(offset)).is_ok() {
+            if self
+                .shared
+                .machine
+                .show(at, copy.readable(), copy.at(offset))
+                .is_ok()
+            {
                 advice::not_dumped(at);
                 region.set_local(granule);
                 runs += more;
                 placed = true;
+            } else {
+                // Kernels before 6.12 take the old mapping away before they find that there is no
+                // memory for the new one. Where they did not, the bytes shown are the same.
+                region.ours = true;
+                let _ = self.shared.machine.show(at, tracked.file.as_fd(), offset);
+                drop(state);
+                self.shared.refuse(&tracked.path, Reason::Kernel);
+                return placed;
             }
         }
         placed

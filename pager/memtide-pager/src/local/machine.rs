@@ -3,8 +3,9 @@
 
 use super::reason::Reason;
 use super::version::{Moment, Version};
+use crate::kernel::Range as Addresses;
 use crate::sys::mapping::Mapping;
-use crate::sys::{Errno, lease};
+use crate::sys::{Errno, lease, place};
 use memtide_core::units::NodeId;
 use memtide_linux::fs::{Root, meminfo, node, proc};
 use memtide_linux::sys::mempolicy;
@@ -44,6 +45,10 @@ pub(crate) trait Machine: Send + Sync + Debug {
     fn version(&self, file: BorrowedFd<'_>) -> Result<Version, Errno>;
     /// The clock of files' times.
     fn now(&self) -> Moment;
+    /// Shows `file` from `offset` at `range`, as [`place::over`] does.
+    fn show(&self, range: Addresses, file: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
+        place::over(range, file, offset)
+    }
 }
 
 /// The running machine.

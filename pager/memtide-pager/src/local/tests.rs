@@ -8,7 +8,8 @@ use super::version::{Moment, Version};
 use super::{Handle, LocalRegion, Replicas, Settings, Shared, State, put_file_back};
 use crate::bell::Bell;
 use crate::error::Error;
-use crate::sys::Errno;
+use crate::kernel::Range;
+use crate::sys::{Errno, place};
 use memtide_core::units::NodeId;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -42,6 +43,8 @@ struct Answers {
     fills: u32,
     /// How often a file still has the version that it has.
     same_for: Option<u32>,
+    /// Whoever maps next loses the mapping that was there, and gets none.
+    loses: bool,
 }
 
 #[derive(Debug)]
@@ -108,6 +111,17 @@ impl Machine for Pretended {
     fn now(&self) -> Moment {
         self.get().now
     }
+
+    fn show(&self, range: Range, file: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
+        if !std::mem::take(&mut self.0.lock().unwrap().loses) {
+            return place::over(range, file, offset);
+        }
+        // Other bytes stand for none: a hole would end this process.
+        let nothing = tempfile::tempfile().unwrap();
+        nothing.set_len(range.bytes as u64).unwrap();
+        place::over(range, nothing.as_fd(), 0).unwrap();
+        Err(Errno::NOMEM)
+    }
 }
 
 /// A process with a keeper that looks when it is told to.
@@ -138,6 +152,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         panics: false,
         fills: u32::MAX,
         same_for: None,
+        loses: false,
     });
     let machine = Arc::new(Pretended(answers, OnceLock::new()));
     let shared = Arc::new(Shared {
@@ -621,6 +636,31 @@ fn what_is_forgotten_shows_the_file_and_stays_so() {
     assert_eq!(region.as_slice(), content(0));
 }
 
+/// Before Linux 6.12, a mapping is gone when the kernel finds that it cannot make the one that was
+/// to take its place.
+#[test]
+fn a_mapping_that_is_lost_shows_the_file_again() {
+    let place = place();
+    let path = file(place.path());
+    let process = process(place.path(), 1 << 30);
+    let region = process.open(&path, 0);
+    read(&region, 0);
+    process.set(|answers| answers.loses = true);
+    process.turn();
+    assert_eq!(region.as_slice(), content(0));
+    assert_eq!(process.reasons(), [Reason::Kernel]);
+    // The kernel has memory again.
+    read(&region, 0);
+    process.turn();
+    assert_eq!(region.local_bytes(), ALL);
+    assert_eq!(region.as_slice(), content(0));
+    process
+        .replicas
+        .forget(0..usize::MAX, Some(File::open(&path).unwrap().as_fd()))
+        .unwrap();
+    assert_eq!(region.as_slice(), content(0));
+}
+
 #[test]
 fn memory_in_a_mappings_place_is_left_alone() {
     let place = place();
@@ -632,11 +672,11 @@ fn memory_in_a_mappings_place_is_left_alone() {
     let other = place.path().join("other.bin");
     std::fs::write(&other, content(3)).unwrap();
     let other = File::open(&other).unwrap();
-    let at = crate::kernel::Range {
+    let at = Range {
         start: region.address() + GRANULE as usize,
         bytes: GRANULE as usize,
     };
-    crate::sys::place::over(at, other.as_fd(), GRANULE).unwrap();
+    place::over(at, other.as_fd(), GRANULE).unwrap();
     process.turn();
     assert_eq!(region.local_bytes(), ALL - GRANULE);
     assert_eq!(
