@@ -735,7 +735,7 @@ mod tests {
             let text = format!("some avg10=0.00 total={total}\nfull avg10=0.00 total=7\n");
             machine.write(&format!("sys/fs/cgroup{path}/memory.pressure"), &text);
         };
-        for path in ["/a", "/a/b", "/c/1", "/c/2", "/d"] {
+        for path in ["/a", "/a/b", "/c", "/c/1", "/c/2", "/d"] {
             machine.group(path, "", None);
         }
         stall("/a", 1000);

@@ -529,7 +529,7 @@ mod tests {
             .collect();
         let mut fitting = rules.fitting(&Fitting::new(), &[], None);
         for n in 1..=names.len() {
-            let chose = PodUid::of_cgroup(&names[..n]).and_then(|_| chose);
+            let chose = PodUid::of_cgroup(&names[..n]).and(chose);
             fitting = rules.fitting(&fitting, &names[..n], chose);
         }
         let looks = Looks {

@@ -224,7 +224,7 @@ mod tests {
             "moved promoted 512.0 MiB, demoted 64.0 MiB, returned 32.0 MiB, not movable 4 KiB; 7 looks, 0 reports lost",
             "reload 2027-01-15T08:00:00Z, taken",
             "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
-            "pressure programs waited 2.5 s for memory since the run began; promotion is slowed to 64.0 MiB a second",
+            "pressure programs waited 2.5 s for memory since the run began; promotion is not slowed",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
@@ -234,6 +234,24 @@ mod tests {
             assert!(text.lines().any(there), "{line}\n{text}");
         }
         assert!(!text.contains("refused"), "{text}");
+    }
+
+    #[test]
+    fn that_promotion_is_slowed_is_said() {
+        let mut one = standing();
+        let pressure = one.pressure.as_mut().unwrap();
+        (pressure.slowed, pressure.limit_bytes) = (true, 64 << 20);
+        one.classes[0].pressure = one.pressure;
+        let text = text(&one, false);
+        assert!(
+            text.contains("; promotion is slowed to 64.0 MiB a second\n"),
+            "{text}"
+        );
+        let mut lines = text.lines();
+        assert!(
+            lines.any(|line| line.starts_with("batch") && line.ends_with("pressed")),
+            "{text}"
+        );
     }
 
     #[test]

@@ -525,14 +525,21 @@ mod tests {
 
     #[test]
     fn the_account_is_shown_where_it_fits() {
-        let line = "rests, and glances at few pages until one of them is hot; memory pressure slows promotion";
+        let line = "rests, and glances at few pages until one of them is hot";
         let account = "; wins 12.3 ms a second, spends 4.1, 1 process rests";
         let whole = format!("{line}{account}");
         let width = whole.len() as u16;
         assert_eq!(doing(width, &standing()), whole);
         assert_eq!(doing(width - 1, &standing()), line);
-        let narrow = line.len() as u16 - 1;
-        assert!(doing(narrow, &standing()).starts_with("memory pressure slows promotion"));
+    }
+
+    #[test]
+    fn that_promotion_is_slowed_comes_first_where_little_fits() {
+        let mut one = standing();
+        one.pressure.as_mut().unwrap().slowed = true;
+        let slow = "memory pressure slows promotion";
+        assert!(doing(200, &one).contains(&format!("is hot; {slow}; wins ")));
+        assert_eq!(doing(80, &one), slow);
     }
 
     #[test]

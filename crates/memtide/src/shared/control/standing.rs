@@ -494,8 +494,8 @@ pub mod tests {
             ],
             pressure: Some(Pressure {
                 stalled_ms: 2_500,
-                limit_bytes: 64 << 20,
-                slowed: true,
+                limit_bytes: 4 << 30,
+                slowed: false,
             }),
             account: Some(Account {
                 won_ns_per_s: 12_340_000,
