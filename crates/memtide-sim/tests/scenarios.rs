@@ -10,7 +10,7 @@ fn small_scale(scenario: &Scenario) -> u32 {
         "page-count" => 1,
         // Of a machine with 8 GiB of DRAM less would leave nothing.
         "zipf-drift" | "phases" | "scan-over-hot" | "scale-4g" | "pointer-chase" => 2048,
-        "bursty" => 2048,
+        "bursty" | "bandwidth-bound" => 2048,
         "hot-larger-than-fast" => 1024,
         "scale" | "scale-large" => 8192,
         "mlc-interleave" | "stream-interleave" => 1024,
@@ -76,6 +76,7 @@ scenarios! {
     scale_4g "scale-4g",
     hot_larger_than_fast "hot-larger-than-fast",
     bursty "bursty",
+    bandwidth_bound "bandwidth-bound",
     two_tenants "two-tenants",
     noisy_neighbour "noisy-neighbour",
     burst "burst",

@@ -163,9 +163,11 @@ impl<W: Source> Run<W> {
             let last_ps = last_ps.filter(|_| done).unwrap_or(end_ps);
             let ran_s = last_ps.saturating_sub(plan.start_ns * PS) as f64 * 1e-12;
             let by_node = self.programs.ended[n].unwrap_or_else(|| charged(&self.kernel, plan));
-            let tenant = plan.cgroup.as_ref().unwrap_or(&plan.name);
-            let sums = tenants.entry(tenant).or_default();
-            (sums.0, sums.1) = (sums.0 + part.served_fast, sums.1 + part.served);
+            if !plan.background {
+                let tenant = plan.cgroup.as_ref().unwrap_or(&plan.name);
+                let sums = tenants.entry(tenant).or_default();
+                (sums.0, sums.1) = (sums.0 + part.served_fast, sums.1 + part.served);
+            }
             results.push(ProgramResult {
                 name: plan.name.clone(),
                 cgroup: plan.cgroup.clone(),

@@ -26,7 +26,7 @@ pub use run::{
 };
 pub use shipped::{MACHINES, SHIPPED, Shipped, ShippedMachine, shipped};
 
-use crate::config::Configuration;
+use crate::config::{Bound, Configuration};
 use crate::spec::MachineSpec;
 use crate::workload::{Measure, Places, TraceRow, Workload, WorkloadSpec, spread};
 use std::sync::Arc;
@@ -77,7 +77,12 @@ impl Scenario {
             self.configurations.iter().filter(wanted).cloned().collect();
         // A bound has nothing to find, and where nothing moves nothing ever is home.
         if case.workload.measure() != Measure::Pages && case.home.is_none() {
-            list.extend(Configuration::bounds());
+            // The oracle serves all programs alike, and where some are there for their load only, they are
+            // not to be served.
+            let wanted = |bound: &Configuration| {
+                bound.bound != Some(Bound::Oracle) || !case.workload.has_background()
+            };
+            list.extend(Configuration::bounds().into_iter().filter(wanted));
         }
         list
     }

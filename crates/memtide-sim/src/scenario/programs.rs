@@ -25,6 +25,8 @@ pub struct ProgramText {
     cgroup: Option<Spanned<String>>,
     start: Option<Nanos>,
     end: Option<Nanos>,
+    #[serde(default)]
+    background: bool,
     workload: Spanned<WorkloadSpec>,
 }
 
@@ -59,6 +61,7 @@ pub fn read(
             cgroup: text.cgroup.map(Spanned::into_inner),
             start: text.start.unwrap_or(Nanos(0.0)),
             end: text.end,
+            background: text.background,
             workload: text.workload.into_inner(),
         };
         spec.check(places).map_err(|Wrong { key, why }| {

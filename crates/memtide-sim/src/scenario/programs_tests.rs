@@ -174,3 +174,82 @@ fn one_program_is_what_a_workload_is() {
         }
     }
 }
+
+/// A case of two programs, the second as `second` says.
+fn of_two(second: &str) -> String {
+    let workload = GOOD.split("[workload.random]\n").nth(1).unwrap();
+    let workload = workload.split("\n[[configuration]]").next().unwrap();
+    let one = |name: &str, more: &str| {
+        format!(
+            "[[case.program]]\nname = \"{name}\"\n{more}[case.program.workload.random]\n{workload}"
+        )
+    };
+    let case = format!(
+        "[[case]]\nname = \"both\"\n{}{}",
+        one("one", ""),
+        one("other", second)
+    );
+    let whole = format!("[workload.random]\n{workload}");
+    let text = GOOD.replacen(&whole, &case, 1);
+    text.replace("seconds = 10.0", "ratio = 1.0\ncase = \"both\"")
+}
+
+#[test]
+fn a_case_has_programs_or_a_workload() {
+    let scenario = read(&of_two("")).unwrap();
+    assert_eq!(scenario.cases[0].name, "both");
+    let has = |scenario: &Scenario, name| {
+        let all = scenario.configurations_of(&scenario.cases[0]);
+        all.iter().any(|configuration| configuration.name == name)
+    };
+    assert!(has(&scenario, "static") && has(&scenario, "oracle"));
+    let scenario = read(&of_two("background = true\n")).unwrap();
+    assert!(has(&scenario, "static") && !has(&scenario, "oracle"));
+    let bare = of_two("") + "[[case]]\nname = \"bare\"\n";
+    let error = read(&bare).unwrap_err();
+    assert!(error.contains("case: nothing runs; add"), "{error}");
+    let both = of_two("").replacen(
+        "[[configuration]]",
+        "[case.workload.random]\n[[configuration]]",
+        1,
+    );
+    assert!(read(&both).is_err());
+    let only = program("background = true\n").replace("seconds", "ratio");
+    let error = read(&only).unwrap_err();
+    assert!(
+        error.contains("background: all of them are background"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_there_for_its_load_is_neither_placed_nor_counted() {
+    let options = Options {
+        scale: Some(1024),
+        ..Options::default()
+    };
+    let rows = |second| {
+        run(&read(&of_two(second)).unwrap(), &options, &Quiet)
+            .unwrap()
+            .rows
+    };
+    let (counted, load) = (rows(""), rows("background = true\n"));
+    let row = |rows: &[crate::scenario::Row], name: &str| {
+        rows.iter()
+            .find(|row| row.configuration == name)
+            .unwrap()
+            .clone()
+    };
+    // Without an interleave both run as before, and one of two alike is half of the score.
+    let (all, one) = (row(&counted, "off"), row(&load, "off"));
+    assert_eq!(all.result.accesses, one.result.accesses);
+    assert!((one.value / all.value - 0.5).abs() < 1e-9, "{}", one.value);
+    // An interleave is for the first only: all of the other's memory begins where its workload says.
+    let placed =
+        |row: &crate::scenario::Row, nth: usize| row.result.programs[nth].pages_by_node.clone();
+    let (all, one) = (row(&counted, "two to one"), row(&load, "two to one"));
+    assert_eq!(placed(&all, 0), placed(&one, 0));
+    let off = row(&load, "off");
+    assert_eq!(placed(&one, 1), placed(&off, 1));
+    assert_ne!(placed(&all, 1), placed(&off, 1));
+}

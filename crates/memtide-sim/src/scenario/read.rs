@@ -41,7 +41,9 @@ struct CaseText {
     #[serde(default)]
     only: Vec<String>,
     home: Option<Spanned<HomeSpec>>,
-    workload: Spanned<WorkloadSpec>,
+    workload: Option<Spanned<WorkloadSpec>>,
+    #[serde(default, rename = "program")]
+    programs: Vec<Spanned<ProgramText>>,
 }
 
 impl Scenario {
@@ -164,43 +166,71 @@ fn cases(
             workload: programs::read(source, programs, places)?,
         }]);
     }
-    let mut checked = Vec::new();
-    let mut add =
-        |name: String, only, home: Option<Spanned<HomeSpec>>, workload: Spanned<WorkloadSpec>| {
-            workload.get_ref().check(places).map_err(|wrong| {
-                let at = key_within(source, workload.span(), wrong.key);
-                source.error(at, &format!("{}: {}", wrong.key, wrong.why))
-            })?;
-            if let Some(home) = &home
-                && let Some((key, why)) = home.get_ref().wrong(workload.get_ref())
-            {
-                let at = key_within(source, home.span(), key);
-                return Err(source.error(at, &format!("{key}: {why}")));
-            }
-            checked.push(Case {
-                name,
-                only,
-                home: home.map(Spanned::into_inner),
-                workload: workload.into_inner(),
-            });
-            Ok::<(), TextError>(())
-        };
-    match workload {
-        Some(workload) if cases.is_empty() => add(String::new(), Vec::new(), None, workload)?,
-        Some(workload) => {
+    match &workload {
+        Some(workload) if !cases.is_empty() => {
             let what = "workload: there are cases already; put the workload into one";
             return Err(source.error(workload.span(), what));
         }
         None if cases.is_empty() => {
             return Err(source.error(0..0, "workload: nothing runs; add [workload.random] or so"));
         }
-        None => {}
+        _ => {}
     }
-    for case in cases {
-        let case = case.into_inner();
-        add(case.name, case.only, case.home, case.workload)?;
+    let only = workload.map(|workload| {
+        let workload = one_workload(source, workload, places)?;
+        Ok(Case {
+            name: String::new(),
+            only: Vec::new(),
+            home: None,
+            workload,
+        })
+    });
+    let cases = cases.into_iter().map(|text| case(source, text, places));
+    only.into_iter().chain(cases).collect()
+}
+
+/// One of several cases, checked: a workload, or programs.
+fn case(source: Source<'_>, text: Spanned<CaseText>, places: &Places) -> Result<Case, TextError> {
+    let span = text.span();
+    let text = text.into_inner();
+    let workload = match (text.workload, text.programs) {
+        (Some(workload), programs) if programs.is_empty() => {
+            one_workload(source, workload, places)?
+        }
+        (None, programs) if !programs.is_empty() => programs::read(source, programs, places)?,
+        (Some(_), _) => {
+            let what = "case: it has a workload and programs; make the workload a program";
+            return Err(source.error(span, what));
+        }
+        (None, _) => {
+            let what = "case: nothing runs; add [case.workload.random] or so";
+            return Err(source.error(span, what));
+        }
+    };
+    if let Some(home) = &text.home
+        && let Some((key, why)) = home.get_ref().wrong(&workload)
+    {
+        let at = key_within(source, home.span(), key);
+        return Err(source.error(at, &format!("{key}: {why}")));
     }
-    Ok(checked)
+    Ok(Case {
+        name: text.name,
+        only: text.only,
+        home: text.home.map(Spanned::into_inner),
+        workload,
+    })
+}
+
+fn one_workload(
+    source: Source<'_>,
+    workload: Spanned<WorkloadSpec>,
+    places: &Places,
+) -> Result<WorkloadSpec, TextError> {
+    workload.get_ref().check(places).map_err(|wrong| {
+        let at = key_within(source, workload.span(), wrong.key);
+        source.error(at, &format!("{}: {}", wrong.key, wrong.why))
+    })?;
+    Ok(workload.into_inner())
 }
 
 /// Where `key` is set from `span` on; the beginning of `span` if it is not.

@@ -10,7 +10,7 @@ use crate::engine::{IDLE_QUANTA, QUANTUM_NS};
 use crate::result::TlbCounts;
 use crate::result::{RunResult, Score};
 use crate::text::did_you_mean;
-use crate::workload::{Measure, WorkloadSpec, pauses};
+use crate::workload::{Measure, ProgramsSpec, WorkloadSpec, pauses};
 use crate::world;
 use serde::Serialize;
 use std::sync::Mutex;
@@ -465,6 +465,14 @@ fn never_home(result: &RunResult) -> bool {
 fn measured(workload: &WorkloadSpec, result: &RunResult, scale: u32) -> (Unit, f64) {
     let seconds = result.seconds.max(1e-12);
     match (workload.measure(), workload) {
+        (Measure::Rate, WorkloadSpec::Programs(ProgramsSpec(all))) if workload.has_background() => {
+            let counted = all.iter().zip(&result.programs);
+            let counted = counted.filter(|(spec, _)| !spec.background);
+            let accesses: f64 = counted
+                .map(|(_, one)| one.accesses_per_s * one.seconds)
+                .sum();
+            (Unit::AccessesPerS, accesses / seconds)
+        }
         (Measure::Rate, _) => {
             let accesses = result.accesses as f64 * f64::from(scale);
             (Unit::AccessesPerS, accesses / seconds)

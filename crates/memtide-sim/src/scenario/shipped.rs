@@ -55,6 +55,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "scale-4g",
     "hot-larger-than-fast",
     "bursty",
+    "bandwidth-bound",
     "two-tenants",
     "noisy-neighbour",
     "burst",
@@ -85,6 +86,7 @@ pub const MACHINES: &[ShippedMachine] = machines! {
     "small-cxl",
     "shared-cxl",
     "narrow-cxl",
+    "contended-numa",
     "scale-cxl",
 };
 

@@ -102,6 +102,7 @@ impl WorkloadSpec {
                 spec.node,
                 size(spec.buffer),
                 match spec.mix {
+                    MlcMix::R => "reads only (R)",
                     MlcMix::W2 => "two reads for each write (W2)",
                     MlcMix::W5 => "as many reads as writes (W5)",
                 },
@@ -169,6 +170,18 @@ impl WorkloadSpec {
                 spec.on,
                 stores(spec.stores_percent),
             ),
+            WorkloadSpec::Gups(spec) => format!(
+                "{} on node {} update {}{}, which begins on node {}, at random for {}: {} of 100 updates go \
+                 to a hot part of {}. Each reads a line and writes it back. The score is updates a second.",
+                threads(spec.threads),
+                spec.node,
+                size(spec.memory),
+                if spec.huge { " in huge pages" } else { "" },
+                spec.on,
+                time(spec.time),
+                spec.hot_percent,
+                size(spec.hot),
+            ),
             WorkloadSpec::ScanOverHot(spec) => format!(
                 "{} on node {} keep using {}, while another thread reads {} once from end to end. Both \
                  begin on node {}. Whoever promotes what was just touched moves the wrong pages. {}",
@@ -223,8 +236,12 @@ impl ProgramSpec {
             Some(end) => format!(", until {}", time(end)),
             None => String::new(),
         };
+        let background = match self.background {
+            true => ", for its load only",
+            false => "",
+        };
         format!(
-            "{}{cgroup}{start}{end}: {}",
+            "{}{cgroup}{start}{end}{background}: {}",
             self.name,
             self.workload.about()
         )

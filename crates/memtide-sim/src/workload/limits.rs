@@ -33,6 +33,7 @@ impl WorkloadSpec {
             WorkloadSpec::ScanOverHot(spec) => ("threads", spec.threads),
             WorkloadSpec::PointerChase(spec) => ("threads", spec.threads),
             WorkloadSpec::HotSet(spec) => ("threads", spec.threads),
+            WorkloadSpec::Gups(spec) => ("threads", spec.threads),
             WorkloadSpec::Inference(spec) => {
                 let all = u64::from(spec.threads) * u64::from(spec.processes);
                 return ("threads", all);
@@ -76,6 +77,7 @@ impl WorkloadSpec {
             | WorkloadSpec::Mlc(_)
             | WorkloadSpec::PageCount(_)
             | WorkloadSpec::HotSet(_)
+            | WorkloadSpec::Gups(_)
             | WorkloadSpec::Inference(_)
             | WorkloadSpec::Trace(_) => None,
         }
@@ -95,6 +97,7 @@ impl WorkloadSpec {
             WorkloadSpec::ScanOverHot(spec) => spec.think,
             WorkloadSpec::PointerChase(spec) => spec.think,
             WorkloadSpec::HotSet(spec) => spec.think,
+            WorkloadSpec::Gups(spec) => spec.think,
             WorkloadSpec::Inference(spec) => spec.think,
             WorkloadSpec::Trace(spec) => spec.think,
             // Each program's is checked by itself.
@@ -123,6 +126,7 @@ impl WorkloadSpec {
             WorkloadSpec::Pmbench(spec) => ("until", spec.until.0),
             WorkloadSpec::Mlc(spec) => ("until", spec.until.0),
             WorkloadSpec::HotSet(spec) => ("time", spec.time.0),
+            WorkloadSpec::Gups(spec) => ("time", spec.time.0),
             _ => ("until", 0.0),
         };
         want(span <= MAX_SPAN_NS as f64, key, "give 100 days at most")

@@ -10,6 +10,7 @@
 
 pub(crate) mod about;
 mod checks;
+mod gups;
 mod hot_set;
 mod inference;
 mod limits;
@@ -32,6 +33,7 @@ mod two_set;
 mod xsbench;
 mod zipf;
 
+pub use gups::GupsSpec;
 pub use hot_set::HotSetSpec;
 pub use inference::InferenceSpec;
 pub use limits::{MAX_ACCESSES, MAX_SPAN_NS, MAX_THINK, MAX_THREADS};
@@ -294,6 +296,8 @@ pub enum WorkloadSpec {
     Phases(PhasesSpec),
     /// A small hot set in a large memory.
     HotSet(HotSetSpec),
+    /// Updates at random, most of them to a hot part.
+    Gups(GupsSpec),
     /// A hot set, and a scan that touches much memory once.
     ScanOverHot(ScanOverHotSpec),
     /// Each address comes from the one before.
@@ -353,6 +357,7 @@ macro_rules! each_program {
             Program::Zipf($program) => $do,
             Program::Phases($program) => $do,
             Program::HotSet($program) => $do,
+            Program::Gups($program) => $do,
             Program::ScanOverHot($program) => $do,
             Program::PointerChase($program) => $do,
             Program::Inference($program) => $do,
@@ -375,6 +380,7 @@ enum Program {
     Zipf(zipf::Zipf),
     Phases(phases::Phases),
     HotSet(hot_set::HotSet),
+    Gups(gups::Gups),
     ScanOverHot(scan_over_hot::ScanOverHot),
     PointerChase(pointer_chase::PointerChase),
     Inference(inference::Inference),
@@ -452,6 +458,7 @@ impl WorkloadSpec {
             WorkloadSpec::Zipf(spec) => spec.check(places),
             WorkloadSpec::Phases(spec) => spec.check(places),
             WorkloadSpec::HotSet(spec) => spec.check(places),
+            WorkloadSpec::Gups(spec) => spec.check(places),
             WorkloadSpec::ScanOverHot(spec) => spec.check(places),
             WorkloadSpec::PointerChase(spec) => spec.check(places),
             WorkloadSpec::Inference(spec) => spec.check(places),
@@ -464,13 +471,23 @@ impl WorkloadSpec {
     #[must_use]
     pub fn measure(&self) -> Measure {
         match self {
-            WorkloadSpec::Pmbench(_) | WorkloadSpec::HotSet(_) | WorkloadSpec::Programs(_) => {
-                Measure::Rate
-            }
+            WorkloadSpec::Pmbench(_)
+            | WorkloadSpec::HotSet(_)
+            | WorkloadSpec::Gups(_)
+            | WorkloadSpec::Programs(_) => Measure::Rate,
             WorkloadSpec::Stream(_) => Measure::Bytes,
             WorkloadSpec::Mlc(_) => Measure::Traffic,
             WorkloadSpec::PageCount(_) => Measure::Pages,
             _ => Measure::Seconds,
+        }
+    }
+
+    /// Whether it has programs that are there for their load only.
+    #[must_use]
+    pub fn has_background(&self) -> bool {
+        match self {
+            WorkloadSpec::Programs(ProgramsSpec(all)) => all.iter().any(|one| one.background),
+            _ => false,
         }
     }
 
@@ -515,6 +532,7 @@ impl WorkloadSpec {
             WorkloadSpec::Zipf(spec) => wrap(spec.build(places, scale), Program::Zipf),
             WorkloadSpec::Phases(spec) => wrap(spec.build(places, scale), Program::Phases),
             WorkloadSpec::HotSet(spec) => wrap(spec.build(places, scale), Program::HotSet),
+            WorkloadSpec::Gups(spec) => wrap(spec.build(places, scale), Program::Gups),
             WorkloadSpec::ScanOverHot(spec) => {
                 wrap(spec.build(places, scale), Program::ScanOverHot)
             }
@@ -554,13 +572,19 @@ impl Workload {
         &mut self.plan.regions
     }
 
-    /// Populates its regions in turn on the nodes of an interleave instead of where it says.
+    /// Populates its regions in turn on the nodes of an interleave instead of where it says. Programs that
+    /// are there for their load only are none of its business.
     pub fn interleave(&mut self, places: &Places, interleave: &Interleave) {
         let weights = &interleave.weights;
         let nodes: Vec<u16> = weights.iter().map(|&(node, _)| node).collect();
         let plain = weights.iter().all(|&(_, weight)| weight == 1);
-        let wanted = |region: &&mut RegionPlan| region.bandwidth || !interleave.targeted;
-        for region in self.plan.regions.iter_mut().filter(wanted) {
+        let background = self.programs().iter().filter(|plan| plan.background);
+        let background: Vec<_> = background.map(|plan| plan.regions.clone()).collect();
+        for (n, region) in self.plan.regions.iter_mut().enumerate() {
+            let own = background.iter().all(|regions| !regions.contains(&n));
+            if !own || interleave.targeted && !region.bandwidth {
+                continue;
+            }
             region.policy = match nodes.as_slice() {
                 [only] => places.bind(&[*only], false),
                 _ => places.interleave(&nodes, !plain),

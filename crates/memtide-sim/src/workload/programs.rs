@@ -37,6 +37,9 @@ pub struct ProgramSpec {
     pub start: Nanos,
     /// When it is ended, if its work is not done before.
     pub end: Option<Nanos>,
+    /// Whether it is there for its load only: the score leaves it out, and a row's interleave leaves its
+    /// memory where it is.
+    pub background: bool,
     /// What it does.
     pub workload: WorkloadSpec,
 }
@@ -52,6 +55,8 @@ pub struct ProgramPlan {
     pub start_ns: u64,
     /// When it ends, if that is a time.
     pub end_ns: Option<u64>,
+    /// Whether it is there for its load only.
+    pub background: bool,
     /// Its regions in the plan.
     pub regions: Range<usize>,
     /// Its threads in the plan.
@@ -106,6 +111,9 @@ impl ProgramsSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
         let why = || format!("{} of them; give {MAX_PROGRAMS} at most", self.0.len());
         want(self.0.len() <= MAX_PROGRAMS, "program", why())?;
+        let all = self.0.iter().all(|one| one.background);
+        let why = "all of them are background, so nothing is measured; let one not be";
+        want(self.0.is_empty() || !all, "background", why)?;
         let recorded = self
             .0
             .iter()
@@ -184,6 +192,7 @@ impl ProgramsSpec {
                 cgroup: spec.cgroup.clone(),
                 start_ns,
                 end_ns: spec.end_ns(own.ends_at_ns),
+                background: spec.background,
                 regions: regions..plan.regions.len(),
                 threads,
                 spaces: spaces..end_of_spaces,
@@ -361,6 +370,7 @@ mod tests {
             cgroup: None,
             start: Nanos(start_ms * 1e6),
             end: end_ms.map(|ms| Nanos(ms * 1e6)),
+            background: false,
             workload: toml::from_str(RANDOM).unwrap(),
         }
     }

@@ -6,7 +6,7 @@
 //! that is not driven for bandwidth (code, stack, buffers): it is touched now and then, and a targeted
 //! interleave leaves it alone. After each pass over the arrays the threads wait for the last of them.
 //!
-//! MLC counts what memory carries: W2 is two reads for each write, W5 one. A plain store is both a
+//! MLC counts what memory carries: R is reads only, W2 two reads for each write, W5 one. A plain store is both a
 //! read of the line and a write of it, so W5 stores everywhere and W2 reads one page for each that it
 //! stores.
 
@@ -85,6 +85,8 @@ pub struct MlcSpec {
 /// Reads to writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum MlcMix {
+    /// Reads only
+    R,
     /// 2:1
     W2,
     /// 1:1
@@ -165,6 +167,7 @@ impl MlcSpec {
         let all = count * self.threads;
         let regions = vec![streamed(places, "buffers", all, self.node, START_VPN, true)];
         let steps = match self.mix {
+            MlcMix::R => vec![Step::Read(0)],
             MlcMix::W2 => vec![Step::Read(0), Step::Store(0)],
             MlcMix::W5 => vec![Step::Store(0)],
         };

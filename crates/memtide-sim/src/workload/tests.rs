@@ -321,7 +321,7 @@ fn stream_reads_and_streams_each_page_of_its_arrays() {
 
 #[test]
 fn mlc_keeps_its_mix_until_its_time_is_over() {
-    for (mix, stores_of_6) in [("W2", 3), ("W5", 6)] {
+    for (mix, stores_of_6) in [("R", 0), ("W2", 3), ("W5", 6)] {
         let text = format!(
             "[mlc]\nmix = \"{mix}\"\nthreads = 2\nnode = 0\nbuffer = \"1 MiB\"\nuntil = \"5 ms\"\n"
         );
