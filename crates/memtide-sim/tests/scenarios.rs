@@ -10,7 +10,8 @@ fn small_scale(scenario: &Scenario) -> u32 {
         "page-count" => 1,
         // Of a machine with 8 GiB of DRAM less would leave nothing.
         "zipf-drift" | "phases" | "scan-over-hot" | "scale-4g" | "pointer-chase" => 2048,
-        "bursty" | "bandwidth-bound" => 2048,
+        "bursty" => 2048,
+        "bandwidth-bound" => 1024,
         "hot-larger-than-fast" => 1024,
         "scale" | "scale-large" => 8192,
         "mlc-interleave" | "stream-interleave" => 1024,

@@ -59,7 +59,7 @@ const SECONDS: &[(&str, u32)] = &[
     ("scale-4g", 6),
     ("hot-larger-than-fast", 20),
     ("bursty", 6),
-    ("bandwidth-bound", 11),
+    ("bandwidth-bound", 14),
     ("two-tenants", 8),
     ("noisy-neighbour", 11),
     ("burst", 5),
