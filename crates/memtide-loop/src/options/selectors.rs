@@ -8,7 +8,7 @@
 //! Of the classes that fit a process, that with the highest priority has it. Of
 //! equal ones, that whose cgroup or unit is the deepest; then one that names it
 //! without a star, before one that a pod chose, before one with a star; then one that
-//! names more kinds. A class of pods names their cgroups (see [`pods`](super::pods)), and
+//! names more kinds. A class of pods names their cgroups (see [`pods`]), and
 //! a pod chooses one class at most. Two classes between which this
 //! does not decide must not fit the same process: [`ClassOptions::may_tie`] says
 //! whether they may, and a configuration in which they may is an error. So no order

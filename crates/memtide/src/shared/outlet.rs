@@ -39,8 +39,9 @@ struct Queue {
     bytes: usize,
     /// Pieces that were shown so far.
     shown: u64,
-    /// Whether one is being shown.
+    /// Whether one is being shown, and whether that is a text.
     showing: bool,
+    showing_text: bool,
     /// How long lines have waited for room since there was enough of it.
     waited: Duration,
     /// Lines that were left out, or could not be written, and are not told of yet.
@@ -88,15 +89,15 @@ impl Shared {
             let Some(piece) = queue.waiting.pop_front() else {
                 return;
             };
-            let bytes = piece.bytes();
-            queue.showing = true;
+            let (bytes, is_text) = (piece.bytes(), matches!(piece, Piece::Text(_)));
+            (queue.showing, queue.showing_text) = (true, is_text);
             drop(queue);
             let went = show(piece);
             let mut queue = self.queue();
             queue.bytes -= bytes;
             queue.shown += 1;
-            queue.lost += u64::from(!went);
-            queue.showing = false;
+            queue.lost += u64::from(!went && is_text);
+            (queue.showing, queue.showing_text) = (false, false);
             if queue.bytes <= MOST_BYTES / 2 {
                 queue.waited = Duration::ZERO;
             }
@@ -206,7 +207,7 @@ impl Outlet {
             .waiting
             .iter()
             .filter(|piece| matches!(piece, Piece::Text(_)));
-        let lost = queue.lost + texts.count() as u64 + u64::from(queue.showing);
+        let lost = queue.lost + texts.count() as u64 + u64::from(queue.showing_text);
         let stuck = queue.showing;
         queue.waiting.clear();
         drop(queue);
@@ -313,6 +314,17 @@ mod tests {
         }
         outlet.no_status();
         assert_eq!(outlet.end(), 3);
+    }
+
+    /// It was counted as a line once, if the thread had it at the end.
+    #[test]
+    fn a_status_that_nobody_reads_is_no_lost_line() {
+        let (outlet, _permits, _) = outlet(Duration::ZERO);
+        outlet.no_status();
+        while !outlet.shared.queue().showing {
+            std::thread::yield_now();
+        }
+        assert_eq!(outlet.end(), 0);
     }
 
     #[test]

@@ -122,6 +122,10 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
         EXCHANGED_WITHIN,
     )?;
     until_home(&mut service, &other.known_pages(), &[FAST], PATIENCE)?;
+    // The rest may take minutes on a slow machine, and a guest that reports nothing for so long hangs.
+    context.note(format!(
+        "{seconds:.1} s down to the bound of {BOUND_MIB} MiB"
+    ))?;
 
     // Nothing is exchanged as long as the class is paused.
     socket::says(&["pause", "bound"], "paused")?;
@@ -163,7 +167,7 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     drop((bound, other));
     drop(slice);
     context.note(format!(
-        "{seconds:.1} s down to the bound of {BOUND_MIB} MiB, then at most {:.2} MiB; other hot pages home after {exchanged:.1} s",
+        "at most {:.2} MiB then; other hot pages home after {exchanged:.1} s",
         most as f64 / f64::from(1 << 20)
     ))
 }
