@@ -29,12 +29,13 @@ use super::random::SplitMix;
 use super::sys::PAGE_SIZE;
 
 /// Rounds of a burst.
-const ROUNDS: usize = 1_400_000;
+const ROUNDS: usize = 250_000;
 /// How long a burst takes on an undisturbed emulated processor of the machine on which the promises
-/// were measured (two cores of an AMD EPYC of family 25, QEMU 7.2): the shortest bursts of some
-/// hundred took 10.7 ms, and the mean of those beside builds was 10.5 ms without the waits that the
-/// host counted for the emulator's threads (27.4 ms with them).
-const QUIET: Duration = Duration::from_micros(10_500);
+/// were measured (two cores of an AMD EPYC of family 25, QEMU 7.2): the shortest of four hundred bursts.
+/// What a burst does must be what programs do, and must not depend on where the compiler put it: a
+/// loop of arithmetic took 15 ms, or 39 ms where it lay across the end of a page, because the emulator
+/// looks up each jump to another page. So each round goes where nobody knows, as calls of programs do.
+const QUIET: Duration = Duration::from_micros(8_700);
 /// From one burst of a processor to the next.
 const EVERY: Duration = Duration::from_millis(500);
 /// So many bursts from before a stretch count with it: two seconds of two processors.
@@ -74,20 +75,33 @@ pub fn start() -> Result<()> {
     Ok(())
 }
 
-/// The processor time of this thread for known work: arithmetic, and words of pages that fit a TLB.
+/// The processor time of this thread for known work: calls, arithmetic, and words of pages that fit a TLB.
 fn burst(memory: &mut [u64]) -> Duration {
     let now = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
     };
     let began = now();
-    let mut random = SplitMix::new(1);
+    let mut state = 1;
     for _ in 0..ROUNDS {
-        let at = random.below(memory.len() as u64) as usize;
+        state = STEPS[(state >> 60) as usize](state);
+        let at = state as usize % WORDS;
         memory[at] = memory[at].wrapping_add(1);
     }
     std::hint::black_box(&mut *memory);
     now().saturating_sub(began)
+}
+
+/// Where a round may go. Which one is next depends on what the last one made of its number, so that
+/// no compiler and no emulator knows.
+const STEPS: [fn(u64) -> u64; 16] = [
+    step::<1>, step::<2>, step::<3>, step::<4>, step::<5>, step::<6>, step::<7>, step::<8>,
+    step::<9>, step::<10>, step::<11>, step::<12>, step::<13>, step::<14>, step::<15>, step::<16>,
+];
+
+#[inline(never)]
+fn step<const N: u32>(state: u64) -> u64 {
+    SplitMix::new(state.rotate_left(N)).draw()
 }
 
 /// A time that began, and how slow the machine was since.

@@ -234,7 +234,7 @@ mod units {
         }
         let configuration = configuration();
         assert!(
-            configuration.contains("\n[class.burstable]\ncgroup = [\"/kubepods.slice/"),
+            configuration.contains("\n[class.burstable]\npod_qos = \"burstable\"\n"),
             "{configuration}"
         );
         assert_eq!(slices().len(), 3);
