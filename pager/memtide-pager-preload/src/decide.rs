@@ -50,6 +50,9 @@ pub enum Advised {
     Kernel,
     /// It would read everything in: answered, and done as far as the budget allows.
     Nothing,
+    /// It would have the kernel read in what lies around: answered, remembered for when the pages are kept no
+    /// longer, and not done.
+    Noted,
     /// It changes what the mapping is: kept no longer, then the kernel gets it.
     HandOver,
 }
@@ -61,6 +64,7 @@ pub const MADV_GUARD_INSTALL: c_int = 102;
 pub fn advised(advice: c_int) -> Advised {
     match advice {
         libc::MADV_WILLNEED | libc::MADV_POPULATE_READ => Advised::Nothing,
+        libc::MADV_HUGEPAGE => Advised::Noted,
         libc::MADV_DONTFORK | libc::MADV_REMOVE | libc::MADV_HWPOISON | MADV_GUARD_INSTALL => {
             Advised::HandOver
         }
@@ -165,6 +169,8 @@ mod tests {
     #[test]
     fn advice() {
         assert_eq!(advised(MADV_WILLNEED), Advised::Nothing);
+        assert_eq!(advised(MADV_HUGEPAGE), Advised::Noted);
+        assert_eq!(advised(MADV_COLLAPSE), Advised::Kernel);
         assert_eq!(advised(MADV_RANDOM), Advised::Kernel);
         assert_eq!(advised(MADV_DONTNEED), Advised::Kernel);
         assert_eq!(advised(MADV_DONTFORK), Advised::HandOver);

@@ -76,6 +76,11 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
     /// Says in which order a range is read.
     fn advise(&self, range: Range, order: ReadOrder) -> Result<(), Errno>;
+    /// Has the kernel make no huge page of a range's pages (khugepaged): it would read in 2 MiB of the file
+    /// for a single page, outside of any budget.
+    fn keep_small(&self, range: Range) {
+        sys::advice::keep_small(range);
+    }
     /// How much the kernel reads around a fault in a file of this device, in bytes, if
     /// that can be known.
     fn read_around(&self, device: u64) -> Option<u64>;

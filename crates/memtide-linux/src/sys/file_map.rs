@@ -6,7 +6,7 @@
 //! that is cut short meanwhile ends the process with SIGBUS, as it ends any.
 
 use super::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::ptr::null_mut;
@@ -49,6 +49,13 @@ impl FileMap {
     /// is asked for and nothing around it.
     pub fn expect_random(&self) {
         expect_random(self.address(), self.bytes);
+    }
+
+    /// Has the kernel make no huge page of it: it would read in all that such a page lacks.
+    pub fn keep_small(&self) {
+        // SAFETY: advice on our own mapping that changes no content. A kernel that refuses it has no huge
+        // pages.
+        let _ = unsafe { rustix::mm::madvise(self.start, self.bytes, Advice::LinuxNoHugepage) };
     }
 
     /// Address of the first byte.

@@ -26,6 +26,11 @@ pub unsafe extern "C" fn madvise(address: *mut c_void, length: size_t, advice: c
                 state::read_ahead(&range);
                 return around_kept(&range, advice);
             }
+            Advised::Noted if start::is_local() => {}
+            Advised::Noted => {
+                state::advise(&range, advice);
+                return around_kept(&range, advice);
+            }
             Advised::HandOver => {
                 if state::release(&range, Then::Stays).is_none() {
                     set_errno(libc::ENOMEM);

@@ -336,6 +336,7 @@ impl FileMode {
         };
         // What lay there before is there no more.
         self.cut_in(inner, range, None, Gone::Unmapped);
+        self.kernel.keep_small(range);
         let known = |region: &Option<FileRegion>| region.as_ref().is_some_and(same);
         let known = inner.regions.iter().position(known);
         let region = match known {

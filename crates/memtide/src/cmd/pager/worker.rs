@@ -94,6 +94,10 @@ pub fn run(args: &WorkerArgs, context: &Context) -> anyhow::Result<ExitCode> {
         policy.apply_to_thread()?;
     }
     let map = FileMap::new(&file, usize::try_from(bytes)?)?;
+    if args.way != Way::Kernel {
+        // It shows what is in memory, and is no reason to read more.
+        map.keep_small();
+    }
     let known = is_known(&args.file, bytes)?;
     let left = drop_from_memory(&file, &map) * PAGE_BYTES;
     let others = others_shootdowns(&context.root);

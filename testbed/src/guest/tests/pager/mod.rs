@@ -24,10 +24,11 @@ const POINTS: f64 = 3.0;
 
 type Promise = fn(&mut Context) -> Result<()>;
 
-const PROMISES: [(&str, Promise); 3] = [
+const PROMISES: [(&str, Promise); 4] = [
     ("ways", ways),
     ("weighted/strict", weighted_strict),
     ("weighted/file", weighted_file),
+    ("huge-pages", huge_pages),
 ];
 
 pub(super) fn tests() -> Vec<Test> {
@@ -152,4 +153,68 @@ fn weighted_file(context: &mut Context) -> Result<()> {
     let _weights = Weights::write(&[(0, 3), (2, 1)])?;
     let report = compared(&BY_WEIGHT)?;
     is_spread(context, &report)
+}
+
+/// Where the kernel collects pages of files into huge ones, it does so all the time.
+const COLLECTING: [(&str, &str); 4] = [
+    ("enabled", "always"),
+    ("khugepaged/scan_sleep_millisecs", "0"),
+    ("khugepaged/alloc_sleep_millisecs", "0"),
+    ("khugepaged/pages_to_scan", "65536"),
+];
+const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// Settings that are put back.
+struct Collecting(Vec<(String, String)>);
+
+impl Collecting {
+    fn start() -> Result<Collecting> {
+        let mut before = Collecting(Vec::new());
+        for (name, text) in COLLECTING {
+            let path = format!("{HUGE}/{name}");
+            let stood = std::fs::read_to_string(&path).context(path.clone())?;
+            let chosen = stood.split(['[', ']']).nth(1).unwrap_or(stood.trim());
+            before.0.push((path.clone(), chosen.to_owned()));
+            std::fs::write(&path, text).context(path)?;
+        }
+        Ok(before)
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        for (path, text) in self.0.iter().rev() {
+            let _ = std::fs::write(path, text);
+        }
+    }
+}
+
+/// The kernel reads in nothing of the file to make huge pages of what the pager keeps.
+fn huge_pages(context: &mut Context) -> Result<()> {
+    let _collecting = Collecting::start()?;
+    let collapsed = || -> Result<u64> {
+        let text = std::fs::read_to_string("/proc/vmstat")?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("thp_collapse_alloc "));
+        Ok(line.context("no thp_collapse_alloc")?.parse()?)
+    };
+    let before = collapsed()?;
+    let report = compared(&[])?;
+    let lazy = way(&report, "lazy")?;
+    let number = |value: &Value| value.as_u64().context("no number");
+    let peak = number(&lazy["peak_resident_bytes"])?;
+    let budget = number(&report["budget_bytes"])?;
+    let filled = number(&lazy["pager"]["filled_pages"])?;
+    let read = number(&lazy["refilled_pages"])?;
+    context.note(format!(
+        "{} pages collected; at most {:.1} % of the budget; {filled} pages came, {read} read by the program",
+        collapsed()? - before,
+        100.0 * peak as f64 / budget as f64,
+    ))?;
+    ensure!(
+        peak as f64 <= 1.05 * budget as f64,
+        "{peak} bytes at most, of {budget}"
+    );
+    Ok(())
 }
