@@ -443,11 +443,13 @@ impl Balancing {
 
     /// Writes where it stands into what is told of the service.
     pub fn complete(&self, standing: &mut Standing, page: PageSize) {
+        let stands = self.stands();
+        let runs = matches!(stands, Some(Ok(_)));
         for class in &mut standing.classes {
             let known = self.classes.get(&class.name);
-            class.balanced = known.is_some_and(|(_, balanced)| *balanced);
+            class.balanced = runs && known.is_some_and(|(_, balanced)| *balanced);
         }
-        standing.balancing = self.stands().map(|stands| match stands {
+        standing.balancing = stands.map(|stands| match stands {
             Ok(status) => standing::Balancing::of(&status, page),
             Err(why) => standing::Balancing {
                 rests: Some(why),
@@ -670,7 +672,7 @@ mod tests {
             .iter()
             .map(|class| class.balanced)
             .collect();
-        assert_eq!(balanced, [true, false]);
+        assert_eq!(balanced, [false, false]);
         assert!(Balancing::default().stands().is_none());
         let status = Status {
             processes: 3,
