@@ -213,8 +213,12 @@ impl Test {
 
     /// The kernels on which `cargo xtask test` has it.
     pub(crate) fn kernels(&self) -> &'static [KernelLine] {
-        let of_it = KERNELS.iter().filter(|(name, _)| self.name.starts_with(name));
-        of_it.max_by_key(|(name, _)| name.len()).map_or(BOTH, |(_, kernels)| kernels)
+        let of_it = KERNELS
+            .iter()
+            .filter(|(name, _)| self.name.starts_with(name));
+        of_it
+            .max_by_key(|(name, _)| name.len())
+            .map_or(BOTH, |(_, kernels)| kernels)
     }
 
     /// Whether `cargo xtask test` has it on this kernel.
