@@ -202,6 +202,28 @@ impl FakeWorld {
         FakeWorld::new(first, second, true)
     }
 
+    /// The same with a slow node behind them, each with room for so many pages.
+    pub fn two_nodes_and_slow(pages: u64) -> FakeWorld {
+        let node = |id: u16, cpus: &[u32], tier| NodeInput {
+            id: NodeId(id),
+            online: true,
+            memory_bytes: pages << 12,
+            cpus: cpus.to_vec(),
+            distances: Some(
+                (0..3)
+                    .map(|other| if other == id { 10 } else { 20 })
+                    .collect(),
+            ),
+            figures: Default::default(),
+            tier: Some(memtide_core::topology::TierId(tier)),
+        };
+        let nodes = vec![node(0, &[0, 1], 4), node(1, &[2, 3], 4), node(2, &[], 22)];
+        let mut world = FakeWorld::two_nodes(pages, pages);
+        world.topology = (TopologyInput::new(nodes).try_into()).expect("three good nodes");
+        world.capacity.insert(NodeId(2), pages);
+        world
+    }
+
     fn new(first: u64, second: u64, both: bool) -> FakeWorld {
         let node = |id, pages: u64, cpus: &[u32], tier| NodeInput {
             id,

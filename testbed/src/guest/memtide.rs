@@ -48,7 +48,8 @@ pub enum Line {
     },
     /// How many pages of a process moved in about a second.
     MovedPages {
-        /// `promotion` or `demotion`.
+        /// `promotion` or `demotion`; empty if balancing moved them.
+        #[serde(default)]
         direction: String,
         /// The process.
         pid: u32,
@@ -57,7 +58,8 @@ pub enum Line {
     },
     /// A run of pages moved, or would have: with `--explain` or `--dry-run`, instead of the sums.
     Moved {
-        /// `promotion` or `demotion`.
+        /// `promotion` or `demotion`; empty if balancing moved them.
+        #[serde(default)]
         direction: String,
         /// Whether it was only planned.
         dry_run: bool,
@@ -84,6 +86,14 @@ pub enum Line {
         /// The sentence.
         text: String,
     },
+    /// A thread runs elsewhere, or should.
+    Task,
+    /// Samples of balancing were dropped.
+    WindowInvalid,
+    /// How balancing stands beside it.
+    Balancing,
+    /// How balancing ended.
+    BalancingSummary,
     /// How it stands.
     Status(Status),
     /// How it ended.

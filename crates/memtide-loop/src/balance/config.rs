@@ -1,6 +1,7 @@
 //! From what users chose to what the parts of balancing want to know.
 
-use crate::options::{BalanceOptions, BalanceTasks};
+use crate::options::{BalanceOptions, BalanceTasks, Classes};
+use crate::world::ClassId;
 use memtide_core::balancing::sampled::SampledConfig;
 use memtide_core::balancing::{
     self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings,
@@ -8,6 +9,7 @@ use memtide_core::balancing::{
 use memtide_core::hotness::{self, Layout, SECTION_PAGES};
 use memtide_core::topology::Topology;
 use memtide_core::units::{NodeId, PageSize};
+use std::collections::BTreeSet;
 
 /// 4 GiB/s in pages of 4 KiB.
 const PAGES_PER_SECOND: u64 = 1 << 20;
@@ -49,6 +51,13 @@ pub struct BalanceConfig {
     pub dry_run: bool,
     /// Report of each run of pages.
     pub explain: bool,
+    /// Whether somebody else moves pages between tiers: then pages and CPUs of slow
+    /// nodes are none of balancing's business.
+    pub beside_tiering: bool,
+    /// Classes of processes that are not balanced.
+    pub left_alone: BTreeSet<ClassId>,
+    /// Whether processes of no class are not, either.
+    pub classless_left_alone: bool,
 }
 
 impl BalanceConfig {
@@ -77,7 +86,26 @@ impl BalanceConfig {
             cpu_permille: options.cpu_limit.permille(),
             dry_run: options.dry_run,
             explain: options.explain,
+            beside_tiering: false,
+            left_alone: BTreeSet::new(),
+            classless_left_alone: false,
         })
+    }
+
+    /// The same beside tiering, which has `headroom` pages free on fast nodes: what is
+    /// filled beyond that would be demoted. Only processes of the classes that say so are
+    /// balanced, and all `others` if these are.
+    #[must_use]
+    pub fn beside_tiering(self, classes: &Classes, others: bool, headroom: u64) -> BalanceConfig {
+        let classes = (0..).map(ClassId).zip(classes.values());
+        let left_alone = classes.filter(|(_, class)| !class.is_balanced(others));
+        BalanceConfig {
+            headroom: self.headroom.max(headroom),
+            beside_tiering: true,
+            left_alone: left_alone.map(|(id, _)| id).collect(),
+            classless_left_alone: !others,
+            ..self
+        }
     }
 
     pub(super) fn sampled(&self, topology: &Topology) -> SampledConfig {
@@ -96,6 +124,13 @@ impl BalanceConfig {
 pub fn has_choice(topology: &Topology) -> bool {
     let nodes = topology.nodes().iter();
     let choice = nodes.filter(|node| node.has_cpus() && node.has_memory());
+    choice.count() >= 2
+}
+
+/// The same beside tiering: among the fast nodes.
+pub fn has_fast_choice(topology: &Topology) -> bool {
+    let nodes = topology.nodes().iter();
+    let choice = nodes.filter(|node| node.top_tier && node.has_cpus() && node.has_memory());
     choice.count() >= 2
 }
 

@@ -14,6 +14,9 @@
 //!   time, before each move.
 //! - Samples of a moment of which some were lost are not used: what is missing
 //!   may all be of one kind.
+//! - Beside tiering (`BalanceConfig::beside_tiering`) only pages on fast nodes move, to fast
+//!   nodes. Whether a page is still on one is asked right before it moves: tiering may have
+//!   demoted it since it was located, and what is slow comes up by tiering's rules alone.
 //! - Where the source is missing something (CPUs that went offline, a process
 //!   that ended), the rest goes on.
 
@@ -28,12 +31,13 @@ mod unknown;
 #[cfg(test)]
 mod tests;
 
-pub use config::{BalanceConfig, Tasks, has_choice, tasks};
+pub use config::{BalanceConfig, Tasks, has_choice, has_fast_choice, tasks};
 
+use crate::ledger::Ledger;
 use crate::report::{BalanceStatus, Event, Reporter, Spent, Status};
-use crate::world::{Came, Invalid, Sample, SourceId, World, WorldError};
+use crate::world::{Came, ClassId, Invalid, Sample, SourceId, World, WorldError};
 use credit::{Credit, Price};
-use memtide_core::balancing::sampled::{Plan, SampledAccess, SampledError};
+use memtide_core::balancing::sampled::{PageMove, Plan, SampledAccess, SampledError};
 use memtide_core::balancing::{Clock, SampleSettings};
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::Millis;
@@ -122,6 +126,11 @@ impl Balancer {
             told_invalid: None,
             told_starved: false,
         })
+    }
+
+    /// Has pages and threads of a class's processes stay where they are, until it is resumed.
+    pub fn pause(&mut self, class: ClassId, paused: bool) {
+        self.shared.ledger.processes.pause(class, paused);
     }
 
     /// One turn, which waits for something to happen, at most a second. Returns
@@ -331,6 +340,12 @@ impl Balancer {
         let Some(place) = ledger.placement.get(dense) else {
             return Ok(None);
         };
+        let nodes = &self.shared.sampled.config().balancer.node_of_cpu;
+        let from = nodes.get(sample.cpu as usize).copied();
+        let ours = |node| self.shared.is_ours(node);
+        if !ours(place.node()) || !from.is_none_or(ours) {
+            return Ok(None);
+        }
         let (first, pages) = unknown::folio(&ledger.placement, dense);
         let resolved = self
             .tasks
@@ -338,8 +353,7 @@ impl Balancer {
         let Some((task, runtime_ns)) = resolved else {
             return Ok(None);
         };
-        let nodes = &self.shared.sampled.config().balancer.node_of_cpu;
-        let near = nodes.get(sample.cpu as usize) == Some(&place.node());
+        let near = from == Some(place.node());
         self.shared.counts.samples += 1;
         self.shared.counts.local += u64::from(near);
         let clock = Clock {
@@ -386,6 +400,17 @@ impl Balancer {
         shared.counts.stays.immovable += self.plan.stays.immovable;
         shared.counts.stays.no_room += self.plan.stays.no_room;
         watch.lap(world, &mut shared.spent.decide_ns);
+        if shared.config.beside_tiering && !shared.config.dry_run {
+            let moves = &mut self.plan.moves;
+            keep_fast(
+                world,
+                &mut shared.ledger,
+                &mut self.unknown,
+                shared.config.gap_pages,
+                moves,
+            )?;
+            watch.lap(world, &mut shared.spent.locate_ns);
+        }
         shared.carry_out(world, &self.plan.moves, reporter);
         let pages = self.plan.moves.iter().map(|m| u64::from(m.pages)).sum();
         let spent_ns = watch.lap(world, &mut shared.spent.move_ns);
@@ -449,6 +474,27 @@ impl Balancer {
         let freed = world.put_back()?;
         closed.map(|()| freed)
     }
+}
+
+/// Of `moves` those of pages that are on fast nodes now, whatever was known of them.
+fn keep_fast(
+    world: &mut dyn World,
+    ledger: &mut Ledger,
+    unknown: &mut Unknown,
+    gap: u64,
+    moves: &mut Vec<PageMove>,
+) -> Result<(), WorldError> {
+    for wanted in &*moves {
+        if let Some((owner, page)) = ledger.space.locate(wanted.page) {
+            unknown.add(owner, page);
+        }
+    }
+    unknown.ask(world, ledger, gap)?;
+    moves.retain(|wanted| {
+        let place = ledger.placement.get(wanted.page);
+        place.is_some_and(|place| ledger.topology.is_top_tier(place.node()))
+    });
+    Ok(())
 }
 
 fn source_name(world: &dyn World, source: SourceId) -> String {

@@ -51,7 +51,12 @@ pub(super) struct Counts {
 
 impl Shared {
     pub fn new(world: &dyn World, config: BalanceConfig) -> Result<Shared, SampledError> {
-        let ledger = Ledger::new(world, config.headroom);
+        let mut ledger = Ledger::new(world, config.headroom);
+        let left_alone = config.left_alone.iter().copied();
+        ledger.processes.leave_alone(left_alone);
+        if config.classless_left_alone {
+            ledger.processes.leave_classless_alone();
+        }
         Ok(Shared {
             sampled: Sampled::new(config.sampled(&ledger.topology))?,
             counts: Counts::default(),
@@ -66,6 +71,18 @@ impl Shared {
     /// A moment of the world's as the core counts: since boot.
     pub fn since_boot(&self, at: Millis) -> Millis {
         Millis(self.boot_ms + at.0)
+    }
+
+    /// Whether memory of `node` is balancing's business.
+    pub fn is_ours(&self, node: NodeId) -> bool {
+        !self.config.beside_tiering || self.ledger.topology.is_top_tier(node)
+    }
+
+    /// Whether nothing of this process is to happen for now.
+    pub fn is_paused(&self, owner: OwnerId) -> bool {
+        let processes = &self.ledger.processes;
+        let class = processes.get(owner).and_then(|watched| watched.class);
+        processes.is_paused(class)
     }
 
     /// Moves all of `moves` and tells of it; the core hears of each whether it is

@@ -111,6 +111,9 @@ impl Tasks {
         let Some(known) = self.threads.of_task(wanted.task) else {
             return;
         };
+        if shared.is_paused(known.owner) {
+            return;
+        }
         let thread = known.thread;
         let only_said = shared.config.dry_run || shared.config.tasks == What::Propose;
         let how = match only_said {

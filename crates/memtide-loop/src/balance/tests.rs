@@ -4,6 +4,7 @@ use super::*;
 use crate::options::{BalanceOptions, BalanceTasks};
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Outcome, ThreadId, ThreadSeen};
+use memtide_core::units::NodeId;
 
 const FIRST: u64 = 0x10;
 
@@ -241,4 +242,133 @@ fn what_prepares_the_work_leaves_something_for_it() {
     let most_ns = 6_000_000_000 / 4 + 100_000_000 + 2 * 30_000_000;
     assert!(spent.protect_ns <= most_ns, "{spent:?}");
     assert!(spent.samples_ns >= 6_000_000_000 / 2, "{spent:?}");
+}
+
+/// The node behind both.
+const BEHIND: NodeId = NodeId(2);
+
+/// As [`world`], with a slow node. What process 7 has is of no class.
+fn tiered_world() -> FakeWorld {
+    let (like, mut world) = (world(), FakeWorld::two_nodes_and_slow(1000));
+    world.processes = like.processes;
+    world.threads = like.threads;
+    world
+}
+
+/// One beside tiering, for these classes and for all others or not.
+fn beside_tiering(world: &mut FakeWorld, classes: &str, others: bool) -> Balancer {
+    let config = BalanceConfig::new(&options(), world.page(), false).unwrap();
+    let classes = toml::from_str(classes).unwrap();
+    let config = config.beside_tiering(&classes, others, 0);
+    Balancer::new(world, config).unwrap()
+}
+
+#[test]
+fn beside_tiering_what_is_slow_stays() {
+    let mut world = tiered_world();
+    let pages = world.process(7).pages.values_mut();
+    pages.skip(32).for_each(|node| *node = BEHIND);
+    let mut balancer = beside_tiering(&mut world, "", true);
+    run(&mut balancer, &mut world, 20_000);
+    assert_eq!(
+        (world.process(7).on(FAST), world.process(7).on(BEHIND)),
+        (32, 32)
+    );
+    // Accesses to slow memory say nothing of where a thread should run.
+    let status = balancer.status(&mut world).balancing.unwrap();
+    assert_eq!((status.moved_pages, status.forbidden_pages), (32, 0));
+}
+
+/// It was located on a fast node, and tiering demoted it before it was its turn.
+#[test]
+fn what_tiering_has_demoted_stays_down() {
+    let tried = |beside: bool| {
+        let mut world = tiered_world();
+        let mut balancer = match beside {
+            true => beside_tiering(&mut world, "", true),
+            false => balancer(&mut world, &options()),
+        };
+        // Where they are wanted there is no room yet.
+        world.capacity.insert(FAST, 0);
+        run(&mut balancer, &mut world, 50);
+        let pages = world.process(7).pages.values_mut();
+        pages.for_each(|node| *node = BEHIND);
+        world.capacity.insert(FAST, 1000);
+        run(&mut balancer, &mut world, 5_000);
+        world.tried.len()
+    };
+    assert_eq!(tried(true), 0);
+    assert!(tried(false) > 0);
+}
+
+#[test]
+fn only_processes_of_classes_that_say_so_are_balanced() {
+    const CLASSES: &str =
+        "[a]\nbalance = true\n[b]\n[c]\nbalance = false\n[d]\nleave_alone = true\n";
+    let home = |class: Option<u32>, others: bool| {
+        let mut world = tiered_world();
+        world.process(7).class = class.map(ClassId);
+        let mut balancer = beside_tiering(&mut world, CLASSES, others);
+        run(&mut balancer, &mut world, 20_000);
+        let processes = balancer.status(&mut world).processes;
+        assert_eq!(processes == 1, world.process(7).on(FAST) == 64);
+        processes == 1
+    };
+    let classes = [None, Some(0), Some(1), Some(2), Some(3)];
+    assert_eq!(
+        classes.map(|class| home(class, false)),
+        [false, true, false, false, false]
+    );
+    assert_eq!(
+        classes.map(|class| home(class, true)),
+        [true, true, true, false, false]
+    );
+}
+
+#[test]
+fn a_process_that_comes_into_another_class_is_balanced_no_more() {
+    let mut world = tiered_world();
+    world.process(7).class = Some(ClassId(0));
+    let mut balancer = beside_tiering(&mut world, "[a]\nbalance = true\n", false);
+    world.capacity.insert(FAST, 0);
+    run(&mut balancer, &mut world, 50);
+    world.process(7).class = None;
+    world.capacity.insert(FAST, 1000);
+    run(&mut balancer, &mut world, 20_000);
+    assert_eq!(
+        (
+            balancer.status(&mut world).processes,
+            world.process(7).on(FAST)
+        ),
+        (0, 0)
+    );
+}
+
+#[test]
+fn what_is_paused_stays_until_it_is_resumed() {
+    let mut world = tiered_world();
+    world.process(7).class = Some(ClassId(0));
+    let mut balancer = beside_tiering(&mut world, "[a]\nbalance = true\n", false);
+    balancer.pause(ClassId(0), true);
+    run(&mut balancer, &mut world, 20_000);
+    assert!(world.tried.is_empty());
+    balancer.pause(ClassId(0), false);
+    run(&mut balancer, &mut world, 20_000);
+    assert_eq!(world.process(7).on(FAST), 64);
+}
+
+/// What is filled beyond tiering's headroom would be demoted.
+#[test]
+fn beside_tiering_its_headroom_stays_free() {
+    let config = BalanceConfig::new(&options(), FakeWorld::two_nodes(1, 1).page(), false).unwrap();
+    let headroom = |own, of_tiering| {
+        let config = BalanceConfig {
+            headroom: own,
+            ..config.clone()
+        };
+        config
+            .beside_tiering(&Default::default(), true, of_tiering)
+            .headroom
+    };
+    assert_eq!((headroom(5, 7), headroom(7, 5)), (7, 7));
 }

@@ -62,6 +62,8 @@ pub struct Processes {
     free: BTreeSet<OwnerId>,
     seen: Vec<ProcessSeen>,
     left_alone: BTreeSet<ClassId>,
+    /// Whether those of no class are left alone, too.
+    classless_left_alone: bool,
     paused: BTreeSet<ClassId>,
 }
 
@@ -69,6 +71,11 @@ impl Processes {
     /// Processes of these classes are not managed; those that come into one go.
     pub fn leave_alone(&mut self, classes: impl IntoIterator<Item = ClassId>) {
         self.left_alone = classes.into_iter().collect();
+    }
+
+    /// Processes of no class are not managed, either; those that come into one that is are.
+    pub fn leave_classless_alone(&mut self) {
+        self.classless_left_alone = true;
     }
 
     /// Pages of these processes stay where they are, until the class is resumed.
@@ -123,9 +130,12 @@ impl Processes {
     pub fn refresh(&mut self, world: &mut dyn World, now: Millis) -> Result<Changes, WorldError> {
         let mut seen = std::mem::take(&mut self.seen);
         let listed = world.processes(&mut seen);
-        if !self.left_alone.is_empty() {
-            let left_alone = |class| self.left_alone.contains(&class);
-            seen.retain(|seen| !seen.class.is_some_and(left_alone));
+        if self.classless_left_alone || !self.left_alone.is_empty() {
+            let left_alone = |class: Option<ClassId>| match class {
+                Some(class) => self.left_alone.contains(&class),
+                None => self.classless_left_alone,
+            };
+            seen.retain(|seen| !left_alone(seen.class));
         }
         let changes = listed.and_then(|()| self.update(world, &seen, now));
         self.seen = seen;

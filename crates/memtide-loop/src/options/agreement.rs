@@ -70,6 +70,10 @@ pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
             );
             return Err(wrong("pod_choice", what));
         }
+        if class.leave_alone && class.balance == Some(true) {
+            let what = "nothing moves of a class with leave_alone; leave one of both out";
+            return Err(wrong("balance", format!("balance: {what}")));
+        }
         for (key, amount) in amounts(class) {
             if amount.is_none() {
                 continue;
@@ -199,6 +203,22 @@ mod tests {
         assert_eq!(objection(&text.replace("/b", "/a"), None), None);
         let (_, key, _) = objection("[a]\npod_qos = 'burstable'\ncgroup = '/a'", None).unwrap();
         assert_eq!(key, "cgroup");
+    }
+
+    #[test]
+    fn who_is_left_alone_is_not_balanced() {
+        let text = "[a]\ncgroup = '/a'\nleave_alone = true\nbalance = ";
+        let (_, key, what) = objection(&format!("{text}true"), None).unwrap();
+        assert_eq!(key, "balance");
+        assert!(what.starts_with("balance: nothing moves of a class with leave_alone"));
+        assert_eq!(objection(&format!("{text}false"), None), None);
+        let classes: Classes = toml::from_str(
+            "[a]\nleave_alone = true\n[b]\nbalance = true\n[c]\nbalance = false\n[d]\n",
+        )
+        .unwrap();
+        let of = |others| classes.values().map(move |class| class.is_balanced(others));
+        assert!(of(true).eq([false, true, false, true]));
+        assert!(of(false).eq([false, true, false, false]));
     }
 
     #[test]

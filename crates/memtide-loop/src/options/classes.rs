@@ -36,8 +36,19 @@ pub struct ClassOptions {
     pub leave_alone: bool,
     /// What becomes of it that they wait for memory.
     pub pressure: Pressure,
+    /// Whether they are balanced between fast nodes; as all others if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<bool>,
     /// Their share of fast memory.
     pub fast: FastOptions,
+}
+
+impl ClassOptions {
+    /// Whether its processes are balanced, if those of classes that do not say are
+    /// (`others`). Nobody who is left alone is.
+    pub fn is_balanced(&self, others: bool) -> bool {
+        !self.leave_alone && self.balance.unwrap_or(others)
+    }
 }
 
 /// A share of fast memory.

@@ -266,6 +266,10 @@ fn classes(
             let what = "simulated programs have no users and executables; name a cgroup or a unit";
             return wrong(name, &format!("class {name}: {what}"));
         }
+        if class.balance.is_some() {
+            let what = "memtide balances beside tiering as a service only; leave balance out";
+            return wrong(name, &format!("class {name}: {what}"));
+        }
         if class.pod_choice.is_some() {
             let what = "simulated pods choose nothing; name them by pod_qos or pod_uid";
             return wrong(name, &format!("class {name}: {what}"));

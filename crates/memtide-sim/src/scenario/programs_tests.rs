@@ -108,6 +108,10 @@ fn what_is_wrong_with_classes_comes_with_line_and_key() {
             "class db: simulated programs have no users",
         ),
         (
+            "class.db = { cgroup = \"/db\", balance = true }",
+            "class db: memtide balances beside tiering as a service only",
+        ),
+        (
             "class.db = { fast.low = \"1GiB\" }",
             "class db: names no processes",
         ),

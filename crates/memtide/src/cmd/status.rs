@@ -2,7 +2,7 @@
 
 use crate::shared::context::Context;
 use crate::shared::control::client::Client;
-use crate::shared::control::standing::{Class, Node, Reload, Standing};
+use crate::shared::control::standing::{Balancing, Class, Node, Reload, Standing};
 use crate::shared::outside::{self, outside};
 use crate::shared::table::table;
 use crate::shared::words::amount;
@@ -120,6 +120,9 @@ fn text(standing: &Standing, styled: bool) -> String {
             format!("programs waited {seconds} for memory since the run began; {what}"),
         );
     }
+    if let Some(balancing) = &standing.balancing {
+        line("balancing", balanced(balancing));
+    }
     if standing.reload.is_some() || standing.refused.is_some() {
         let at = standing.reload.map_or("?".to_owned(), time);
         let what = match &standing.refused {
@@ -133,6 +136,27 @@ fn text(standing: &Standing, styled: bool) -> String {
         let _ = writeln!(text, "\n{}", classes(&standing.classes, styled));
     }
     text
+}
+
+fn balanced(balancing: &Balancing) -> String {
+    if let Some(why) = &balancing.rests {
+        return format!("nothing is balanced: {why}");
+    }
+    let local = (balancing.local_accesses * 100).checked_div(balancing.accesses);
+    let local = local.map_or("none seen".to_owned(), |percent| {
+        format!("{percent} % local")
+    });
+    format!(
+        "{} processes, source {}; moved {}, not movable {}, forbidden {}, without room {}; accesses {local}; {} of {} threads placed",
+        balancing.processes,
+        balancing.source.as_deref().unwrap_or("?"),
+        amount(balancing.moved_bytes),
+        amount(balancing.unmovable_bytes),
+        amount(balancing.forbidden_bytes),
+        amount(balancing.no_room_bytes),
+        balancing.placed_threads,
+        balancing.threads,
+    )
 }
 
 fn time_of(ms: u64) -> String {
@@ -198,7 +222,11 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.demoted_bytes),
             amount(class.returned_bytes),
             amount(class.waiting_bytes),
-            class.state().to_owned(),
+            match class.state() {
+                "" if class.balanced => "balanced",
+                state => state,
+            }
+            .to_owned(),
         ]);
     }
     table.trim_fmt()
@@ -225,10 +253,11 @@ mod tests {
             "reload 2027-01-15T08:00:00Z, taken",
             "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
             "pressure programs waited 2.5 s for memory since the run began; promotion is not slowed",
+            "balancing 2 processes, source pebs; moved 96.0 MiB, not movable 4 KiB, forbidden 0 KiB, without room 0 KiB; accesses 90 % local; 4 of 9 threads placed",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
-            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB",
+            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB balanced",
         ] {
             let there = |there: &str| there.split_whitespace().eq(line.split(' '));
             assert!(text.lines().any(there), "{line}\n{text}");
@@ -255,6 +284,18 @@ mod tests {
     }
 
     #[test]
+    fn why_nothing_is_balanced_is_said() {
+        let mut one = standing();
+        one.balancing = Some(Balancing {
+            rests: Some("ibs: not here".to_owned()),
+            ..Balancing::default()
+        });
+        let text = text(&one, false);
+        let wanted = "\nbalancing nothing is balanced: ibs: not here\n";
+        assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
     fn what_others_chose_is_written_out() {
         let mut one = standing();
         one.refused = Some(HOSTILE.to_owned());
@@ -265,6 +306,7 @@ mod tests {
         one.version = HOSTILE.to_owned();
         one.setup.selected = HOSTILE.to_owned();
         one.setup.source = HOSTILE.to_owned();
+        one.balancing.as_mut().unwrap().source = Some(HOSTILE.to_owned());
         one.classes[0].name = HOSTILE.to_owned();
         let text = text(&one, false);
         assert!(

@@ -1,5 +1,6 @@
 //! What more than one subcommand needs. Nothing here knows a subcommand.
 
+pub mod balancing;
 pub mod configuration;
 pub mod context;
 pub mod control;

@@ -16,6 +16,8 @@ pub struct Printer {
     /// Moves since the last status: one line a second for each kind.
     moved: Vec<MovedPages>,
     processes: ProcessLines,
+    /// What another loop adds to the next status for people.
+    beside: Option<String>,
 }
 
 /// So many lines of processes that came or ended are written for people between two statuses, which are
@@ -71,6 +73,7 @@ impl Printer {
             page,
             moved: Vec::new(),
             processes: ProcessLines::default(),
+            beside: None,
         }
     }
 
@@ -98,9 +101,29 @@ impl Printer {
                 content: status,
             }),
             false => {
-                let sentence = sentence(self);
+                let mut sentence = sentence(self);
+                if let Some(beside) = self.beside.take() {
+                    sentence += &format!("  {beside}");
+                }
                 self.lines.status_line(&sentence);
             }
+        }
+    }
+
+    /// Where another loop stands: a line of its own as JSON, of this `event`; for people a part of the
+    /// next status.
+    pub fn beside(
+        &mut self,
+        event: &'static str,
+        status: &Status,
+        sentence: impl FnOnce(&Printer) -> String,
+    ) {
+        match self.lines.json() {
+            true => self.lines.json_line(&Named {
+                event,
+                content: status,
+            }),
+            false => self.beside = Some(sentence(self)),
         }
     }
 
@@ -110,9 +133,19 @@ impl Printer {
         summary: &impl Serialize,
         sentences: impl FnOnce(&Printer) -> String,
     ) {
+        self.summary_beside("summary", summary, sentences);
+    }
+
+    /// The same of another loop, of this `event`.
+    pub fn summary_beside(
+        &mut self,
+        event: &'static str,
+        summary: &impl Serialize,
+        sentences: impl FnOnce(&Printer) -> String,
+    ) {
         if self.lines.json() {
             return self.lines.json_line(&Named {
-                event: "summary",
+                event,
                 content: summary,
             });
         }

@@ -77,11 +77,20 @@ fn words(named: &[TierSource]) -> String {
     names.join(", ")
 }
 
-/// Opens the sources that were asked for, or with `auto` the best that work.
-pub fn open(options: &TierOptions, root: &Root, page: PageSize) -> anyhow::Result<Opened> {
+/// Opens the sources that were asked for, or with `auto` the best that work. A unit of hardware that
+/// balancing listens to is `taken`: had by two, each would have it for a part of the time.
+pub fn open(
+    options: &TierOptions,
+    root: &Root,
+    page: PageSize,
+    taken: Option<TierSource>,
+) -> anyhow::Result<Opened> {
     let open_one = |source| open_one(source, options, root, page);
     match options.source.is_auto() {
-        true => best(open_one),
+        true => best(|source| match taken {
+            Some(taken) if source == taken => bail!("{taken}: balancing listens to it"),
+            _ => open_one(source),
+        }),
         false => named(options.source.named(), open_one),
     }
 }
@@ -185,7 +194,7 @@ pub fn can_open(
     };
     match wanted.iter().any(is_held) {
         true => Ok(()),
-        false => open(options, root, page).map(drop),
+        false => open(options, root, page, None).map(drop),
     }
 }
 

@@ -23,6 +23,7 @@ use memtide_loop::world::{
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
     Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
+use rustix::time::ClockId;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,8 @@ pub struct LiveWorld {
     topology: Topology,
     page: PageSize,
     start: Instant,
-    /// The process's processor time then.
+    /// Whose processor time is ours, and what it was then.
+    cpu_clock: ClockId,
     start_cpu_ns: u64,
     boot_ms: u64,
     selected: Selected,
@@ -105,7 +107,7 @@ impl LiveWorld {
         sources: Vec<LiveSource>,
     ) -> LiveWorld {
         let kernel = RunningKernel::new(root.clone());
-        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let boot = rustix::time::clock_gettime(ClockId::Boottime);
         let mover = mover::Config {
             base: page,
             ..Default::default()
@@ -114,7 +116,8 @@ impl LiveWorld {
             topology,
             page,
             start: Instant::now(),
-            start_cpu_ns: process_cpu_ns(),
+            cpu_clock: ClockId::ProcessCPUTime,
+            start_cpu_ns: cpu_ns(ClockId::ProcessCPUTime),
             boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
             selected: Selected::new(root.clone(), page, selection),
             notices: Vec::new(),
@@ -137,6 +140,15 @@ impl LiveWorld {
     #[must_use]
     pub fn with_classes(mut self, rules: Rules) -> LiveWorld {
         self.selected.set_classes(rules);
+        self
+    }
+
+    /// The same for one of several loops of this process: our processor time is that of the
+    /// calling thread, on which the loop runs.
+    #[must_use]
+    pub fn of_this_thread(mut self) -> LiveWorld {
+        self.cpu_clock = ClockId::ThreadCPUTime;
+        self.start_cpu_ns = cpu_ns(self.cpu_clock);
         self
     }
 
@@ -189,8 +201,8 @@ impl LiveWorld {
     }
 }
 
-fn process_cpu_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+fn cpu_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -231,7 +243,7 @@ impl World for LiveWorld {
     }
 
     fn own_cpu_ns(&mut self) -> u64 {
-        process_cpu_ns().saturating_sub(self.start_cpu_ns)
+        cpu_ns(self.cpu_clock).saturating_sub(self.start_cpu_ns)
     }
 
     fn rest(&mut self, ms: u64) {
@@ -575,9 +587,9 @@ impl LiveWorld {
             }
             LiveSource::Samples(sampling) => {
                 sampling.wait(timeout).map_err(silent(id))?;
-                let before_ns = process_cpu_ns();
+                let before_ns = cpu_ns(self.cpu_clock);
                 let window = sampling.drain(id, &mut came.samples);
-                self.read_ns[n] += process_cpu_ns().saturating_sub(before_ns);
+                self.read_ns[n] += cpu_ns(self.cpu_clock).saturating_sub(before_ns);
                 if let Window::Invalid {
                     lost, throttled, ..
                 } = window

@@ -96,13 +96,28 @@ fn a_worlds_time_on_cpus_begins_with_it() {
     let root = Root::default();
     let topology = topology::read(&root).unwrap().topology;
     let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
-    let before = process_cpu_ns();
+    let before = cpu_ns(ClockId::ProcessCPUTime);
     assert!(before > 0);
     let selection = Selection::Pids(Vec::new());
     let mut world = LiveWorld::new(root, topology, page, selection, Vec::new());
     let first = world.own_cpu_ns();
-    assert!(first <= process_cpu_ns() - before);
+    assert!(first <= cpu_ns(ClockId::ProcessCPUTime) - before);
     assert!(world.own_cpu_ns() >= first);
+}
+
+/// Another thread works, and this one waits for it.
+#[test]
+fn a_threads_world_does_not_count_what_others_spend() {
+    let root = Root::default();
+    let topology = topology::read(&root).unwrap().topology;
+    let page = PageSize::new(rustix::param::page_size() as u32).unwrap();
+    let selection = Selection::Pids(Vec::new());
+    let world = LiveWorld::new(root, topology, page, selection, Vec::new());
+    let mut world = world.of_this_thread();
+    const WORK_NS: u64 = 50_000_000;
+    let other = std::thread::spawn(|| while cpu_ns(ClockId::ThreadCPUTime) < WORK_NS {});
+    other.join().unwrap();
+    assert!(world.own_cpu_ns() < WORK_NS / 2);
 }
 
 /// This process through the world: listed, read, surveyed, and its pages

@@ -5,11 +5,10 @@
 //! cost, and threads may run where they might before.
 
 mod args;
-mod print;
-mod source;
 
 pub use args::BalanceArgs as Args;
 
+use crate::shared::balancing::{self, print, source};
 use crate::shared::context::Context;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal::{self, Journaled, Run};
@@ -21,7 +20,6 @@ use anyhow::{Context as _, bail};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
-use memtide_linux::live::affinity::{self, Affinities};
 use memtide_linux::live::{LiveSource, LiveWorld};
 use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, has_choice, tasks};
 use memtide_loop::journal::Line;
@@ -37,7 +35,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let page = PageSize::new(rustix::param::page_size() as u32).context("unknown page size")?;
     check_nodes(&machine.topology)?;
     check_privileges(&context.root, args.options.dry_run)?;
-    let opened = source::open(args.options.source, &context.root, args.options.rate)?;
+    let opened = source::open(args.options.source, &context.root, args.options.rate, &[])?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -46,21 +44,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
-    let turn = affinity::journal(&context.root).turn()?;
+    let (turn, left) = balancing::take_turn(&context.root)?;
     let mut printer = Printer::new(context.json, page);
-    match &turn {
-        // Nobody else is at it: what is noted was left.
-        Some(turn) => {
-            if let Some(freed) = Affinities::put_back_left(&context.root, turn)? {
-                printer.notice(&format!(
-                    "put back what a killed memtide left: the affinity of {freed} threads"
-                ));
-            }
-        }
-        None if tasks(&args.options) == Tasks::Set => {
-            bail!("another memtide balance --tasks runs; end it first, or use --tasks=propose")
-        }
-        None => {}
+    if let Some(left) = left {
+        printer.notice(&left);
+    }
+    if turn.is_none() && tasks(&args.options) == Tasks::Set {
+        bail!("another memtide balance --tasks runs; end it first, or use --tasks=propose");
     }
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "balance", page)?;
     metrics.announce(&mut printer);

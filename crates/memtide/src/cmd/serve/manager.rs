@@ -3,10 +3,6 @@
 //! Without a manager nothing is sent. That a message does not arrive is no reason to stop managing
 //! memory. The watchdog is fed by the loop and by nobody else: a loop that hangs must not look alive.
 
-use crate::shared::report::Printer;
-use crate::shared::tiering::Watch;
-use crate::shared::tiering::print::short;
-use memtide_loop::report::Status;
 use sd_notify::NotifyState;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -64,26 +60,26 @@ impl Manager {
         send(&[NotifyState::Status(&line)]);
     }
 
-    fn alive(&self) {
-        if self.ping_every.is_some() {
-            self.pinged.set(Instant::now());
-            send(&[NotifyState::Watchdog]);
-        }
-    }
-}
-
-impl Watch for Manager {
-    fn turned(&self) {
+    /// A turn is over.
+    pub fn turned(&self) {
         let due = |every| self.pinged.get().elapsed() >= every;
         if self.ping_every.is_some_and(due) {
             self.alive();
         }
     }
 
-    fn stands(&self, status: &Status, printer: &Printer) {
+    /// Where things stand, about once a second; it is told more rarely.
+    pub fn stands(&self, sentence: impl FnOnce() -> String) {
         let told = self.told.get();
         if told.is_none_or(|told| told.elapsed() >= STATUS_EVERY) {
-            self.says(&short(printer, status));
+            self.says(&sentence());
+        }
+    }
+
+    fn alive(&self) {
+        if self.ping_every.is_some() {
+            self.pinged.set(Instant::now());
+            send(&[NotifyState::Watchdog]);
         }
     }
 }

@@ -1,9 +1,11 @@
-//! `memtide serve`: what `memtide tier` does, as a service.
+//! `memtide serve`: what `memtide tier` does, as a service, and what `memtide balance` does for whom that
+//! is wanted.
 //!
 //! One process in the foreground, meant for systemd, over the same loop. SIGHUP has it read its
 //! configuration again, SIGINT and SIGTERM end it; whatever way it ends, what was lent is put back.
 
 mod args;
+mod both;
 mod fitting;
 mod manager;
 mod reload;
@@ -21,11 +23,11 @@ use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
-use crate::shared::selection::of_cgroup_or_all;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
-use crate::shared::tiering::{self, Tiering, print};
+use crate::shared::tiering;
 use anyhow::Context as _;
+use both::Both;
 use fitting::{fits, folders_are_there, group_is_there, names, nodes};
 use manager::Manager;
 use memtide_core::units::PageSize;
@@ -97,8 +99,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     LiveWorld::stay_off_fast_memory(&nodes);
     let control = &configuration.settings.control;
     let control = Control::begin(control, &context.root, Arc::clone(&reload))?;
-    let Settings { tier, class, .. } = &configuration.settings;
-    let opened = tiering::open(context, nodes, tier, class)?;
+    let opened = both::open(context, nodes, &configuration.settings)?;
     // Before the priority: who asks for metrics has none.
     let figures = configuration.settings.metrics.clone();
     let metrics = Metrics::begin(&figures, &names(&configuration), "tier", page)?;
@@ -119,9 +120,9 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         in_force: configuration,
     };
     service.announce();
-    let selection = service.selection();
-    let tiering = opened.begin(context, selection, None, &mut service.printer)?;
-    service.run(tiering)?;
+    let settings = &service.in_force.settings;
+    let both = opened.begin(context, settings, &mut service.printer)?;
+    service.run(both)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,6 +137,7 @@ impl Source {
         let (mut configuration, _) = self.files.read()?;
         if self.dry_run {
             configuration.settings.tier.dry_run = true;
+            configuration.settings.balance.dry_run = true;
             // A look at what the service would do, perhaps beside it: it keeps its socket and the
             // places of its figures.
             configuration.settings.control.enabled = false;
@@ -175,8 +177,9 @@ fn loaded(at: SystemTime) -> Loaded {
 
 impl Service<'_> {
     /// Turns until a signal wants the end, over all reloads.
-    fn run(&mut self, mut tiering: Tiering) -> anyhow::Result<()> {
+    fn run(&mut self, mut both: Both) -> anyhow::Result<()> {
         loop {
+            let Both { tiering, balancing } = &mut both;
             let status = tiering.status();
             let metrics = self.metrics.as_ref().context("no metrics")?;
             metrics.tell_of_configuration(self.loaded);
@@ -185,6 +188,8 @@ impl Service<'_> {
             let watchers = Watchers {
                 manager: self.manager,
                 control: &self.control,
+                metrics,
+                balancing,
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 nodes: tiering.nodes().clone(),
                 page: self.page,
@@ -199,36 +204,30 @@ impl Service<'_> {
             };
             let end = tiering.work(&foreground, &mut self.printer, metrics, &watchers);
             if !matches!(end, Ok(Ended::Reload)) {
-                return self.end(tiering, end);
+                return self.end(both, end);
             }
-            tiering = self.reload(tiering)?;
+            both = self.reload(both)?;
         }
     }
 
     /// Puts everything back.
-    fn end(&mut self, tiering: Tiering, end: anyhow::Result<Ended>) -> anyhow::Result<()> {
+    fn end(&mut self, both: Both, end: anyhow::Result<Ended>) -> anyhow::Result<()> {
         self.manager.stopping();
-        let (status, put_back) = tiering.finish(&mut self.printer);
+        let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
+        let (status, put_back) = both.finish(&mut self.printer, &why);
         if let Some(metrics) = self.metrics.take() {
             metrics.end(&mut self.printer, &status);
         }
-        let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
-        print::summary(&mut self.printer, &status, &why);
         put_back?;
         end.map(|_| ())
     }
 
     /// A run by the configuration in force.
-    fn begin(&mut self) -> anyhow::Result<Tiering> {
+    fn begin(&mut self) -> anyhow::Result<Both> {
         let nodes = self.nodes_for(&self.in_force)?;
-        let Settings { tier, class, .. } = &self.in_force.settings;
-        let opened = tiering::open(self.context, nodes, tier, class)?;
-        let selection = self.selection();
-        opened.begin(self.context, selection, None, &mut self.printer)
-    }
-
-    fn selection(&self) -> memtide_linux::live::processes::Selection {
-        of_cgroup_or_all(self.in_force.settings.select.cgroup.as_deref())
+        let settings = &self.in_force.settings;
+        let opened = both::open(self.context, nodes, settings)?;
+        opened.begin(self.context, settings, &mut self.printer)
     }
 
     fn announce(&mut self) {

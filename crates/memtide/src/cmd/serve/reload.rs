@@ -6,6 +6,7 @@
 //! learned is lost then, and only then. What can be tried of the next run is tried before the old one
 //! ends. Classes that are paused stay so.
 
+use super::both::Both;
 use super::fitting::{fits, group_is_there, names, nodes};
 use super::{Service, loaded};
 use crate::shared::configuration::{Configuration, Settings};
@@ -14,7 +15,7 @@ use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::Ended;
 use crate::shared::metrics::{MetricsArgs, Names};
 use crate::shared::outside::causes;
-use crate::shared::tiering::{self, Tiering, print};
+use crate::shared::tiering;
 use anyhow::Context as _;
 use memtide_core::access;
 use memtide_core::topology::Topology;
@@ -46,8 +47,8 @@ pub enum Looked {
 const ANOTHER_RUN: &str = "another run has begun, and its counters begin at zero";
 
 /// Pauses the classes of these names that there still are, and says so.
-fn pause_again(tiering: &mut Tiering, paused: &[String]) -> Vec<String> {
-    let still = paused.iter().filter(|class| tiering.pause(class));
+fn pause_again(both: &mut Both, paused: &[String]) -> Vec<String> {
+    let still = paused.iter().filter(|class| both.pause(class));
     still
         .map(|class| format!("class {class} is still paused"))
         .collect()
@@ -58,9 +59,10 @@ impl Service<'_> {
     ///
     /// # Errors
     /// The old run has ended, and none can begin.
-    pub fn reload(&mut self, mut tiering: Tiering) -> anyhow::Result<Tiering> {
+    pub fn reload(&mut self, mut both: Both) -> anyhow::Result<Both> {
         self.manager.reloading();
         let asked = self.control.reloading();
+        let tiering = &mut both.tiering;
         let running = Running {
             now: tiering.now(),
             held: tiering.held(),
@@ -69,9 +71,9 @@ impl Service<'_> {
         let outcome = match self.look_again(&running) {
             Looked::Refused(why) => Err(why),
             Looked::Taken(changes) => Ok(changes),
-            Looked::Another(next, changes) => match self.begin_again(tiering, *next, changes) {
+            Looked::Another(next, changes) => match self.begin_again(both, *next, changes) {
                 Ok((begun, outcome)) => {
-                    tiering = begun;
+                    both = begun;
                     outcome
                 }
                 Err(error) => {
@@ -81,7 +83,7 @@ impl Service<'_> {
             },
         };
         self.reloaded(asked, outcome);
-        Ok(tiering)
+        Ok(both)
     }
 
     /// Notes what came of a reload just now, for all who are told.
@@ -116,7 +118,8 @@ impl Service<'_> {
             ));
         }
         let same_run = same_nodes
-            && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class);
+            && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class)
+            && old.balance == new.balance;
         if !same_run && let Err(error) = self.ready_for(&next, &nodes, &running.held) {
             return Looked::Refused(self.refused(now, &error));
         }
@@ -163,33 +166,32 @@ impl Service<'_> {
     /// fails, and why it did. Classes that were paused are paused in the new run.
     fn begin_again(
         &mut self,
-        tiering: Tiering,
+        both: Both,
         next: Configuration,
         mut changes: Vec<String>,
-    ) -> anyhow::Result<(Tiering, Outcome)> {
-        let (status, put_back) = tiering.finish(&mut self.printer);
+    ) -> anyhow::Result<(Both, Outcome)> {
         let why = Ended::Reload.to_string();
-        print::summary(&mut self.printer, &status, &why);
+        let (status, put_back) = both.finish(&mut self.printer, &why);
         put_back?;
         let paused = tiering::paused(&status);
         let old = std::mem::replace(&mut self.in_force, next);
         let error = match self.begin() {
-            Ok(mut tiering) => {
+            Ok(mut both) => {
                 changes.push(ANOTHER_RUN.to_owned());
-                changes.extend(pause_again(&mut tiering, &paused));
+                changes.extend(pause_again(&mut both, &paused));
                 self.taken(Millis(0), &changes);
-                return Ok((tiering, Ok(changes)));
+                return Ok((both, Ok(changes)));
             }
             Err(error) => error,
         };
         self.in_force = old;
         self.tell_as_before();
-        let mut tiering = self.begin()?;
+        let mut both = self.begin()?;
         let error = error.context(format!("by the old configuration {ANOTHER_RUN}"));
         let why = self.refused(Millis(0), &error);
-        let paused = pause_again(&mut tiering, &paused);
+        let paused = pause_again(&mut both, &paused);
         self.taken(Millis(0), &paused);
-        Ok((tiering, Err(why)))
+        Ok((both, Err(why)))
     }
 
     /// The machine's nodes, if a run by `configuration` can begin on them.

@@ -65,6 +65,37 @@ fn source(context: &Context, dry_run: bool) -> Source {
     }
 }
 
+/// Balancing has no sources of its own to try: where there are none it rests.
+#[test]
+fn balancing_that_is_wanted_or_no_more_needs_another_run() {
+    with_service("tier.source = \"hint-faults\"", |root, service| {
+        for (text, wanted) in [
+            (
+                "select.balance = true\n",
+                "select.balance was false, is true",
+            ),
+            (
+                "balance.source = \"writes\"\n",
+                "balance.source was \"auto\", is \"writes\"",
+            ),
+            (
+                "[class.db]\nuser = \"7\"\nbalance = true\n",
+                "class.db.balance was nothing, is true",
+            ),
+        ] {
+            let source = "tier.source = \"hint-faults\"\n";
+            configure(root, &format!("{source}{text}"));
+            let Looked::Another(_, changes) = look_again(service) else {
+                panic!("the same run for {text}");
+            };
+            assert!(
+                changes.iter().any(|change| change.starts_with(wanted)),
+                "{changes:?}"
+            );
+        }
+    });
+}
+
 /// A service without a run, which what it looks at here does not need.
 fn with_service(configuration: &str, test: impl FnOnce(&Path, &mut Service<'_>)) {
     let (folder, context) = machine(configuration);
@@ -291,7 +322,7 @@ fn a_dry_run_takes_nothing_from_the_service() {
     with_service("", |root, service| {
         configure(root, metrics);
         let dry = source(service.context, true).read().unwrap().settings;
-        assert!(dry.tier.dry_run);
+        assert!(dry.tier.dry_run && dry.balance.dry_run);
         assert_eq!(dry.metrics, MetricsArgs::default());
         Control::begin(&dry.control, &service.context.root, Arc::default()).unwrap();
         Client::connect(&service.context.root).unwrap();

@@ -1,12 +1,14 @@
 //! Who is told how the run goes on: the service manager, and who asks at the socket.
 
 use super::manager::Manager;
+use crate::shared::balancing::Balancing;
 use crate::shared::control::Control;
 use crate::shared::control::interface::{self, Granted, Wish};
 use crate::shared::control::standing::{Process, Setup, Standing};
 use crate::shared::control::varlink::{Parameters, Reply};
+use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
-use crate::shared::tiering::Watch;
+use crate::shared::tiering::{Watch, print};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_loop::World;
@@ -14,10 +16,19 @@ use memtide_loop::report::Status;
 use memtide_loop::tier::Tierer;
 
 /// Does what a client wishes.
-fn grant(wish: Wish, tierer: &mut Tierer, world: &mut dyn World, page: PageSize) -> Granted {
+fn grant(
+    wish: Wish,
+    tierer: &mut Tierer,
+    world: &mut dyn World,
+    balancing: &Balancing,
+    page: PageSize,
+) -> Granted {
     let (key, value) = match wish {
         Wish::Pause { class, paused } => match tierer.pause(world, &class, paused) {
-            Some(changed) => ("changed", changed.into()),
+            Some(changed) => {
+                balancing.pause(&class, paused);
+                ("changed", changed.into())
+            }
             None => return Err(Reply::wrong(interface::NO_CLASS, "class", &class)),
         },
         Wish::Processes { order, most } => {
@@ -38,6 +49,8 @@ fn grant(wish: Wish, tierer: &mut Tierer, world: &mut dyn World, page: PageSize)
 pub struct Watchers<'a> {
     pub manager: &'a Manager,
     pub control: &'a Control,
+    pub metrics: &'a Metrics,
+    pub balancing: &'a Balancing,
     pub setup: Setup,
     pub nodes: Topology,
     pub page: PageSize,
@@ -46,7 +59,11 @@ pub struct Watchers<'a> {
 impl Watchers<'_> {
     /// Leaves the status for who asks at the socket.
     pub fn tell_control(&self, status: &Status) {
-        let standing = || Standing::of(status, self.page, &self.setup, &self.nodes);
+        let standing = || {
+            let mut standing = Standing::of(status, self.page, &self.setup, &self.nodes);
+            self.balancing.complete(&mut standing, self.page);
+            standing
+        };
         self.control.tell(standing);
     }
 }
@@ -54,7 +71,11 @@ impl Watchers<'_> {
 impl Watch for Watchers<'_> {
     fn asked(&self, tierer: &mut Tierer, world: &mut dyn World) {
         let page = self.page;
-        (self.control).grant(|wish| grant(wish, tierer, world, page));
+        (self.control).grant(|wish| grant(wish, tierer, world, self.balancing, page));
+    }
+
+    fn tells(&self, printer: &mut Printer) {
+        self.balancing.tells(printer, self.metrics);
     }
 
     fn turned(&self) {
@@ -63,6 +84,13 @@ impl Watch for Watchers<'_> {
 
     fn stands(&self, status: &Status, printer: &Printer) {
         self.tell_control(status);
-        self.manager.stands(status, printer);
+        let told = || {
+            let tiering = print::short(printer, status);
+            let balancing = self.balancing.short(printer);
+            balancing.map_or(tiering.clone(), |balancing| {
+                format!("{tiering}; {balancing}")
+            })
+        };
+        self.manager.stands(told);
     }
 }

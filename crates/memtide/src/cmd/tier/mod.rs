@@ -31,7 +31,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     tiering::check(context, &nodes, &args.options)?;
     let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
-    let opened = tiering::open(context, nodes, &args.options, &Classes::new())?;
+    let opened = tiering::open(context, nodes, &args.options, &Classes::new(), None)?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;

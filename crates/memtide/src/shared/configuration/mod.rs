@@ -25,7 +25,7 @@ pub use read::{Layer, read};
 
 use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
-use memtide_loop::options::{Classes, TierOptions};
+use memtide_loop::options::{BalanceOptions, Classes, TierOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -37,17 +37,18 @@ use std::path::{Component, PathBuf};
 pub const DEFAULT: &str = include_str!("default.toml");
 
 /// The tables, in the order in which they are shown.
-const TABLES: [&str; 4] = ["select", "tier", "metrics", "control"];
+const TABLES: [&str; 5] = ["select", "tier", "balance", "metrics", "control"];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 /// Their keys.
-const CLASS_KEYS: [&str; 8] = [
+const CLASS_KEYS: [&str; 9] = [
     "cgroup",
     "unit",
     "user",
     "executable",
     "priority",
     "leave_alone",
+    "balance",
     "fast.low",
     "fast.high",
 ];
@@ -60,6 +61,8 @@ pub struct Settings {
     pub select: Select,
     /// How their pages are tiered.
     pub tier: TierOptions,
+    /// How those are balanced that are.
+    pub balance: BalanceOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
     /// Who may ask the service.
@@ -78,6 +81,8 @@ pub struct Select {
     /// Those of this cgroup and of those below it.
     #[serde(deserialize_with = "hierarchical")]
     pub cgroup: Option<PathBuf>,
+    /// Whether those are balanced, too, whose class does not say.
+    pub balance: bool,
 }
 
 impl Default for Select {
@@ -85,6 +90,7 @@ impl Default for Select {
         Select {
             all: true,
             cgroup: None,
+            balance: false,
         }
     }
 }
@@ -312,6 +318,9 @@ mod tests {
             "pod_choice",
             "priority",
             "leave_alone",
+            "balance",
+            "tasks",
+            "rate",
             "demote_idle",
             "demote_idle_only",
             "tiers",
@@ -326,7 +335,8 @@ mod tests {
             .lines()
             .filter(|line| {
                 let example = |key: &&str| line.starts_with(&format!("{key} ="));
-                !line.starts_with("[class.") && !examples.iter().any(example)
+                let select = *line == "balance = false";
+                select || !line.starts_with("[class.") && !examples.iter().any(example)
             })
             .map(|line| format!("{line}\n"))
             .collect();

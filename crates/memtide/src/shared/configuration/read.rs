@@ -9,7 +9,7 @@ use crate::shared::control_args::ControlArgs;
 use crate::shared::metrics_args::MetricsArgs;
 use crate::shared::outside;
 use anyhow::{anyhow, bail};
-use memtide_loop::options::{ClassOptions, FastOptions, TierOptions};
+use memtide_loop::options::{BalanceOptions, ClassOptions, FastOptions, TierOptions};
 use memtide_sim::text::friendly;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -46,6 +46,7 @@ pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
             let check = match name.as_str() {
                 "select" => one_key::<super::Select>,
                 "tier" => one_key::<TierOptions>,
+                "balance" => one_key::<BalanceOptions>,
                 "metrics" => one_key::<MetricsArgs>,
                 "control" => one_key::<ControlArgs>,
                 _ => {
@@ -229,7 +230,7 @@ impl Layer {
             let span = error.span().unwrap_or(0..0);
             let what = match error.message() {
                 message if message.starts_with("invalid type") => {
-                    "not below a table; write [select], [tier], [metrics], [control] or [class.NAME] above it"
+                    "not below a table; write [select], [tier], [balance], [metrics], [control] or [class.NAME] above it"
                 }
                 message => message,
             };
@@ -316,6 +317,35 @@ mod tests {
             (
                 "[tier]\nthreshold = 8",
                 "0.toml:2:13: threshold: not a number from 1 to 7",
+            ),
+            (
+                "[balance]\nsource = 'wirtes'",
+                "0.toml:2:10: source: unknown key or word `wirtes`; did you mean `writes`?",
+            ),
+            (
+                "[balance]\n  cpu-limit = 2",
+                "0.toml:2:3: unknown key or word `cpu-limit`; did you mean `cpu_limit`?",
+            ),
+            (
+                "[balance]\ncpu_limit = 0",
+                "0.toml:2:13: cpu_limit: not a percentage from",
+            ),
+            ("[balance]\ntasks = true", "0.toml:2:9: tasks: "),
+            (
+                "[balance]\nenabled = true",
+                "0.toml:2:1: unknown key or word `enabled`",
+            ),
+            (
+                "[select]\nbalance = 'yes'",
+                "0.toml:2:11: balance: invalid type",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nbalance = 'yes'",
+                "0.toml:3:11: balance: invalid type",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nleave_alone = true\nbalance = true",
+                "0.toml:4:11: balance: nothing moves of a class with leave_alone",
             ),
             (
                 "[metrics]\nlisten = '0.0.0.0:9779'",
@@ -519,7 +549,7 @@ mod tests {
     proptest! {
         /// A configuration, or one line that begins with its place.
         #[test]
-        fn any_text_has_an_answer(text in "(\\[(tier|select|metrics|control|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
+        fn any_text_has_an_answer(text in "(\\[(tier|balance|select|metrics|control|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
             if let Err(error) = read(&layers(&[&text])) {
                 let said = error.to_string();
                 prop_assert!(said.starts_with("0.toml:"), "{said}");

@@ -55,6 +55,9 @@ pub struct Class {
     pub left_alone: bool,
     /// Whether its pages stay where they are.
     pub paused: bool,
+    /// Whether its processes are balanced between fast nodes.
+    #[serde(default)]
+    pub balanced: bool,
     /// Whether its processes wait for memory, if that is heeded and known.
     #[serde(default)]
     pub pressure: Option<Pressure>,
@@ -176,6 +179,60 @@ impl Account {
             ms(self.won_ns_per_s),
             ms(self.spent_ns_per_s)
         )
+    }
+}
+
+/// What balancing between fast nodes has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balancing {
+    /// What tells of accesses, unless it rests.
+    pub source: Option<String>,
+    /// Why nothing is balanced although that is wanted, if so.
+    pub rests: Option<String>,
+    /// Processes that are balanced.
+    pub processes: u64,
+    /// Their threads that were seen using memory.
+    pub threads: u64,
+    /// Threads that run where their memory is, or should.
+    pub placed_threads: u64,
+    /// Accesses that were seen.
+    pub accesses: u64,
+    /// Of those, to memory on the node of the CPU.
+    pub local_accesses: u64,
+    /// What moved.
+    pub moved_bytes: u64,
+    /// What the kernel would not move.
+    pub unmovable_bytes: u64,
+    /// What policies and cpusets kept.
+    pub forbidden_bytes: u64,
+    /// What found no room.
+    pub no_room_bytes: u64,
+    /// Its processor time.
+    pub cpu_ms: u64,
+    /// How long it rested to keep to its share of a CPU.
+    pub rested_ms: u64,
+}
+
+impl Balancing {
+    /// What the loop says of it.
+    pub fn of(status: &Status, page: PageSize) -> Balancing {
+        let bytes = |pages: u64| pages.saturating_mul(page.bytes());
+        let balance = status.balancing.clone().unwrap_or_default();
+        Balancing {
+            source: Some(balance.source),
+            rests: None,
+            processes: status.processes as u64,
+            threads: balance.tasks as u64,
+            placed_threads: balance.placed_tasks as u64,
+            accesses: balance.samples,
+            local_accesses: balance.local_samples,
+            moved_bytes: bytes(balance.moved_pages),
+            unmovable_bytes: bytes(status.failed_pages),
+            forbidden_bytes: bytes(balance.forbidden_pages),
+            no_room_bytes: bytes(balance.no_room_pages),
+            cpu_ms: whole_ms(status.cpu),
+            rested_ms: balance.rested_ms,
+        }
     }
 }
 
@@ -340,6 +397,9 @@ pub struct Standing {
     /// Whether programs wait for memory, if that is heeded and known.
     #[serde(default)]
     pub pressure: Option<Pressure>,
+    /// What balancing has done, if anybody wants it.
+    #[serde(default)]
+    pub balancing: Option<Balancing>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
     /// The last reload, if there was one.
@@ -381,6 +441,8 @@ impl Standing {
             waiting_bytes: bytes(class.waiting_pages),
             left_alone: class.left_alone,
             paused: class.paused,
+            // Whoever balances says so.
+            balanced: false,
             pressure: class.pressure.map(|of| Pressure::of(&of, page)),
         };
         Standing {
@@ -404,6 +466,7 @@ impl Standing {
             nodes: nodes.collect(),
             account: account.map(Account::of),
             pressure: tier.pressure.map(|of| Pressure::of(&of, page)),
+            balancing: None,
             classes: tier.classes.iter().map(class).collect(),
             reload: None,
             refused: None,
@@ -504,6 +567,21 @@ pub mod tests {
                 spent_ms: 400,
                 resting: 1,
             }),
+            balancing: Some(Balancing {
+                source: Some("pebs".to_owned()),
+                rests: None,
+                processes: 2,
+                threads: 9,
+                placed_threads: 4,
+                accesses: 80_000,
+                local_accesses: 72_000,
+                moved_bytes: 96 << 20,
+                unmovable_bytes: 4 << 10,
+                forbidden_bytes: 0,
+                no_room_bytes: 0,
+                cpu_ms: 150,
+                rested_ms: 0,
+            }),
             classes: vec![
                 Class {
                     name: "batch".to_owned(),
@@ -522,6 +600,7 @@ pub mod tests {
                     waiting_bytes: 0,
                     left_alone: false,
                     paused: false,
+                    balanced: true,
                     pressure: Some(Pressure {
                         stalled_ms: 10,
                         limit_bytes: 4 << 30,

@@ -2,7 +2,7 @@
 //!
 //! Sources: *OpenMetrics 1.0*; Prometheus' *Exposition formats*, text 0.0.4.
 
-use super::families::{Family, Loaded, Value, families, of_configuration};
+use super::families::{Family, Loaded, Value, families, join, of_balancing, of_configuration};
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
 use prometheus_client::collector::Collector;
@@ -25,6 +25,7 @@ pub struct Exposition {
 #[derive(Debug, Default)]
 struct Latest {
     run: Mutex<Vec<Family>>,
+    balancing: Mutex<Vec<Family>>,
     configuration: Mutex<Vec<Family>>,
 }
 
@@ -56,6 +57,12 @@ impl Exposition {
         *locked(&self.latest.run) = families;
     }
 
+    /// Takes over where balancing stands beside the loop, if it is wanted.
+    pub fn tell_of_balancing(&self, balancing: Option<Option<&Status>>) {
+        let families = balancing.map(|status| of_balancing(self.page, status));
+        *locked(&self.latest.balancing) = families.unwrap_or_default();
+    }
+
     /// Takes over what came of a service's configuration.
     pub fn tell_of_configuration(&self, loaded: Loaded) {
         *locked(&self.latest.configuration) = of_configuration(self.name, loaded);
@@ -76,7 +83,9 @@ impl Exposition {
 
 impl Collector for Latest {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let (run, configuration) = (locked(&self.run), locked(&self.configuration));
+        let (run, balancing) = (locked(&self.run), locked(&self.balancing));
+        let run = join(&run, &balancing);
+        let configuration = locked(&self.configuration);
         for family in run.iter().chain(&*configuration) {
             let kind = match family.counter {
                 true => MetricType::Counter,
@@ -210,6 +219,16 @@ pub mod tests {
         exposition
     }
 
+    fn both() -> Exposition {
+        let exposition = service();
+        let balancing = Some(BalanceStatus::default());
+        exposition.tell_of_balancing(Some(Some(&Status {
+            balancing,
+            ..Status::default()
+        })));
+        exposition
+    }
+
     #[test]
     fn a_status_is_written_in_both_formats() {
         let (open, plain) = (service().open_metrics(), service().plain());
@@ -250,6 +269,41 @@ pub mod tests {
         );
     }
 
+    /// Two loops of one service: what both tell of is one family.
+    #[test]
+    fn balancing_beside_tiering_has_its_own_label() {
+        let exposition = service();
+        let lines = |exposition: &Exposition| -> BTreeSet<String> {
+            exposition.plain().lines().map(str::to_owned).collect()
+        };
+        let alone = lines(&exposition);
+        let status = Status {
+            processes: 5,
+            balancing: Some(BalanceStatus {
+                moved_pages: 3,
+                ..BalanceStatus::default()
+            }),
+            ..Status::default()
+        };
+        exposition.tell_of_balancing(Some(Some(&status)));
+        let both = lines(&exposition);
+        assert!(alone.is_subset(&both));
+        for line in [
+            "memtide_processes{loop=\"tier\"} 2",
+            "memtide_processes{loop=\"balance\"} 5",
+            "memtide_balanced_bytes_total{loop=\"balance\"} 12288",
+            "memtide_balancing_works{loop=\"balance\"} 1",
+        ] {
+            assert!(both.contains(line), "{line}\n{both:#?}");
+        }
+        exposition.tell_of_balancing(Some(None));
+        let rests = lines(&exposition);
+        assert!(rests.contains("memtide_balancing_works{loop=\"balance\"} 0"));
+        assert!(!rests.contains("memtide_processes{loop=\"balance\"} 5"));
+        exposition.tell_of_balancing(None);
+        assert_eq!(lines(&exposition), alone);
+    }
+
     #[test]
     fn values_from_outside_are_escaped() {
         let line = r#"memtide_source_info{loop="balance",source="ibs \"a\\b\"\n"} 1"#;
@@ -261,7 +315,7 @@ pub mod tests {
     /// Each family stands together, is described before its samples, and is described once.
     #[test]
     fn families_stand_together() {
-        for exposition in [service(), balancing()] {
+        for exposition in [service(), balancing(), both()] {
             let text = exposition.plain();
             let mut known = BTreeSet::new();
             let mut present = "";
@@ -294,7 +348,7 @@ pub mod tests {
             })
             .collect();
         let mut told = BTreeSet::new();
-        for exposition in [service(), balancing()] {
+        for exposition in [service(), balancing(), both()] {
             for line in exposition.plain().lines() {
                 if let Some(typed) = line.strip_prefix("# TYPE ") {
                     let (name, kind) = typed.split_once(' ').unwrap();

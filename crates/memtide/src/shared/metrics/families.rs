@@ -15,7 +15,7 @@ use std::time::Duration;
 pub type Label = (&'static str, String);
 
 /// Samples of one name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Family {
     /// Without its unit, and without `_total`.
     pub name: &'static str,
@@ -71,6 +71,36 @@ pub fn families(name: &'static str, page: PageSize, status: &Status) -> Vec<Fami
         all.balancing(balancing);
     }
     all.all
+}
+
+/// The families of balancing beside another loop: where it stands, or no status if it rests.
+pub fn of_balancing(page: PageSize, status: Option<&Status>) -> Vec<Family> {
+    let name = "balance";
+    let mut all = status.map_or_else(Vec::new, |status| families(name, page, status));
+    let mut works = Families {
+        name,
+        page: page.bytes(),
+        all: Vec::new(),
+    };
+    works.gauge(
+        "memtide_balancing_works",
+        "Whether the service balances, 1, or rests although that is wanted, 0",
+        u64::from(status.is_some()),
+    );
+    all.append(&mut works.all);
+    all
+}
+
+/// The families of two loops: of a name that both have, the samples of both.
+pub fn join(one: &[Family], other: &[Family]) -> Vec<Family> {
+    let mut all = one.to_vec();
+    for family in other {
+        match all.iter_mut().find(|known| known.name == family.name) {
+            Some(known) => known.samples.extend(family.samples.iter().cloned()),
+            None => all.push(family.clone()),
+        }
+    }
+    all
 }
 
 /// What came of the files of a service's configuration.

@@ -135,6 +135,11 @@ impl Metrics {
         }
     }
 
+    /// Where balancing stands beside the loop: its status, or none if it rests; nothing if nobody wants it.
+    pub fn tell_of_balancing(&self, balancing: Option<Option<&Status>>) {
+        self.exposition.tell_of_balancing(balancing);
+    }
+
     /// What came of the configuration of a service.
     pub fn tell_of_configuration(&self, loaded: Loaded) {
         self.exposition.tell_of_configuration(loaded);

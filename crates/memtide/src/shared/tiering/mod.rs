@@ -24,7 +24,7 @@ use memtide_linux::live::LiveWorld;
 use memtide_linux::live::processes::Selection;
 use memtide_loop::World;
 use memtide_loop::journal::Line;
-use memtide_loop::options::{Classes, Rules, TierOptions, User};
+use memtide_loop::options::{Classes, Rules, TierOptions, TierSource, User};
 use memtide_loop::report::Status;
 use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
@@ -70,18 +70,22 @@ pub struct Opened {
     classes: Classes,
     config: TierConfig,
     seed: u64,
+    /// Whether another loop runs on another thread.
+    beside: bool,
 }
 
-/// Opens the sources of accesses. The classes fit the machine.
+/// Opens the sources of accesses, but for a unit of hardware that balancing has `taken`. The classes fit
+/// the machine.
 pub fn open(
     context: &Context,
     nodes: Topology,
     options: &TierOptions,
     classes: &Classes,
+    taken: Option<TierSource>,
 ) -> anyhow::Result<Opened> {
     let page = page_size()?;
     LiveWorld::stay_off_fast_memory(&nodes);
-    let sources = source::open(options, &context.root, page)?;
+    let sources = source::open(options, &context.root, page, taken)?;
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -99,6 +103,7 @@ pub fn open(
         classes: classes.clone(),
         config,
         seed,
+        beside: false,
     })
 }
 
@@ -129,7 +134,7 @@ pub fn paused(status: &Status) -> Vec<String> {
 }
 
 /// What classes ask for on this machine.
-fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
+pub fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
     if classes.is_empty() {
         return Ok(Rules::default());
     }
@@ -139,6 +144,16 @@ fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
 }
 
 impl Opened {
+    /// The same beside another loop, which runs on a thread of its own: only this thread's processor
+    /// time is this one's.
+    #[must_use]
+    pub fn beside_another(self) -> Opened {
+        Opened {
+            beside: true,
+            ..self
+        }
+    }
+
     /// Begins with the first survey of `selection`.
     pub fn begin(
         self,
@@ -158,6 +173,9 @@ impl Opened {
             self.sources.sources,
         );
         world = world.with_classes(rules(context, &self.classes)?);
+        if self.beside {
+            world = world.of_this_thread();
+        }
         let run = Run::Tier {
             options: self.options,
             classes: self.classes,
@@ -183,6 +201,9 @@ pub trait Watch {
 
     /// A turn is over.
     fn turned(&self) {}
+
+    /// Somebody may have something to tell, about once a second, before it is said where things stand.
+    fn tells(&self, _: &mut Printer) {}
 
     /// Where things stand, about once a second.
     fn stands(&self, _: &Status, _: &Printer) {}
@@ -252,6 +273,7 @@ impl Tiering {
                 Ok(any_left)
             },
             |printer, tierer, world| {
+                watch.tells(printer);
                 let status = tierer.status(world);
                 metrics.tell(printer, &status);
                 print::status(printer, &status);

@@ -11,7 +11,7 @@
 mod bound;
 mod endings;
 mod limit;
-mod tasks;
+pub(super) mod tasks;
 mod two_sets;
 
 use std::process::Command;
@@ -31,7 +31,7 @@ use crate::report::Verdict;
 /// The share of each set's pages that has to be on its node.
 const GOAL: f64 = 0.95;
 /// Within so long, in quiet time as all limits here.
-const PROMISED: Duration = Duration::from_secs(60);
+pub(super) const PROMISED: Duration = Duration::from_secs(60);
 /// How long anything else may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The table that these tests fill.
@@ -87,7 +87,7 @@ pub(super) fn tests() -> Vec<Test> {
 }
 
 /// `guest sets` with these words, ready.
-fn sets(words: &str) -> Result<Victim> {
+pub(super) fn sets(words: &str) -> Result<Victim> {
     let mut command = Command::new("/init");
     command.arg("sets").args(words.split_whitespace());
     Victim::spawn(command, words.matches("--set").count())
@@ -102,7 +102,7 @@ fn balance(words: &[&str], victim: &Victim) -> Command {
 }
 
 /// The share of each set's pages on its node.
-fn shares(known: &[KnownPages], nodes: &[u32]) -> Result<Vec<f64>> {
+pub(super) fn shares(known: &[KnownPages], nodes: &[u32]) -> Result<Vec<f64>> {
     let share = |(pages, node): (&KnownPages, &u32)| {
         Ok(census_hot(std::slice::from_ref(pages), &[*node])?.share())
     };
@@ -111,7 +111,7 @@ fn shares(known: &[KnownPages], nodes: &[u32]) -> Result<Vec<f64>> {
 
 /// Waits until each set has [`GOAL`] of its pages on its node: the seconds it took, none if it took
 /// longer than `limit`; and the least share of any set in the end.
-fn until_home(
+pub(super) fn until_home(
     known: &[KnownPages],
     nodes: &[u32],
     limit: Duration,
@@ -132,7 +132,7 @@ fn until_home(
 }
 
 /// That [`until_home`] found them home.
-fn are_home((seconds, least): (Option<f64>, f64)) -> Result<()> {
+pub(super) fn are_home((seconds, least): (Option<f64>, f64)) -> Result<()> {
     in_time(seconds.is_some(), || {
         format!(
             "{:.1} % of a set's pages on its node after {} quiet s",
@@ -169,7 +169,7 @@ fn summary(lines: &[Value]) -> Result<&Value> {
 }
 
 /// A number of a line.
-fn number(line: &Value, key: &str) -> Result<u64> {
+pub(super) fn number(line: &Value, key: &str) -> Result<u64> {
     line[key]
         .as_u64()
         .with_context(|| format!("no number {key} in {line}"))

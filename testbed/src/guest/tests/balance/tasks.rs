@@ -22,7 +22,7 @@ const NO_CAUSE: &str = "every free thread ran beside its memory the whole time";
 const NODES: [&str; 2] = ["0-1", "2-3"];
 
 /// The CPUs that each thread of `pid` may run on.
-fn affinities(pid: u32) -> Result<BTreeMap<u32, String>> {
+pub(in crate::guest::tests) fn affinities(pid: u32) -> Result<BTreeMap<u32, String>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let path = entry?.path();

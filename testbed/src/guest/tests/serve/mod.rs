@@ -3,6 +3,7 @@
 //! The manager is the test: it listens on a socket of its own and sends the signals. What systemd makes
 //! of the unit is tried in [`super::systemd`].
 
+mod balance;
 mod container;
 mod shares;
 mod slices;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::manners::group::Group;
@@ -50,6 +51,7 @@ pub(super) fn tests() -> Vec<Test> {
     vec![
         test("serve/reload", "cxl", reload),
         test("serve/container", "cxl", container::comes_home),
+        test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
         Test {
@@ -154,8 +156,25 @@ pub(super) fn bounding_set() -> Result<CapabilitySet> {
     Ok(set)
 }
 
-/// Starts the service; the rights go with the thread that starts it.
+/// Starts the service; the rights go with the thread that starts it. It may lock memory for perf's rings,
+/// as the unit lets it.
 fn start() -> Result<Memtide> {
+    ensure!(
+        UNIT.contains("\nLimitMEMLOCK=infinity\n"),
+        "the unit has a limit"
+    );
+    let usual = getrlimit(Resource::Memlock);
+    let none = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    setrlimit(Resource::Memlock, none)?;
+    let started = start_with_rights();
+    setrlimit(Resource::Memlock, usual)?;
+    started
+}
+
+fn start_with_rights() -> Result<Memtide> {
     let keeps = bounding_set()?;
     let thread = std::thread::spawn(move || {
         for capability in CapabilitySet::all().difference(keeps).iter() {

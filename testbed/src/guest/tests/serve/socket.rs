@@ -93,6 +93,11 @@ pub(super) fn says(words: &[&str], wanted: &str) -> Result<()> {
     Ok(())
 }
 
+/// All that `memtide status` prints, in one line.
+pub(super) fn status() -> String {
+    done(&["status"]).map_or_else(|error| error.to_string(), |text| text.replace('\n', " | "))
+}
+
 /// The service has ended: no socket, and one line that says so.
 pub(super) fn is_gone() -> Result<()> {
     ensure!(!std::path::Path::new(SOCKET).exists(), "{SOCKET} is left");

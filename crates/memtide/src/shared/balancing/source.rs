@@ -12,7 +12,7 @@ use memtide_linux::live::sampling::{Sampling, WriteFaultRate};
 use memtide_linux::probe;
 use memtide_linux::source::samples::period::RateTarget;
 use memtide_linux::source::samples::{Kind, Options};
-use memtide_loop::options::{BalanceSource, Rate};
+use memtide_loop::options::{BalanceSource, Rate, TierSource};
 use std::time::Duration;
 
 /// Faults a second that are worth their price, some microseconds each.
@@ -33,14 +33,35 @@ pub struct Opened {
     /// Whether each page comes once in a round or a scan, so that how often it was
     /// seen says nothing.
     pub by_rounds: bool,
+    /// The unit of hardware that it listens to, which nobody else should.
+    pub hardware: Option<TierSource>,
     /// Sentences for people.
     pub notices: Vec<String>,
 }
 
-/// Opens the source that was asked for, or with `auto` the best that works.
-pub fn open(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::Result<Opened> {
+/// Opens the source that was asked for, or with `auto` the best that works. What tiering listens to is
+/// `taken`: a unit of hardware that two want is had by each for a part of the time.
+pub fn open(
+    wanted: BalanceSource,
+    root: &Root,
+    rate: Option<Rate>,
+    taken: &[TierSource],
+) -> anyhow::Result<Opened> {
+    choose(wanted, taken, |source| open_one(source, root, rate))
+}
+
+fn choose(
+    wanted: BalanceSource,
+    taken: &[TierSource],
+    mut open_one: impl FnMut(BalanceSource) -> anyhow::Result<Opened>,
+) -> anyhow::Result<Opened> {
+    let mut open_free = |source| match taken.iter().find(|taken| hardware(source) == Some(**taken))
+    {
+        Some(taken) => bail!("{taken}: tiering listens to it; name other sources for one of both"),
+        None => open_one(source),
+    };
     if wanted != BalanceSource::Auto {
-        return open_one(wanted, root, rate);
+        return open_free(wanted);
     }
     let mut reasons = Vec::new();
     for candidate in [
@@ -48,15 +69,24 @@ pub fn open(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
         BalanceSource::Pebs,
         BalanceSource::Faults,
     ] {
-        match open_one(candidate, root, rate) {
+        match open_free(candidate) {
             Ok(opened) => return Ok(opened),
             Err(reason) => reasons.push(crate::shared::outside::causes(&reason)),
         }
     }
     bail!(
-        "nothing here tells who uses which page: {}; --source writes would make writes fault, at the price of others' soft-dirty bits",
+        "nothing here tells who uses which page: {}; the source writes would make writes fault, at the price of others' soft-dirty bits",
         reasons.join("; ")
     )
+}
+
+/// The unit of hardware that a source listens to, as tiering calls it.
+fn hardware(source: BalanceSource) -> Option<TierSource> {
+    match source {
+        BalanceSource::Ibs => Some(TierSource::Ibs),
+        BalanceSource::Pebs => Some(TierSource::Pebs),
+        BalanceSource::Auto | BalanceSource::Faults | BalanceSource::Writes => None,
+    }
 }
 
 fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::Result<Opened> {
@@ -75,6 +105,10 @@ fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
         Ok(Opened {
             sampling: Sampling::hardware(kind, &options).map_err(|why| failed(kind.name(), why))?,
             by_rounds: false,
+            hardware: Some(match kind {
+                Kind::Ibs => TierSource::Ibs,
+                _ => TierSource::Pebs,
+            }),
             notices: Vec::new(),
         })
     };
@@ -85,6 +119,7 @@ fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
         BalanceSource::Faults => Ok(Opened {
             sampling: Sampling::hint_faults(&options).map_err(|why| failed("hint faults", why))?,
             by_rounds: true,
+            hardware: None,
             notices: vec![
                 "hint faults: the kernel balances, too, and its scans decide how often a page is seen"
                     .into(),
@@ -100,11 +135,49 @@ fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
                 sampling: Sampling::write_faults(&options, rate)
                     .map_err(|why| failed("write faults", why))?,
                 by_rounds: true,
+                hardware: None,
                 notices: vec![
                     "write faults: reads are not seen, and others lose the soft-dirty bits of the managed processes"
                         .into(),
                 ],
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use BalanceSource::{Auto, Faults, Ibs, Pebs, Writes};
+
+    /// What is tried on a machine where nothing works, and what is said then.
+    fn tried(wanted: BalanceSource, taken: &[TierSource]) -> (Vec<BalanceSource>, String) {
+        let mut tried = Vec::new();
+        let chosen = choose(wanted, taken, |source| {
+            tried.push(source);
+            bail!("{source:?} is not here")
+        });
+        (tried, chosen.err().unwrap().to_string())
+    }
+
+    #[test]
+    fn auto_tries_the_best_first_and_never_writes() {
+        let (sources, why) = tried(Auto, &[]);
+        assert_eq!(sources, [Ibs, Pebs, Faults]);
+        let wanted = "nothing here tells who uses which page: Ibs is not here; Pebs is not here; Faults is not here; the source writes would";
+        assert!(why.starts_with(wanted), "{why}");
+        assert_eq!(tried(Writes, &[]).0, [Writes]);
+    }
+
+    #[test]
+    fn a_unit_that_tiering_listens_to_is_not_shared() {
+        let taken = [TierSource::Damon, TierSource::Ibs];
+        let (sources, why) = tried(Auto, &taken);
+        assert_eq!(sources, [Pebs, Faults]);
+        assert!(why.contains("ibs: tiering listens to it"), "{why}");
+        let (sources, why) = tried(Ibs, &taken);
+        assert_eq!((sources.len(), why.starts_with("ibs: tiering")), (0, true));
+        // Of hint faults everybody hears.
+        assert_eq!(tried(Faults, &[TierSource::HintFaults]).0, [Faults]);
     }
 }

@@ -1,4 +1,4 @@
-//! What `memtide balance` says of where things stand and of the end.
+//! What balancing says of where things stand and of the end.
 
 use crate::shared::outside::outside;
 use crate::shared::report::Printer;
@@ -29,6 +29,35 @@ pub fn summary(printer: &mut Printer, status: &Status, why: &str, freed_tasks: u
     printer.summary(content, |printer| {
         sentences(printer, status, why, freed_tasks)
     });
+}
+
+/// Where things stand beside tiering, once a second.
+pub fn beside(printer: &mut Printer, status: &Status) {
+    printer.beside("balancing", status, |printer| short(printer, status));
+}
+
+/// The end beside tiering.
+pub fn summary_beside(printer: &mut Printer, status: &Status, why: &str, freed_tasks: usize) {
+    let content = &Summary {
+        why,
+        freed_tasks,
+        status,
+    };
+    printer.summary_beside("balancing_summary", content, |printer| {
+        let sentences = sentences(printer, status, why, freed_tasks);
+        format!("balancing: {sentences}")
+    });
+}
+
+/// In few words.
+pub fn short(printer: &Printer, status: &Status) -> String {
+    let balance = status.balancing.clone().unwrap_or_default();
+    format!(
+        "balancing {} processes: moved {}, {} threads placed",
+        status.processes,
+        printer.size(balance.moved_pages),
+        balance.placed_tasks,
+    )
 }
 
 fn sentences(printer: &Printer, status: &Status, why: &str, freed_tasks: usize) -> String {
