@@ -306,6 +306,7 @@ fn machine(overcommit: bool, slow_mib: u64) -> MachineSpec {
             write_ns: 100.0,
             read_bytes_per_s: 1e10,
             write_bytes_per_s: 1e10,
+            duplex: false,
             loaded: LoadedLatency::Regions {
                 flat_until: 0.4,
                 linear_until: 0.8,
@@ -350,6 +351,7 @@ fn machine(overcommit: bool, slow_mib: u64) -> MachineSpec {
         min_free_bytes: (18 << 20) * all / fast,
         watermark_scale_factor: 10,
         storage: None,
+        links: Vec::new(),
     }
 }
 

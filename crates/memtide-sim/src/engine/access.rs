@@ -182,6 +182,14 @@ impl Default for Tally {
 }
 
 impl Tally {
+    /// Lines read and written of a node's memory since the sums were last emptied.
+    #[must_use]
+    pub fn traffic(&self, node: usize) -> [u64; 2] {
+        let [loads, stores] = self.missed[node];
+        let streamed = self.streamed[node];
+        [loads + stores + self.walked[node], stores + streamed]
+    }
+
     /// Data lines that memory of a node served for loads or for stores, where somebody wants to know.
     #[inline(always)]
     fn of_memory(&self, node: usize, write: bool, wanted: bool) -> u64 {

@@ -276,14 +276,17 @@ impl<W: Source> Run<W> {
             }
             let before = thread.at;
             let budget = (until_ps.saturating_sub(thread.clock_ps)).div_ceil(self.scale);
-            let (hw, kernel) = (&mut self.hw, &mut self.kernel);
-            let processor = &mut hw.cpus[cpu as usize];
+            let processor = &mut self.hw.cpus[cpu as usize];
             processor.tlb.settle();
             let domain = processor.domain as usize;
             let walked = self
                 .oracle
                 .as_ref()
                 .map_or(0, |_| self.tally.walked.iter().sum());
+            let links = self.hw.memory.has_links() && self.oracle.is_none();
+            let traffic = links.then(|| std::array::from_fn(|node| self.tally.traffic(node)));
+            let (hw, kernel) = (&mut self.hw, &mut self.kernel);
+            let processor = &mut hw.cpus[cpu as usize];
             let mut path = Path {
                 ptes: &mut kernel.ptes,
                 cpu: processor,
@@ -302,6 +305,9 @@ impl<W: Source> Run<W> {
             let accesses = &thread.batch[..thread.end];
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);
             thread.clock_ps += spent * self.scale;
+            if let Some(before) = traffic {
+                self.cross_links(who.node, &before);
+            }
             let made = (thread.at - before) as u64;
             thread.accesses += made;
             if let Some(oracle) = &mut self.oracle {
@@ -330,6 +336,22 @@ impl<W: Source> Run<W> {
         thread.since_tick_ps += thread.clock_ps - from_ps - slept_ps;
         self.sharing.ran(self.hw.cpus[cpu as usize].domain);
         Ok(())
+    }
+
+    /// Brings what came since `before` to the links of a node's CPUs.
+    fn cross_links(&mut self, from: NodeId, before: &[[u64; 2]; MAX_NODES]) {
+        for (node, &[read, written]) in before.iter().enumerate() {
+            let now = self.tally.traffic(node);
+            let (read, written) = (now[0] - read, now[1] - written);
+            if read + written > 0 {
+                self.hw.memory.add_to_link(
+                    from,
+                    NodeId(node as u16),
+                    read * self.scale,
+                    written * self.scale,
+                );
+            }
+        }
     }
 
     /// Brings the access path's traffic to the memory channels.

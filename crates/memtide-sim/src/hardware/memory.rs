@@ -12,41 +12,105 @@
 //! never swing, and noise in the traffic of a quantum comes out smaller than it went in, however steep
 //! f is.
 //!
+//! A node of one pipe uses its share for reads and writes together. Where they have a channel each
+//! (`duplex`), the busier one's share counts. A link between nodes is such a channel, too: it has its own
+//! L, and what goes over it waits for both, idle latency times L of the node + L of the link - 1.
+//!
 //! What stays true: f never falls, f(0) = 1, and beyond full bandwidth f rises with the 200th power,
 //! so that demand of up to twenty times what a node carries exceeds it by 1.5 %.
 
 use super::ServedBy;
 use super::law::{DEMAND_WEIGHT, Law};
 use crate::page::MAX_NODES;
-use crate::spec::{MachineSpec, MemorySpec};
+use crate::spec::{LoadedLatency, MachineSpec, MemorySpec};
 use memtide_core::units::NodeId;
 
-/// A node's memory.
+/// What carries lines in two directions: a node's reads and writes, or a link's two ways.
 #[derive(Clone, Debug)]
-struct NodeMemory {
-    spec: MemorySpec,
+struct Channel {
     law: Law,
-    /// Whether it has any memory.
-    holds: bool,
-    seen_from: [f64; MAX_NODES],
+    /// Highest sustained bytes a second of each direction.
+    rates: [f64; 2],
+    /// Whether directions do not share their time.
+    duplex: bool,
     /// The factor in force.
     factor: f64,
     /// Lines since the quantum began, of the real machine.
-    read_lines: u64,
-    written_lines: u64,
+    lines: [u64; 2],
     /// Bytes since the machine began.
-    read_bytes: u64,
-    written_bytes: u64,
+    bytes: [u64; 2],
     /// Share of bandwidth in the last quantum.
     share: f64,
     /// The demand, averaged.
     demand: Option<f64>,
 }
 
+impl Channel {
+    fn new(loaded: &LoadedLatency, rates: [f64; 2], duplex: bool) -> Channel {
+        Channel {
+            law: Law::new(loaded.clone()),
+            rates,
+            duplex,
+            factor: 1.0,
+            lines: [0; 2],
+            bytes: [0; 2],
+            share: 0.0,
+            demand: None,
+        }
+    }
+
+    fn reset(&mut self) {
+        self.factor = 1.0;
+        self.share = 0.0;
+        self.demand = None;
+        self.lines = [0; 2];
+        self.bytes = [0; 2];
+    }
+
+    fn feedback(&mut self, seconds: f64, still: bool) {
+        let moved = self.lines.map(|lines| lines * super::LINE_BYTES);
+        self.lines = [0; 2];
+        for (sum, bytes) in self.bytes.iter_mut().zip(moved) {
+            *sum += bytes;
+        }
+        let [one, other] = [0, 1].map(|way| moved[way] as f64 / self.rates[way]);
+        let busy = match self.duplex {
+            true => one.max(other),
+            false => one + other,
+        };
+        self.share = busy / seconds;
+        if still {
+            return;
+        }
+        let demand = self.share * self.factor;
+        let before = self.demand.unwrap_or(demand);
+        let demand = before + DEMAND_WEIGHT * (demand - before);
+        self.demand = Some(demand);
+        self.factor = self.law.settle(demand);
+    }
+}
+
+/// A node's memory.
+#[derive(Clone, Debug)]
+struct NodeMemory {
+    spec: MemorySpec,
+    channel: Channel,
+    /// Whether it has any memory.
+    holds: bool,
+    seen_from: [f64; MAX_NODES],
+}
+
+/// No link: what goes between two nodes is held up by their memory alone.
+const NO_LINK: u8 = u8::MAX;
+
 /// The memory of all nodes.
 #[derive(Clone, Debug)]
 pub struct Memory {
     nodes: Vec<Option<NodeMemory>>,
+    /// Lines towards the first side, and towards the second.
+    links: Vec<Channel>,
+    /// The link between two nodes, and on which side the first of them is.
+    over: [[(u8, u8); MAX_NODES]; MAX_NODES],
     cpu_nodes: Vec<usize>,
     still: bool,
 }
@@ -63,21 +127,31 @@ impl Memory {
             }
             nodes[usize::from(node.id)] = Some(NodeMemory {
                 spec: node.memory.clone(),
-                law: Law::new(node.memory.loaded.clone()),
+                channel: Channel::new(
+                    &node.memory.loaded,
+                    [node.memory.read_bytes_per_s, node.memory.write_bytes_per_s],
+                    node.memory.duplex,
+                ),
                 holds: node.capacity_bytes > 0,
                 seen_from,
-                factor: 1.0,
-                read_lines: 0,
-                written_lines: 0,
-                read_bytes: 0,
-                written_bytes: 0,
-                share: 0.0,
-                demand: None,
             });
         }
+        let mut over = [[(NO_LINK, 0); MAX_NODES]; MAX_NODES];
+        for (number, link) in spec.links.iter().enumerate() {
+            for &first in &link.sides[0] {
+                for &second in &link.sides[1] {
+                    over[usize::from(first)][usize::from(second)] = (number as u8, 0);
+                    over[usize::from(second)][usize::from(first)] = (number as u8, 1);
+                }
+            }
+        }
+        let links = spec.links.iter();
+        let links = links.map(|link| Channel::new(&link.loaded, link.bytes_per_s, link.duplex));
         let cpu_nodes = spec.nodes.iter().filter(|node| node.cpus > 0);
         Memory {
             nodes,
+            links: links.collect(),
+            over,
             cpu_nodes: cpu_nodes.map(|node| usize::from(node.id)).collect(),
             still: false,
         }
@@ -97,21 +171,64 @@ impl Memory {
     /// Forgets traffic and load.
     pub fn reset(&mut self) {
         for memory in self.nodes.iter_mut().flatten() {
-            memory.factor = 1.0;
-            memory.share = 0.0;
-            memory.demand = None;
-            (memory.read_lines, memory.written_lines) = (0, 0);
-            (memory.read_bytes, memory.written_bytes) = (0, 0);
+            memory.channel.reset();
         }
+        self.links.iter_mut().for_each(Channel::reset);
     }
 
     /// Adds traffic to a node, in lines of the real machine.
     #[inline]
     pub fn add_lines(&mut self, node: NodeId, read: u64, written: u64) {
         if let Some(memory) = &mut self.nodes[node.index()] {
-            memory.read_lines += read;
-            memory.written_lines += written;
+            memory.channel.lines[0] += read;
+            memory.channel.lines[1] += written;
         }
+    }
+
+    /// Whether the machine has links.
+    #[must_use]
+    pub fn has_links(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// Adds traffic to the link between two nodes, if there is one: lines that go to `here`, and lines that
+    /// go `there`.
+    pub fn add_to_link(&mut self, here: NodeId, there: NodeId, to_here: u64, to_there: u64) {
+        let (link, side) = self.over[here.index()][there.index()];
+        if let Some(link) = self.links.get_mut(usize::from(link)) {
+            link.lines[usize::from(side)] += to_here;
+            link.lines[1 - usize::from(side)] += to_there;
+        }
+    }
+
+    /// The factor of load of a node's memory as a node's CPUs see it, the link between them included.
+    fn factor_between(&self, from: NodeId, to: NodeId) -> f64 {
+        let node = self.factor(to);
+        let (link, _) = self.over[from.index()][to.index()];
+        match self.links.get(usize::from(link)) {
+            Some(link) => node + link.factor - 1.0,
+            None => node,
+        }
+    }
+
+    /// The share of a link's bandwidth that was used in the last quantum, by its number in the machine's
+    /// file.
+    #[must_use]
+    pub fn link_share(&self, link: usize) -> f64 {
+        self.links.get(link).map_or(0.0, |link| link.share)
+    }
+
+    /// Bytes that went over a link so far: towards its first side, and towards its second.
+    #[must_use]
+    pub fn link_bytes(&self, link: usize) -> [u64; 2] {
+        self.links.get(link).map_or([0; 2], |link| link.bytes)
+    }
+
+    /// Whether a node's reads and writes have a channel each.
+    #[must_use]
+    pub fn is_duplex(&self, node: NodeId) -> bool {
+        let memory = self.nodes[node.index()].as_ref();
+        memory.is_some_and(|memory| memory.channel.duplex)
     }
 
     /// Latency of one access of a CPU of `from` to node `to` at the present load.
@@ -123,15 +240,14 @@ impl Memory {
             } else {
                 memory.spec.read_ns
             };
-            idle * memory.seen_from[from.index()] * memory.factor
+            idle * memory.seen_from[from.index()] * self.factor_between(from, to)
         })
     }
 
     /// The same without load.
     #[must_use]
     pub fn idle_ns(&self, from: NodeId, to: NodeId, write: bool) -> f64 {
-        let factor = self.nodes[to.index()].as_ref().map_or(1.0, |m| m.factor);
-        self.latency_ns(from, to, write) / factor
+        self.latency_ns(from, to, write) / self.factor_between(from, to)
     }
 
     /// Latency from the CPUs that are nearest to a node.
@@ -177,19 +293,23 @@ impl Memory {
     /// How a node's latency follows its load.
     #[must_use]
     pub fn law(&self, node: NodeId) -> Option<&Law> {
-        self.nodes[node.index()].as_ref().map(|memory| &memory.law)
+        self.nodes[node.index()]
+            .as_ref()
+            .map(|memory| &memory.channel.law)
     }
 
     /// The factor of load in force on a node.
     #[must_use]
     pub fn factor(&self, node: NodeId) -> f64 {
-        self.nodes[node.index()].as_ref().map_or(1.0, |m| m.factor)
+        let memory = self.nodes[node.index()].as_ref();
+        memory.map_or(1.0, |memory| memory.channel.factor)
     }
 
     /// The share of a node's bandwidth that was used in the last quantum.
     #[must_use]
     pub fn share(&self, node: NodeId) -> f64 {
-        self.nodes[node.index()].as_ref().map_or(0.0, |m| m.share)
+        let memory = self.nodes[node.index()].as_ref();
+        memory.map_or(0.0, |memory| memory.channel.share)
     }
 
     /// Bytes read from and written to a node so far, of the real machine.
@@ -197,7 +317,7 @@ impl Memory {
     pub fn bytes(&self, node: NodeId) -> (u64, u64) {
         self.nodes[node.index()]
             .as_ref()
-            .map_or((0, 0), |m| (m.read_bytes, m.written_bytes))
+            .map_or((0, 0), |m| m.channel.bytes.into())
     }
 
     /// What kind of memory a node is to a CPU's node.
@@ -215,23 +335,10 @@ impl Memory {
     /// Ends a quantum of `dt_ns`: latencies follow the traffic that it had.
     pub fn feedback(&mut self, dt_ns: u64) {
         let seconds = dt_ns as f64 * 1e-9;
-        for memory in self.nodes.iter_mut().flatten() {
-            let read = memory.read_lines * super::LINE_BYTES;
-            let written = memory.written_lines * super::LINE_BYTES;
-            memory.read_bytes += read;
-            memory.written_bytes += written;
-            (memory.read_lines, memory.written_lines) = (0, 0);
-            let busy = read as f64 / memory.spec.read_bytes_per_s
-                + written as f64 / memory.spec.write_bytes_per_s;
-            memory.share = busy / seconds;
-            if self.still {
-                continue;
-            }
-            let demand = memory.share * memory.factor;
-            let before = memory.demand.unwrap_or(demand);
-            let demand = before + DEMAND_WEIGHT * (demand - before);
-            memory.demand = Some(demand);
-            memory.factor = memory.law.settle(demand);
+        let nodes = self.nodes.iter_mut().flatten();
+        let nodes = nodes.map(|memory| &mut memory.channel);
+        for channel in nodes.chain(&mut self.links) {
+            channel.feedback(seconds, self.still);
         }
     }
 }

@@ -257,6 +257,8 @@ impl Hardware {
         self.memory
             .add_lines(from, lines * u64::from(self.scale), 0);
         self.memory.add_lines(to, 0, lines * u64::from(self.scale));
+        self.memory
+            .add_to_link(to, from, lines * u64::from(self.scale), 0);
         let read = self.memory.nearest_ns(from, false);
         let write = self.memory.nearest_ns(to, true);
         (lines as f64 * (read + write) / self.cpu_spec.mlp_sequential) as u64

@@ -37,6 +37,7 @@ pub(crate) fn machine(nodes: &[(u64, u32)], min_free: u64) -> MachineSpec {
             write_ns: if cpus > 0 { 100.0 } else { 250.0 },
             read_bytes_per_s: 1e11,
             write_bytes_per_s: 1e11,
+            duplex: false,
             loaded: LoadedLatency::Regions {
                 flat_until: 0.4,
                 linear_until: 0.8,
@@ -71,6 +72,7 @@ pub(crate) fn machine(nodes: &[(u64, u32)], min_free: u64) -> MachineSpec {
         min_free_bytes: min_free * 4096,
         watermark_scale_factor: 10,
         storage: None,
+        links: Vec::new(),
     }
 }
 

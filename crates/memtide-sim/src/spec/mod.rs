@@ -31,6 +31,22 @@ pub struct MachineSpec {
     pub watermark_scale_factor: u64,
     /// What files are read from; `None`: reading takes no longer than filling a page.
     pub storage: Option<StorageSpec>,
+    /// Links between nodes that carry less than the memory behind them. No two carry the same pair.
+    pub links: Vec<LinkSpec>,
+}
+
+/// A link: what CPUs of one side want of memory of the other goes over it.
+#[derive(Clone, Debug)]
+pub struct LinkSpec {
+    /// Ids of the nodes on either side.
+    pub sides: [Vec<u16>; 2],
+    /// What goes towards the first side, and what towards the second; of a link that is one pipe, the
+    /// same figure for both together.
+    pub bytes_per_s: [f64; 2],
+    /// Whether each direction has its own.
+    pub duplex: bool,
+    /// How latency of what goes over it grows with its load.
+    pub loaded: LoadedLatency,
 }
 
 /// A storage device.
@@ -70,6 +86,8 @@ pub struct MemorySpec {
     pub read_bytes_per_s: f64,
     /// Highest sustained writes.
     pub write_bytes_per_s: f64,
+    /// Whether reads and writes have a channel each, as over CXL; else they share one in time.
+    pub duplex: bool,
     /// How latency grows with load.
     pub loaded: LoadedLatency,
 }

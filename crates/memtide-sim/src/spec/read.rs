@@ -3,7 +3,9 @@
 //! Every quantity carries its unit. What a file leaves out has the default that is written here; a
 //! file says in comments where each of its figures comes from.
 
-use super::{Costs, CpuSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, StorageSpec};
+use super::{
+    Costs, CpuSpec, LinkSpec, LoadedLatency, MachineSpec, MemorySpec, NodeSpec, StorageSpec,
+};
 use crate::page::{MAX_CPUS, MAX_NODES};
 use crate::text::{Source, TextError};
 use crate::units::{Bytes, Nanos, Rate};
@@ -30,6 +32,8 @@ struct MachineText {
     storage: Option<Spanned<StorageText>>,
     #[serde(default)]
     node: Vec<Spanned<NodeText>>,
+    #[serde(default)]
+    link: Vec<Spanned<LinkText>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,8 +80,20 @@ struct NodeText {
     write: Spanned<Nanos>,
     read_bandwidth: Spanned<Rate>,
     write_bandwidth: Spanned<Rate>,
+    #[serde(default)]
+    duplex: bool,
     loaded: Option<Spanned<LoadedText>>,
     measured: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkText {
+    sides: [Vec<u16>; 2],
+    bandwidth: Option<Rate>,
+    to_first: Option<Rate>,
+    to_second: Option<Rate>,
+    loaded: Option<Spanned<LoadedText>>,
 }
 
 fn no_cpus() -> Spanned<u32> {
@@ -184,6 +200,7 @@ impl MachineSpec {
                 .storage
                 .map(|text| storage(source, &text))
                 .transpose()?,
+            links: links(source, &text.link, &nodes)?,
         })
     }
 }
@@ -302,6 +319,66 @@ fn storage(source: Source<'_>, text: &Spanned<StorageText>) -> Result<StorageSpe
     })
 }
 
+/// Links between nodes of the machine; a pair of nodes has one at most.
+fn links(
+    source: Source<'_>,
+    texts: &[Spanned<LinkText>],
+    nodes: &[&NodeText],
+) -> Result<Vec<LinkSpec>, TextError> {
+    let mut carried = [[false; MAX_NODES]; MAX_NODES];
+    let mut links = Vec::new();
+    for text in texts {
+        let error = |what: &str| Err(source.error(text.span(), &format!("link: {what}")));
+        let LinkText {
+            sides,
+            bandwidth,
+            to_first,
+            to_second,
+            loaded,
+        } = text.get_ref();
+        for id in sides.iter().flatten() {
+            if !nodes.iter().any(|node| node.id.get_ref() == id) {
+                return error(&format!(
+                    "sides: there is no node {id}; name nodes of the machine"
+                ));
+            }
+        }
+        if sides.iter().any(Vec::is_empty) {
+            return error("sides: give each side a node, as in `[[0], [1]]`");
+        }
+        for &first in &sides[0] {
+            for &second in &sides[1] {
+                let (a, b) = (usize::from(first), usize::from(second));
+                if a == b {
+                    return error(&format!("sides: node {first} is on both; leave it on one"));
+                }
+                if carried[a][b] {
+                    let pair = format!("sides: a link carries nodes {first} and {second} already");
+                    return error(&format!("{pair}; give each pair one link"));
+                }
+                (carried[a][b], carried[b][a]) = (true, true);
+            }
+        }
+        let (rates, duplex) = match (bandwidth, to_first, to_second) {
+            (Some(both), None, None) => ([both.0, both.0], false),
+            (None, Some(first), Some(second)) => ([first.0, second.0], true),
+            _ => {
+                return error("give `bandwidth` for one pipe, or `to_first` and `to_second`");
+            }
+        };
+        if rates.iter().any(|&rate| rate <= 0.0) {
+            return error("give a bandwidth above 0");
+        }
+        links.push(LinkSpec {
+            sides: sides.clone(),
+            bytes_per_s: rates,
+            duplex,
+            loaded: regions(source, loaded.as_ref())?,
+        });
+    }
+    Ok(links)
+}
+
 /// Nodes, distances and tiers as the decisions see them; CPUs are numbered node by node.
 fn topology(
     source: Source<'_>,
@@ -391,6 +468,7 @@ fn read_node(
             write_ns: node.write.get_ref().0,
             read_bytes_per_s: node.read_bandwidth.get_ref().0,
             write_bytes_per_s: node.write_bandwidth.get_ref().0,
+            duplex: node.duplex,
             loaded: loaded(source, node, other)?,
         },
         seen_from: seen_from(source, node, nodes)?,
@@ -455,7 +533,15 @@ fn loaded(
             .map(LoadedLatency::Measured)
             .map_err(|what| error(format!("{}: {what}", file.get_ref())));
     }
-    let Some(text) = &node.loaded else {
+    regions(source, node.loaded.as_ref())
+}
+
+/// The three regions that a file gives, or the usual ones.
+fn regions(
+    source: Source<'_>,
+    text: Option<&Spanned<LoadedText>>,
+) -> Result<LoadedLatency, TextError> {
+    let Some(text) = text else {
         return Ok(LoadedLatency::Regions {
             flat_until: 0.4,
             linear_until: 0.8,

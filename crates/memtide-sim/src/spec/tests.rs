@@ -193,3 +193,47 @@ fn curves_come_from_files_beside_the_machine() {
         "m.toml:47: measured: two-keys.json: no JSON that can be used: two values for \"nodes\"";
     assert!(twice.starts_with(says), "{twice}");
 }
+
+const LINK: &str = r#"
+[[link]]
+sides = [[0, 2], [1]]
+to_first = "30 GB/s"
+to_second = "25 GB/s"
+"#;
+
+#[test]
+fn links_and_duplex_memory_are_as_the_file_says() {
+    let plain = read(SMALL).unwrap();
+    assert!(plain.links.is_empty() && !plain.nodes.iter().any(|node| node.memory.duplex));
+    let text = format!("{}duplex = true\n{LINK}", SMALL);
+    let spec = read(&text).unwrap();
+    let duplex: Vec<bool> = spec.nodes.iter().map(|node| node.memory.duplex).collect();
+    assert_eq!(duplex, [false, false, true]);
+    let link = &spec.links[0];
+    assert_eq!(link.sides, [vec![0, 2], vec![1]]);
+    assert_eq!((link.bytes_per_s, link.duplex), ([30e9, 25e9], true));
+    let pipe = LINK.replace("to_first", "bandwidth");
+    let pipe = pipe.replace("to_second = \"25 GB/s\"\n", "");
+    let spec = read(&format!("{SMALL}{pipe}")).unwrap();
+    assert_eq!(
+        (spec.links[0].bytes_per_s, spec.links[0].duplex),
+        ([30e9, 30e9], false)
+    );
+}
+
+#[test]
+fn links_that_cannot_be_are_refused() {
+    for (from, to, what) in [
+        ("[1]", "[7]", "there is no node 7"),
+        ("[1]", "[]", "give each side a node"),
+        ("[1]", "[2]", "node 2 is on both"),
+        ("to_first", "bandwidth", "give `bandwidth` for one pipe"),
+        ("30 GB/s", "0 GB/s", "give a bandwidth above 0"),
+    ] {
+        let text = format!("{SMALL}{}", LINK.replacen(from, to, 1));
+        let error = read(&text).unwrap_err();
+        assert!(error.contains(what), "{error}");
+    }
+    let error = read(&format!("{SMALL}{LINK}{LINK}")).unwrap_err();
+    assert!(error.contains("carries nodes 0 and 1 already"), "{error}");
+}

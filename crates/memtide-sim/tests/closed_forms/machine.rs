@@ -49,6 +49,7 @@ pub fn machine(nodes: &[Node]) -> MachineSpec {
             write_ns: node.2,
             read_bytes_per_s: node.3 * 1e9,
             write_bytes_per_s: node.3 * 1e9,
+            duplex: false,
             loaded: three_regions(3.0),
         },
         seen_from: vec![1.0; nodes.len()],
@@ -78,6 +79,7 @@ pub fn machine(nodes: &[Node]) -> MachineSpec {
         min_free_bytes: 1 << 20,
         watermark_scale_factor: 10,
         storage: None,
+        links: Vec::new(),
     }
 }
 

@@ -33,6 +33,7 @@ pub fn machine(pages: [u64; 2], cpus: u32, watermark_scale_factor: u64) -> Machi
             write_ns: 100.0,
             read_bytes_per_s: 1e11,
             write_bytes_per_s: 1e11,
+            duplex: false,
             loaded: LoadedLatency::Regions {
                 flat_until: 0.4,
                 linear_until: 0.8,
@@ -68,6 +69,7 @@ pub fn machine(pages: [u64; 2], cpus: u32, watermark_scale_factor: u64) -> Machi
         min_free_bytes: 16 * 4096,
         watermark_scale_factor,
         storage: None,
+        links: Vec::new(),
     }
 }
 

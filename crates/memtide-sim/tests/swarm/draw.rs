@@ -85,6 +85,7 @@ fn machine(choices: &mut Choices<'_>, scale: u64) -> MachineSpec {
                 write_ns: 100.0,
                 read_bytes_per_s: 1e11,
                 write_bytes_per_s: 1e11,
+                duplex: false,
                 loaded: LoadedLatency::Regions {
                     flat_until: 0.4,
                     linear_until: 0.8,
@@ -121,6 +122,7 @@ fn machine(choices: &mut Choices<'_>, scale: u64) -> MachineSpec {
         min_free_bytes: u64::from(choices.below(300)) * scale * 4096,
         watermark_scale_factor: choices.of(&[10, 10, 100]),
         storage: None,
+        links: Vec::new(),
     }
 }
 

@@ -297,6 +297,12 @@ impl Oracle {
     fn work(&self, hw: &Hardware) -> Work {
         let kinds = self.kinds.len();
         let mut own_ps = self.piece.spent_ps as f64;
+        // Either channel of a duplex node gives a bound by itself: the one that has more to do.
+        let (mut reads, mut writes) = (self.piece.walked.iter().sum::<u64>(), 0);
+        for lines in &self.piece.lines {
+            reads += lines[LOAD] + lines[STORE];
+            writes += lines[STORE] + lines[STREAM];
+        }
         let kept = self.piece.kept(self.sets);
         let mut add = |group: &mut Group, kind: &Kind, way: usize, lines: u64| {
             if lines == 0 {
@@ -310,7 +316,13 @@ impl Oracle {
                 let ns = hw.memory.least_to_ns(&kind.nodes, node, write);
                 group.wait_ns[at] += lines * kind.price(hw, ns) / PS as f64;
                 let [read, written] = [false, true].map(|write| hw.memory.line_ns(node, write));
-                let busy = [read, read + written, written][way];
+                let reading = reads as f64 * read >= writes as f64 * written;
+                let busy = match (hw.memory.is_duplex(node), reading) {
+                    (false, _) => [read, read + written, written],
+                    (true, true) => [read, read, 0.0],
+                    (true, false) => [0.0, written, written],
+                };
+                let busy = busy[way];
                 group.busy_ns[at] += lines * busy;
             }
         };
