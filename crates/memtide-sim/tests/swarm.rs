@@ -21,11 +21,11 @@ fn setting(name: &str) -> Option<u64> {
     )
 }
 
-/// On every processor, for `MEMTIDE_SWARM_SECONDS` (30) from `MEMTIDE_SWARM_SEED` (0) on;
+/// On every processor, for `MEMTIDE_SWARM_SECONDS` (15) from `MEMTIDE_SWARM_SEED` (0) on;
 /// `MEMTIDE_SWARM_CASES` instead of a time for the same cases again.
 #[test]
 fn every_random_scenario_conserves_pages() {
-    let seconds = setting("MEMTIDE_SWARM_SECONDS").unwrap_or(30);
+    let seconds = setting("MEMTIDE_SWARM_SECONDS").unwrap_or(15);
     let first = setting("MEMTIDE_SWARM_SEED").unwrap_or(0);
     let cases = setting("MEMTIDE_SWARM_CASES");
     let until = Instant::now() + Duration::from_secs(seconds);
