@@ -217,6 +217,26 @@ fn since(last: &[Part], now: &[Part]) -> Vec<Part> {
 mod tests {
     use super::*;
 
+    /// A run that ends where a point was taken has no second one there, of no time and so with rates of
+    /// 0 / 0, which JSON writes as null.
+    #[test]
+    fn the_last_point_is_there_once() {
+        let scenario = crate::scenario::shipped("zipf-drift").unwrap();
+        let mut recorder = Recorder::new(&scenario.read().unwrap().machine);
+        let at = |seconds| Totals {
+            seconds,
+            bytes: [1 << 20; MAX_NODES],
+            ..Totals::default()
+        };
+        for seconds in [0.01, 0.02, 0.02] {
+            recorder.record(at(seconds));
+        }
+        let series = recorder.series(1, 1);
+        assert_eq!(series.seconds, [0.01, 0.02]);
+        let json = serde_json::to_string(&series).unwrap();
+        assert!(!json.contains("null"), "{json}");
+    }
+
     /// Time jumps from 90 quanta to 2,050, so over 20 moments at which points were due, and goes on: one
     /// point is due after the jump, and the next at the next moment.
     #[test]

@@ -478,7 +478,7 @@ fn measured(workload: &WorkloadSpec, result: &RunResult, scale: u32) -> (Unit, f
             (Unit::AccessesPerS, accesses / seconds)
         }
         (Measure::Bytes, WorkloadSpec::Stream(spec)) => {
-            (Unit::BytesPerS, spec.counted_bytes() as f64 / seconds)
+            (Unit::BytesPerS, spec.counted_bytes(scale) as f64 / seconds)
         }
         (Measure::Bytes | Measure::Traffic, _) => {
             (Unit::BytesPerS, result.bytes_per_s.iter().sum())

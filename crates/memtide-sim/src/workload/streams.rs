@@ -114,14 +114,23 @@ impl StreamSpec {
         places.fit("program", self.program.0)
     }
 
-    /// Bytes that the program counts, in all.
+    /// Bytes that the program counts, in all, on a machine of scale 1/`scale`. Each thread has whole pages
+    /// there, one at least, and as many as the one with most: that is what is streamed, and what counts.
     #[must_use]
-    pub fn counted_bytes(&self) -> u64 {
-        self.kernel.steps().len() as u64 * self.array.0 * u64::from(self.times)
+    pub fn counted_bytes(&self, scale: u32) -> u64 {
+        let threads = u64::from(self.threads);
+        let streamed = u64::from(self.pages(scale)).div_ceil(threads) * threads;
+        let bytes = streamed * u64::from(scale) * (4 << 10);
+        self.kernel.steps().len() as u64 * bytes * u64::from(self.times)
+    }
+
+    /// Pages of an array.
+    fn pages(&self, scale: u32) -> u32 {
+        pages(self.array, scale, false).max(self.threads)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Streams) {
-        let count = pages(self.array, scale, false).max(self.threads);
+        let count = self.pages(scale);
         let own = pages(self.program, scale, false);
         let mut at = START_VPN;
         let mut region = |name: &str, pages: u32, bandwidth| {

@@ -320,6 +320,23 @@ fn stream_reads_and_streams_each_page_of_its_arrays() {
 }
 
 #[test]
+fn stream_counts_what_it_streams_at_any_scale() {
+    // 256 pages an array. At 1/16 they are 16, and 48 threads take one each: 48 pages of 64 KiB, three times
+    // as much as there is. At 1/1 each thread has six at most: 288.
+    let keys = "kernel = \"add\"\nthreads = 48\nnode = 0\narray = \"1 MiB\"\ntimes = 3\n\
+                program = \"64 KiB\"\n";
+    let spec: StreamSpec = toml::from_str(keys).unwrap();
+    for (scale, pages) in [(16, 48), (1, 288), (4, 96)] {
+        let mut workload = built(&format!("[stream]\n{keys}"), scale);
+        let all = run(&mut workload, usize::MAX);
+        let arrays = all.iter().flatten().filter(|access| access.lines() == 64);
+        let bytes = arrays.count() as u64 * u64::from(scale) * 4096;
+        assert_eq!(bytes, 3 * 3 * pages * u64::from(scale) * 4096);
+        assert_eq!(spec.counted_bytes(scale), bytes);
+    }
+}
+
+#[test]
 fn mlc_keeps_its_mix_until_its_time_is_over() {
     for (mix, stores_of_6) in [("R", 0), ("W2", 3), ("W5", 6)] {
         let text = format!(
