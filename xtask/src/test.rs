@@ -7,7 +7,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use testbed::lab::{Workspace, behind_others, cargo};
@@ -22,6 +22,9 @@ pub struct Arguments {
     /// Leave the guests out
     #[arg(long)]
     no_guest: bool,
+    /// Begin no guest after so many minutes; its tests are named and counted as skipped
+    #[arg(long, value_name = "MINUTES")]
+    no_guest_after: Option<u64>,
 }
 
 /// A command of the host's part.
@@ -105,6 +108,9 @@ const STEPS: [Step; 6] = [
 
 pub fn run(arguments: &Arguments) -> Result<i32> {
     let workspace = Workspace::find()?;
+    let until = arguments
+        .no_guest_after
+        .map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let mut summary = Summary::default();
     let mut ahead = Vec::new();
     let oldest = oldest_compiler(&workspace)?;
@@ -148,7 +154,7 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
         eprintln!("test: guests left out, as asked");
     } else {
         eprintln!("test: guests");
-        match crate::guest::run_everything() {
+        match crate::guest::run_everything(until) {
             Ok(result) => summary.add(result),
             Err(error) => {
                 eprintln!("test: guests FAILED: {error:#}");
