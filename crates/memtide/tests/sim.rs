@@ -509,6 +509,7 @@ fn the_format_of_scenarios_is_documented() {
         "[storage]",
         "[[node]]",
         "[[node]]\n[node.loaded]",
+        "[[link]]",
     ] {
         known.extend(known_keys(&machine, &format!("{table}\nzzz = 1\n")));
     }
