@@ -75,7 +75,7 @@ fn choose(
         }
     }
     bail!(
-        "nothing here tells who uses which page: {}; the source writes would make writes fault, at the price of others' soft-dirty bits",
+        "nothing here tells who uses which page: {}; --source writes, or source = \"writes\" in [balance], would make writes fault, at the price of others' soft-dirty bits",
         reasons.join("; ")
     )
 }
@@ -164,7 +164,7 @@ mod tests {
     fn auto_tries_the_best_first_and_never_writes() {
         let (sources, why) = tried(Auto, &[]);
         assert_eq!(sources, [Ibs, Pebs, Faults]);
-        let wanted = "nothing here tells who uses which page: Ibs is not here; Pebs is not here; Faults is not here; the source writes would";
+        let wanted = "nothing here tells who uses which page: Ibs is not here; Pebs is not here; Faults is not here; --source writes, ";
         assert!(why.starts_with(wanted), "{why}");
         assert_eq!(tried(Writes, &[]).0, [Writes]);
     }
