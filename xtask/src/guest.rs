@@ -37,7 +37,7 @@ const PER_LONG_TEST: Duration = Duration::from_secs(240);
 /// How much of a dead guest's console is printed.
 const CONSOLE_LINES: usize = 40;
 
-/// A quarter of a minute of a guest's.
+/// Under half a minute of a guest's.
 const RANDOM_PROGRAMS: u32 = 8;
 /// What each of them may take beside [`PER_TEST`].
 const PER_PROGRAM: Duration = Duration::from_secs(10);
