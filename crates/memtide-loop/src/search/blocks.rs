@@ -15,10 +15,8 @@ use memtide_core::tiering::sample::Run;
 use memtide_core::tiering::space::{OwnerId, Space, VirtualPage};
 use memtide_core::units::PageNumber;
 
-/// Pages in a block.
-pub const BLOCK: u64 = 512;
-/// Blocks in a section.
-const SECTION: usize = SECTION_PAGES / BLOCK as usize;
+/// Pages in a block, at most: those of a huge page.
+pub const BLOCK_PAGES: u64 = 512;
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,6 +74,11 @@ impl Block {
         u64::from(self.hi - self.lo)
     }
 
+    /// Whether something may be found of which samples say nothing.
+    pub fn is_mute(&self) -> bool {
+        self.pages > 0 && !self.has(Flag::Found) && !self.speaks()
+    }
+
     /// Whether a sampled page that was touched says something: nearly all pages
     /// between the first and the last are slow, or those that are not were
     /// never seen.
@@ -91,6 +94,7 @@ impl Block {
 #[derive(Debug)]
 pub struct Blocks {
     space: Space,
+    cut: Cut,
     blocks: Vec<Block>,
     pages: u64,
     in_use: u64,
@@ -98,15 +102,22 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Room for `sections` of 128 MiB.
-    pub fn new(sections: u32) -> Blocks {
+    /// Room for `sections` of so many pages that are cut into blocks of `pages`, a power of two up to
+    /// [`BLOCK_PAGES`].
+    pub fn new(sections: u32, pages: u64) -> Blocks {
         Blocks {
             space: Space::new(sections),
+            cut: Cut::new(pages),
             blocks: Vec::new(),
             pages: 0,
             in_use: 0,
             left_out: 0,
         }
+    }
+
+    /// Pages in a whole block.
+    pub fn block_pages(&self) -> u64 {
+        self.cut.pages()
     }
 
     /// Slow pages in all.
@@ -141,19 +152,20 @@ impl Blocks {
 
     /// Whose block `n` is, and its first address, slow or not.
     pub fn locate(&self, n: usize) -> Option<(OwnerId, VirtualPage)> {
-        self.space.locate(PageNumber(n as u64 * BLOCK))
+        self.space.locate(PageNumber(self.cut.first(n)))
     }
 
     /// The index of the block `by` blocks beside `n` in its owner's addresses.
     pub fn beside(&self, n: usize, by: i64) -> Option<usize> {
         let there = n as i64 + by;
-        if there >= 0 && there as usize / SECTION == n / SECTION {
+        let section = self.cut.in_section();
+        if there >= 0 && there as usize / section == n / section {
             return Some(there as usize);
         }
         let (owner, first) = self.locate(n)?;
-        let page = first.0.checked_add_signed(by * BLOCK as i64)?;
+        let page = first.0.checked_add_signed(by * self.cut.pages() as i64)?;
         let dense = self.space.find(owner, VirtualPage(page))?;
-        Some((dense.0 / BLOCK) as usize)
+        Some(self.cut.block(dense.0))
     }
 
     /// Gives the part of `first..first + pages` in each known block to `visit`:
@@ -166,7 +178,7 @@ impl Blocks {
         mut visit: impl FnMut(usize, u16, u16),
     ) {
         self.space.for_runs(owner, first, pages, |_, dense, pages| {
-            each_block(dense.0, pages, &mut visit);
+            self.cut.each(dense.0, pages, &mut visit);
         });
     }
 
@@ -180,10 +192,11 @@ impl Blocks {
             self.remove(owner);
             return self.set(owner, runs);
         }
-        let mut before = Vec::with_capacity(sections.len() * SECTION);
+        let count = self.cut.in_section();
+        let mut before = Vec::with_capacity(sections.len() * count);
         for section in &sections {
-            let from = *section as usize * SECTION;
-            for block in &mut self.blocks[from..from + SECTION] {
+            let from = *section as usize * count;
+            for block in &mut self.blocks[from..from + count] {
                 before.push(block.pages);
                 self.pages -= u64::from(block.pages);
                 self.in_use -= u64::from(block.pages > 0);
@@ -196,7 +209,7 @@ impl Blocks {
         }
         let indices = sections
             .iter()
-            .flat_map(|section| *section as usize * SECTION..(*section as usize + 1) * SECTION);
+            .flat_map(|section| *section as usize * count..(*section as usize + 1) * count);
         for (n, before) in indices.zip(before) {
             let block = &mut self.blocks[n];
             if block.pages == 0 {
@@ -209,15 +222,16 @@ impl Blocks {
 
     /// `pages` pages of `owner` from `first` on are slow from now on.
     pub fn came(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
-        let (space, blocks) = (&mut self.space, &mut self.blocks);
+        let (space, blocks, cut) = (&mut self.space, &mut self.blocks, self.cut);
         let (mut more, mut fresh, mut placed) = (0, 0, 0);
         let result = space.place_runs(owner, first, pages, |_, dense, pages| {
-            let end = ((dense.0 + pages).div_ceil(BLOCK) as usize).next_multiple_of(SECTION);
+            let last = cut.block(dense.0 + pages - 1);
+            let end = (last + 1).next_multiple_of(cut.in_section());
             if blocks.len() < end {
                 blocks.resize(end, Block::default());
             }
             placed += pages;
-            each_block(dense.0, pages, &mut |n, lo, hi| {
+            cut.each(dense.0, pages, &mut |n, lo, hi| {
                 let block = &mut blocks[n];
                 if block.pages == 0 {
                     fresh += 1;
@@ -239,18 +253,18 @@ impl Blocks {
 
     /// The blocks of these pages are not known to be barren any more.
     pub fn have_news(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
-        let (space, blocks) = (&self.space, &mut self.blocks);
+        let (space, blocks, cut) = (&self.space, &mut self.blocks, self.cut);
         space.for_runs(owner, first, pages, |_, dense, pages| {
-            each_block(dense.0, pages, &mut |n, _, _| blocks[n].rest = 0);
+            cut.each(dense.0, pages, &mut |n, _, _| blocks[n].rest = 0);
         });
     }
 
     /// They are not slow any more, or not there.
     pub fn left(&mut self, owner: OwnerId, first: VirtualPage, pages: u64) {
-        let (space, blocks) = (&self.space, &mut self.blocks);
+        let (space, blocks, cut) = (&self.space, &mut self.blocks, self.cut);
         let (mut fewer, mut emptied) = (0, 0);
         space.for_runs(owner, first, pages, |_, dense, pages| {
-            each_block(dense.0, pages, &mut |n, lo, hi| {
+            cut.each(dense.0, pages, &mut |n, lo, hi| {
                 let block = &mut blocks[n];
                 let part = (hi.min(block.hi)).saturating_sub(lo.max(block.lo));
                 let gone = part.min(block.pages);
@@ -288,8 +302,9 @@ impl Blocks {
     /// `owner` is gone.
     pub fn remove(&mut self, owner: OwnerId) {
         for section in self.space.release(owner) {
-            let from = section as usize * SECTION;
-            for block in &mut self.blocks[from..from + SECTION] {
+            let count = self.cut.in_section();
+            let from = section as usize * count;
+            for block in &mut self.blocks[from..from + count] {
                 self.pages -= u64::from(block.pages);
                 self.in_use -= u64::from(block.pages > 0);
                 *block = Block::default();
@@ -298,19 +313,49 @@ impl Blocks {
     }
 }
 
-/// Cuts dense pages at the borders of blocks.
-fn each_block(dense: u64, pages: u64, visit: &mut impl FnMut(usize, u16, u16)) {
-    let end = dense + pages;
-    let mut at = dense;
-    while at < end {
-        let next = ((at / BLOCK + 1) * BLOCK).min(end);
-        let base = at / BLOCK * BLOCK;
-        visit(
-            (at / BLOCK) as usize,
-            (at - base) as u16,
-            (next - base) as u16,
-        );
-        at = next;
+/// Where blocks begin and end in dense pages.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// A block has two to the power of this many pages.
+    shift: u32,
+}
+
+impl Cut {
+    fn new(pages: u64) -> Cut {
+        debug_assert!(pages.is_power_of_two() && pages <= BLOCK_PAGES);
+        Cut {
+            shift: pages.clamp(1, BLOCK_PAGES).ilog2(),
+        }
+    }
+
+    fn pages(self) -> u64 {
+        1 << self.shift
+    }
+
+    /// Blocks in a section.
+    fn in_section(self) -> usize {
+        SECTION_PAGES >> self.shift
+    }
+
+    fn block(self, dense: u64) -> usize {
+        (dense >> self.shift) as usize
+    }
+
+    fn first(self, n: usize) -> u64 {
+        (n as u64) << self.shift
+    }
+
+    /// Cuts dense pages at the borders of blocks.
+    fn each(self, dense: u64, pages: u64, visit: &mut impl FnMut(usize, u16, u16)) {
+        let end = dense + pages;
+        let mut at = dense;
+        while at < end {
+            let n = self.block(at);
+            let base = self.first(n);
+            let next = (base + self.pages()).min(end);
+            visit(n, (at - base) as u16, (next - base) as u16);
+            at = next;
+        }
     }
 }
 
@@ -343,7 +388,7 @@ mod tests {
 
     #[test]
     fn blocks_keep_their_extents() {
-        let mut blocks = Blocks::new(8);
+        let mut blocks = Blocks::new(8, BLOCK_PAGES);
         // 100..1100: 412 pages of block 0, all of block 1, 76 of block 2.
         blocks.set(ME, &[run(100, 1000)]);
         let extents: Vec<_> = (0..3)
@@ -365,7 +410,7 @@ mod tests {
 
     #[test]
     fn what_is_known_stays_over_a_survey_and_goes_with_the_owner() {
-        let mut blocks = Blocks::new(8);
+        let mut blocks = Blocks::new(8, BLOCK_PAGES);
         blocks.set(ME, &[run(0, 2048)]);
         blocks.get_mut(1).rest = 2;
         blocks.set(ME, &[run(0, 1024), run(1536, 512)]);
@@ -380,7 +425,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_found_across_sections() {
-        let mut blocks = Blocks::new(8);
+        let mut blocks = Blocks::new(8, BLOCK_PAGES);
         // Two sections apart in the array, one after the other in addresses.
         blocks.set(ME, &[run(SECTION_PAGES as u64, 512)]);
         blocks.set(OwnerId(9), &[run(0, 512)]);
@@ -392,7 +437,7 @@ mod tests {
 
     #[test]
     fn more_memory_than_room_is_counted() {
-        let mut blocks = Blocks::new(1);
+        let mut blocks = Blocks::new(1, BLOCK_PAGES);
         blocks.set(ME, &[run(0, 3 * SECTION_PAGES as u64)]);
         assert_eq!(blocks.left_out(), 2 * SECTION_PAGES as u64);
         assert_eq!(blocks.pages(), SECTION_PAGES as u64);
@@ -401,7 +446,7 @@ mod tests {
     #[test]
     fn an_owner_whose_memory_moves_on_leaves_nothing_behind() {
         // What is there, what was before, and as much again.
-        let mut blocks = Blocks::new(300);
+        let mut blocks = Blocks::new(300, BLOCK_PAGES);
         for n in 0..50u64 {
             blocks.set(
                 ME,
@@ -419,7 +464,7 @@ mod tests {
         fn pages_are_counted_as_a_set_has_them(
             steps in prop::collection::vec((any::<bool>(), 0u64..4000, 1u64..900), 1..40),
         ) {
-            let mut blocks = Blocks::new(4);
+            let mut blocks = Blocks::new(4, BLOCK_PAGES);
             let mut model = BTreeSet::new();
             for (come, first, pages) in steps {
                 // Each page is told once.
@@ -431,7 +476,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(blocks.pages(), model.len() as u64);
-                let used: BTreeSet<u64> = model.iter().map(|page| page / BLOCK).collect();
+                let used: BTreeSet<u64> = model.iter().map(|page| page / BLOCK_PAGES).collect();
                 prop_assert_eq!(blocks.in_use(), used.len() as u64);
                 for page in &model {
                     let mut within = false;

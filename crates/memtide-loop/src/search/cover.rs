@@ -2,7 +2,7 @@
 //! cover.
 
 use super::Search;
-use super::blocks::{BLOCK, Flag};
+use super::blocks::{Blocks, Flag};
 use memtide_core::units::Millis;
 
 /// Where the cover stands.
@@ -109,14 +109,15 @@ impl Search {
         let resting = self.cover.until.is_some_and(|until| now < until);
         // The cover goes on whatever there is to be eager about.
         let mut eager = if resting { left } else { left * 3 / 4 };
-        self.cover.eager.sort_unstable();
+        self.tidy_eager();
         while eager > 0 {
             let Some((_, n)) = self.cover.eager.pop() else {
                 break;
             };
             let block = self.blocks.get_mut(n as usize);
+            let is_eager = block.has(Flag::Eager);
             block.set(Flag::Eager, false);
-            if block.pages > 0 && !block.has(Flag::Found) {
+            if is_eager && block.pages > 0 && !block.has(Flag::Found) {
                 self.blocks.get_mut(n as usize).looked = self.cover.round;
                 chosen.push(n);
                 eager -= self.price(n);
@@ -131,6 +132,21 @@ impl Search {
         }
         chosen.sort_unstable();
         chosen.dedup();
+    }
+
+    /// Sorts those that wait for a look by how eager to see them, without those that do not wait any more.
+    /// Where there is no room for others, the less eager half goes: the cover sees it.
+    fn tidy_eager(&mut self) {
+        let Search { cover, blocks, .. } = self;
+        let waits = |n: u32, blocks: &Blocks| blocks.get(n as usize).has(Flag::Eager);
+        cover.eager.retain(|(_, n)| waits(*n, blocks));
+        cover.eager.sort_unstable();
+        if cover.eager.len() >= EAGER {
+            for (_, n) in cover.eager.drain(..EAGER / 2) {
+                let block = blocks.get_mut(n as usize);
+                block.set(Flag::Eager, block.has(Flag::Unseen));
+            }
+        }
     }
 
     /// Adds the next blocks of the cover.
@@ -171,7 +187,7 @@ impl Search {
     fn price(&self, n: u32) -> i64 {
         let pages = self.blocks.get(n as usize).extent();
         // Most blocks continue another; those with holes do not.
-        let alone = pages < BLOCK;
+        let alone = pages < self.blocks.block_pages();
         (pages + if alone { self.costs.gap() } else { 0 }) as i64
     }
 }

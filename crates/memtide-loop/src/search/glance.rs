@@ -1,9 +1,9 @@
 //! The glance: sweeps that draw attention, and samples of what has it.
 
-use super::blocks::{BLOCK, Flag};
+use super::blocks::Flag;
 use super::evidence::{Tally, Verdict, judge};
 use super::look::{each_run, push};
-use super::{Order, Search, Span, View, Watch, spans_of};
+use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
 use memtide_core::units::Millis;
 
 /// What the present glance is for.
@@ -270,7 +270,7 @@ impl Search {
         piece: u32,
         passes: u32,
     ) -> Order {
-        let grain = u64::from(piece) * BLOCK;
+        let grain = u64::from(piece) * self.blocks.block_pages();
         let mut spans: Vec<Span> = Vec::new();
         let Search {
             blocks,
@@ -423,6 +423,10 @@ impl Search {
                         .get_mut(n as usize)
                         .set(Flag::Eager, fits || block.has(Flag::Eager));
                 }
+                // What made it eager has gone.
+                Verdict::Barren if !block.has(Flag::Unseen) => {
+                    self.blocks.get_mut(n as usize).set(Flag::Eager, false);
+                }
                 Verdict::Barren => {}
             }
             let block = self.blocks.get_mut(n as usize);
@@ -463,8 +467,12 @@ impl Search {
     /// Draws attention to the `reach` blocks on either side of `n`.
     pub(super) fn draw_attention(&mut self, n: u32, reach: u8) {
         for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
-            if let Some(there) = self.blocks.beside(n as usize, by) {
-                self.attend(there as u32, (reach * 2).min(REACH));
+            let Some(there) = self.blocks.beside(n as usize, by) else {
+                continue;
+            };
+            self.attend(there as u32, (reach * 2).min(REACH));
+            if self.blocks.get(there).is_mute() {
+                self.be_eager(there, EAGER_SHARE);
             }
         }
     }
@@ -474,7 +482,9 @@ impl Search {
     fn attend(&mut self, n: u32, reach: u8) -> bool {
         let full = self.glancing.attended.len() >= self.config.attention;
         let block = self.blocks.get_mut(n as usize);
-        if full || !block.speaks() || block.has(Flag::Attended) || block.has(Flag::Eager) {
+        // What a look was asked to see is judged by that.
+        let is_asked = block.has(Flag::Unseen) || block.has(Flag::Seeing);
+        if full || !block.speaks() || block.has(Flag::Attended) || is_asked {
             return false;
         }
         block.set(Flag::Attended, true);

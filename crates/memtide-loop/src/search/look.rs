@@ -1,12 +1,12 @@
 //! The look: a chunk of blocks, page by page, until what was touched in it is
 //! confirmed.
 
-use super::blocks::{BLOCK, Flag};
-use super::{Order, Search, Span, View, Watch, spans_of};
+use super::blocks::{BLOCK_PAGES, Flag};
+use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::Millis;
 
-const WORDS: usize = (BLOCK / 64) as usize;
+const WORDS: usize = (BLOCK_PAGES / 64) as usize;
 
 /// One bit for each page of a block.
 type Bits = [u64; WORDS];
@@ -75,16 +75,13 @@ impl Look {
     }
 }
 
-/// The smallest chunk: one block, twice, and begun.
-pub fn least_us(costs: &super::Costs) -> f64 {
-    costs.tell(1) + 2.0 * costs.look(BLOCK)
-}
-
 /// A block of which most is hot, and one page in so many was seen in use once and not
 /// twice, has the next turn again.
 const RAGGED: u64 = 32;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
+/// Where no look saw a page twice for so long, in ms, passes are too short.
+const NOTHING_MS: u64 = 10_000;
 
 impl Search {
     /// What the look should do now.
@@ -93,7 +90,7 @@ impl Search {
             Stage::First | Stage::Second => Order::Keep,
             Stage::Confirm => self.confirm(now),
             Stage::Resting => {
-                self.purse.hold_at_least(2 * least_us(&self.costs) as u64);
+                self.purse.hold_at_least(2 * self.least_us() as u64);
                 let order = self.begin_look(now);
                 match order {
                     Order::Keep if self.look.at_work => {
@@ -106,24 +103,30 @@ impl Search {
         }
     }
 
+    /// The smallest chunk: one block, twice, and begun.
+    fn least_us(&self) -> f64 {
+        self.costs.tell(1) + 2.0 * self.costs.look(self.blocks.block_pages())
+    }
+
     /// Begins with the next chunk, if it can be paid for.
     fn begin_look(&mut self, now: Millis) -> Order {
         let credit = self.purse.credit(View::Look) as f64;
-        if credit < least_us(&self.costs) || self.looks_wait {
+        if credit < self.least_us() || self.looks_wait {
             return Order::Keep;
         }
+        let block = self.blocks.block_pages();
         // Pages that are touched now and then look hot in long passes.
         let longest = (self.config.window_ms.0 / 2).saturating_sub(self.interval_ms);
         let most = if self.costs.known() {
             self.config.look_pages
         } else {
-            BLOCK
+            block
         };
         let pages = ((credit - self.costs.tell(1)) / (2.0 * self.costs.look(1))) as u64;
         let pages = pages
             .min(most)
             .min(self.costs.within(View::Look, longest))
-            .max(BLOCK);
+            .max(block);
         let mut chosen = std::mem::take(&mut self.look.blocks);
         chosen.clear();
         self.choose(now, pages, &mut chosen);
@@ -288,13 +291,16 @@ impl Search {
             if u64::from(pages) * 2 > extent && u64::from(once) * RAGGED > extent {
                 // The rest is in use, too, and no sample will tell: most is home by then.
                 // Where fewer are hot, those that flicker would keep the cover waiting.
-                self.be_eager(*n as usize);
+                self.be_eager(*n as usize, EAGER_SHARE);
             }
         }
         self.look.confirmed = both > 0;
         self.cover.looked(u64::from(both));
         self.yields[View::Look as usize].pages += f64::from(both);
-        self.lengthen(first, both);
+        if both > 0 {
+            self.confirmed_at = now;
+        }
+        self.lengthen(first, both, now);
         (self.look.blocks, self.look.seen, self.look.now) = (blocks, seen, again);
         self.look.began = now;
     }
@@ -316,8 +322,16 @@ impl Search {
     /// Makes passes longer where the second does not see what the first saw, and
     /// shorter again where it sees all; or next to nothing, since then chance
     /// touches are all there is, and longer passes would see more of them.
-    fn lengthen(&mut self, first: u32, both: u32) {
+    ///
+    /// Where fast memory is full, passes are as short as may be, unless no look saw any page
+    /// twice for long.
+    pub(super) fn lengthen(&mut self, first: u32, both: u32, now: Millis) {
         let (least, most) = self.config.interval_ms;
+        let finds = now.since(self.confirmed_at) < NOTHING_MS;
+        if self.room_is_short && finds {
+            self.interval_ms = (self.interval_ms * 3 / 4).max(least);
+            return;
+        }
         if first < TELLING {
             return;
         }

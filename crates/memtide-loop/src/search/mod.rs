@@ -21,7 +21,9 @@
 //!   sampled again and again until it is clear what they are ([`evidence`]). A
 //!   block that is hot throughout is *found* without a look, and draws attention
 //!   to what lies beside it. One of which a part is hot is *eager*: a look at it
-//!   comes first. A barren one is forgotten.
+//!   comes first, and as long as that waits samples may show something else. A
+//!   barren one is forgotten. Samples say nothing of a block of which pages have
+//!   left: beside one that is hot, it is looked at.
 //! - The *cover* looks at all other pages in turn, which is the only way to
 //!   find hot pages that are scattered over everything. A block of which no page
 //!   was touched rests for one round, then for three.
@@ -31,7 +33,8 @@
 //! touched in the first where that is cheaper. How long a pass took does not
 //! matter: a slow or busy machine is slower and not blind. Passes become longer
 //! where the second does not see what the first saw, since pages are then in use
-//! now and then only.
+//! now and then only. Not so while fast memory is full: hot pages then take the
+//! place of others, and in long passes what is warm looks hot, here and there.
 //!
 //! Regions here are pieces of fixed borders and variable size. They split where
 //! something was found, as far as that differs from its neighbours, and are one
@@ -63,12 +66,13 @@ mod promise;
 mod purse;
 mod shared;
 
+pub use blocks::BLOCK_PAGES;
 pub use costs::UnitCosts;
 pub use promise::Promise;
 pub(crate) use promise::{Size, Time};
 pub use shared::Memory;
 
-use blocks::{BLOCK, Blocks, Flag};
+use blocks::{Blocks, Flag};
 use costs::Costs;
 use cover::Cover;
 use glance::Glancing;
@@ -157,6 +161,9 @@ pub struct Config {
     pub spans: usize,
     /// Whether the source cuts spans into pieces; if not, it is told each piece.
     pub cuts: bool,
+    /// Pages of a block, a power of two up to 512: those of 2 MiB, and as many fewer on a machine at
+    /// scale 1/S.
+    pub block_pages: u64,
     /// The most blocks that have the attention at once.
     pub attention: usize,
     /// After a round in which the cover found next to nothing, the next begins
@@ -181,6 +188,7 @@ impl Default for Config {
             look_pages: 262_144,
             spans: 8_192,
             cuts: true,
+            block_pages: BLOCK_PAGES,
             attention: 65_536,
             round_ms: 30_000,
             forget_ms: 20_000,
@@ -215,6 +223,10 @@ pub struct Search {
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
     looks_wait: bool,
+    /// Whether fast memory is full.
+    room_is_short: bool,
+    /// When a look confirmed a page last.
+    confirmed_at: Millis,
     /// Blocks that a look should see soon, with the time that it was asked for; and how
     /// often it was.
     unseen: Vec<(u32, u64)>,
@@ -262,9 +274,12 @@ impl Yield {
 
 /// The cover goes on when one page in so many has come since.
 const UNSEEN_PART: u64 = 16;
-/// How eager to see a block of which nothing is known but that it should be seen, in
-/// 256ths: as one of which half is in use.
+/// How eager to see a block of which nothing is known, in 256ths: as one of which half is
+/// in use.
 const EAGER_SHARE: u32 = 128;
+/// How eager where it was asked for: before all others, and all of it in one look if it
+/// may be, since what is seen first is old when the last is seen.
+const ASKED_SHARE: u32 = 257;
 /// A view that says nothing for so long, in ms, has stopped; see
 /// [`Search::patience_ms`].
 const PATIENCE_MS: u64 = 5_000;
@@ -276,7 +291,7 @@ impl Search {
     pub fn new(config: Config, now: Millis) -> Search {
         Search {
             config,
-            blocks: Blocks::new(config.sections),
+            blocks: Blocks::new(config.sections, config.block_pages),
             shared: Shared::default(),
             purse: Purse::new(config.permille, now),
             costs: Costs::new(config.costs),
@@ -292,6 +307,8 @@ impl Search {
             shape: Shape::default(),
             turns: [0; 2],
             looks_wait: false,
+            room_is_short: false,
+            confirmed_at: now,
             unseen: Vec::new(),
             asked: 0,
             unlooked: 0,
@@ -356,7 +373,7 @@ impl Search {
             block.set(Flag::Found, false);
             block.set(Flag::Unseen, true);
             self.unseen.push((n as u32, self.asked));
-            self.be_eager(n);
+            self.be_eager(n, ASKED_SHARE);
         }
     }
 
@@ -377,10 +394,12 @@ impl Search {
         });
     }
 
-    fn be_eager(&mut self, n: usize) {
+    fn be_eager(&mut self, n: usize, share: u32) {
         let block = self.blocks.get_mut(n);
-        if !block.has(Flag::Eager) {
-            block.set(Flag::Eager, self.cover.eager(n as u32, EAGER_SHARE));
+        // One that waits already may come sooner; the later entry finds it seen.
+        if !block.has(Flag::Eager) || share == ASKED_SHARE {
+            let fits = self.cover.eager(n as u32, share);
+            block.set(Flag::Eager, fits || block.has(Flag::Eager));
         }
     }
 
@@ -397,7 +416,7 @@ impl Search {
             if block.has(Flag::Seeing) {
                 block.set(Flag::Seeing, false);
                 block.set(Flag::Unseen, true);
-                self.be_eager(n as usize);
+                self.be_eager(n as usize, ASKED_SHARE);
             }
         }
     }
@@ -480,6 +499,11 @@ impl Search {
         self.looks_wait = wait;
     }
 
+    /// Whether fast memory is full: what comes needs the place of something colder.
+    pub fn room_is_short(&mut self, short: bool) {
+        self.room_is_short = short;
+    }
+
     /// What `view` was last told will bring nothing: whose memory it was is gone.
     pub fn abandon(&mut self, view: View) {
         match view {
@@ -494,7 +518,10 @@ impl Search {
     pub fn takes_at_most(&mut self, pages: u64) {
         self.abandon(View::Look);
         if pages > 0 {
-            self.config.look_pages = self.config.look_pages.min(pages.max(BLOCK));
+            self.config.look_pages = self
+                .config
+                .look_pages
+                .min(pages.max(self.blocks.block_pages()));
         }
     }
 
@@ -616,7 +643,7 @@ fn spans_of(blocks: &Blocks, from: u32, count: u32, mut visit: impl FnMut(Span))
             Some(span)
                 if span.owner == owner
                     && span.first.0 + span.pages == first.0
-                    && span.first.0 % BLOCK == 0 =>
+                    && span.first.0 % blocks.block_pages() == 0 =>
             {
                 span.pages += pages;
             }

@@ -1,6 +1,5 @@
 //! What the budget buys.
 
-use super::blocks::BLOCK;
 use super::{Search, View};
 use std::fmt;
 
@@ -53,7 +52,7 @@ impl Search {
             page_us: page,
             cover_s: pages * page * SECOND / per_s(View::Look),
             bound_s: pages * page * 2.0 / both,
-            range_pages: 2 * u64::from(coarse) * BLOCK,
+            range_pages: 2 * u64::from(coarse) * self.blocks.block_pages(),
             range_s: sweep / per_s(View::Glance) + PASSES * pass_s,
         }
     }

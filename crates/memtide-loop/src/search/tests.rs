@@ -248,6 +248,109 @@ fn passes_become_longer_where_pages_are_touched_now_and_then() {
     assert_eq!(longest, 1_000);
 }
 
+/// Pages are touched by chance, a quarter of them in both passes.
+#[test]
+fn passes_stay_short_where_fast_memory_is_full() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    search.room_is_short(true);
+    let mut now = 0;
+    for turn in 0..60 {
+        now += 3_000;
+        if let Order::Begin(watch) = search.plan(Millis(now)).look {
+            assert_eq!(watch.interval_ms, 100);
+        }
+        for page in (0..512).filter(|page| page >> (turn % 8) & 1 == 1) {
+            search.touched(View::Look, span(ME, page, 1));
+        }
+        search.pass_done(View::Look, Millis(now + 100));
+    }
+}
+
+/// The same, but no page is ever seen twice and some are nearly.
+#[test]
+fn passes_become_longer_where_looks_find_nothing() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    search.room_is_short(true);
+    search.interval_ms = 200;
+    search.confirmed_at = Millis(0);
+    search.lengthen(100, 50, Millis(5_000));
+    assert_eq!(search.interval_ms, 150);
+    search.lengthen(100, 50, Millis(20_000));
+    assert_eq!(search.interval_ms, 300);
+}
+
+/// Of what waits for a look because a part of it was in use, all may be hot by now.
+#[test]
+fn a_block_that_waits_for_a_look_is_found_hot_before_that() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    search.looks_wait(true);
+    let (mut now, mut found) = (0, Vec::new());
+    for pass in 0..80u64 {
+        now += 100;
+        search.plan(Millis(now));
+        // Every second sample first, and then all.
+        if pass % 2 == 0 || pass > 40 {
+            search.touched(View::Glance, span(ME, 900 * 512, 512));
+        }
+        search.pass_done(View::Glance, Millis(now + 50));
+        if pass == 40 {
+            assert!(search.blocks.get(900).has(Flag::Eager));
+        }
+        found.extend(findings(&mut search));
+    }
+    let spans: Vec<Span> = found.iter().map(|finding| finding.span).collect();
+    assert_eq!(spans, [span(ME, 900 * 512, 512)]);
+}
+
+/// Samples say nothing of a block of which a part is home.
+#[test]
+fn beside_a_hot_block_those_of_which_pages_have_left_are_looked_at() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    search.left(span(ME, 901 * 512 + 100, 200));
+    let (mut now, mut looked) = (0, Vec::new());
+    for _ in 0..20 {
+        now += 100;
+        let plan = search.plan(Millis(now));
+        if let Order::Begin(watch) = plan.look {
+            looked.extend(watch.spans);
+        }
+        search.touched(View::Glance, span(ME, 900 * 512, 512));
+        search.pass_done(View::Glance, Millis(now + 50));
+        search.pass_done(View::Look, Millis(now + 50));
+    }
+    let seen = looked.iter().any(|span| span.first.0 == 901 * 512);
+    assert!(seen, "{looked:?}");
+}
+
+/// At scale 1/64 eight simulated pages are 2 MiB.
+#[test]
+fn pieces_are_as_large_as_blocks_are() {
+    let config = Config {
+        block_pages: 8,
+        ..Config::default()
+    };
+    let mut search = Search::new(config, Millis(0));
+    search.costs.expect(100_000.0);
+    search.costs.used(100_000);
+    search.set_memory(ME, &[memory(0, 64)]);
+    let (mut now, mut found) = (0, Vec::new());
+    for _ in 0..10 {
+        now += 100;
+        if let Order::Begin(watch) = search.plan(Millis(now)).glance {
+            assert_eq!(watch.grain, 8);
+        }
+        search.touched(View::Glance, span(ME, 16, 8));
+        search.pass_done(View::Glance, Millis(now + 50));
+        found.extend(findings(&mut search));
+    }
+    let whole = span(ME, 16, 8);
+    assert_eq!(found.iter().map(|of| of.span).collect::<Vec<_>>(), [whole]);
+}
+
 #[test]
 fn the_window_follows_what_passes_take() {
     let mut search = search();

@@ -29,6 +29,8 @@ const PATIENCE_MS: u64 = 1500;
 /// The shortest and the longest wait between two tries, in ms.
 const LEAST_MS: u64 = 2000;
 const MOST_MS: u64 = 128_000;
+/// How often it is asked what of that was seen in use, in ms: records tell of some seconds.
+const ASK_MS: u64 = 1000;
 /// How long a try waits for the look that judges it, in ms.
 const JUDGED_MS: u64 = 30_000;
 
@@ -48,8 +50,12 @@ pub(super) struct Turn {
 struct Try {
     at: Millis,
     looks: u64,
-    /// What went; nothing once it is judged.
+    /// What went and was not seen in use since; nothing once it is judged.
     went: Vec<Folio>,
+    /// Pages that went and were seen in use.
+    used: u64,
+    /// When that was last asked.
+    asked: Millis,
 }
 
 /// Where one class stands.
@@ -91,6 +97,8 @@ impl MakingWay {
             at: turn.now,
             looks: turn.looks,
             went,
+            used: 0,
+            asked: turn.now,
         });
     }
 
@@ -98,15 +106,24 @@ impl MakingWay {
         let Some(last) = &mut self.last else {
             return;
         };
-        if turn.seen <= last.looks || last.went.is_empty() {
+        let is_over = turn.seen > last.looks;
+        if last.went.is_empty() || (!is_over && turn.now.since(last.asked) < ASK_MS) {
             return;
         }
-        let pages = |folio: &Folio| u64::from(folio.pages);
-        let went = std::mem::take(&mut last.went);
-        let all: u64 = went.iter().map(pages).sum();
-        let used = went.iter().filter(|folio| is_in_use(**folio));
-        if 2 * used.map(pages).sum::<u64>() <= all {
-            self.wait_ms = LEAST_MS;
+        // What one look saw in use is forgotten before the last one ends, where they take long.
+        last.asked = turn.now;
+        let used = &mut last.used;
+        last.went.retain(|folio| {
+            let in_use = is_in_use(*folio);
+            *used += if in_use { u64::from(folio.pages) } else { 0 };
+            !in_use
+        });
+        if is_over {
+            let went = std::mem::take(&mut last.went);
+            let unused: u64 = went.iter().map(|folio| u64::from(folio.pages)).sum();
+            if last.used <= unused {
+                self.wait_ms = LEAST_MS;
+            }
         }
     }
 }
@@ -183,6 +200,19 @@ mod tests {
             last = then;
         }
         assert_eq!(waits, [30, 30, 30, 30, 32, 64, 128, 128]);
+    }
+
+    /// Looks take long: what the first saw in use is not known to be when the last ends.
+    #[test]
+    fn what_was_seen_in_use_is_remembered_until_it_is_judged() {
+        let mut way = MakingWay::default();
+        let first = next(&mut way, 0, 1, 0);
+        let second = next(&mut way, first + 1000, 2, 100);
+        assert_eq!(second - first, 2000);
+        // 60 are in use, then nobody knows.
+        assert!(!due(&mut way, 100, 60, at(second + 1500, 3, 1)));
+        assert!(!due(&mut way, 100, 0, at(second + 3000, 3, 0)));
+        assert_eq!(next(&mut way, second + 3100, 3, 0) - second, 4000);
     }
 
     /// A look that began before the try does not look at what went.

@@ -69,6 +69,7 @@ impl Searching {
                 interval_ms: (2 * config.look_every_ms, 20 * config.look_every_ms),
                 look_pages: config.look_pages,
                 spans: SPANS,
+                block_pages: (search::BLOCK_PAGES / config.page_weight).max(1),
                 cuts,
                 round_ms: config.cadence.look_every_ms,
                 costs: UnitCosts {
@@ -158,6 +159,7 @@ impl Searching {
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
+        self.search.room_is_short(room_is_short(ledger));
         let before = world.own_cpu_ns();
         let Plan { look, glance } = self.search.plan(now);
         self.look(observer, world, shared, look, now)?;
@@ -358,6 +360,13 @@ impl Searching {
             search::Time(scan_s),
         ))
     }
+}
+
+/// Room is short where fast nodes can take no more than one of so many slow pages.
+const ROOM_PART: u64 = 64;
+
+fn room_is_short(ledger: &Ledger) -> bool {
+    ledger.top_room() * ROOM_PART <= ledger.lower_pages()
 }
 
 /// What `watch` names, process by process.
