@@ -22,6 +22,12 @@ const DESK: View = View {
     width: 1280,
     dark: false,
 };
+const DARK: View = View {
+    width: 390,
+    dark: true,
+};
+/// What is wrong with a page as it is shown.
+const CHECKS: &str = include_str!("report/checks.js");
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -123,16 +129,9 @@ fn every_report_is_readable_on_a_telephone_and_silent() {
         &["page-count", &odd, "--check"],
     ] {
         let report = Report::of(arguments);
-        for view in [
-            TELEPHONE,
-            DESK,
-            View {
-                dark: true,
-                ..TELEPHONE
-            },
-        ] {
+        for view in [TELEPHONE, DESK] {
             let tab = browser.open(&report.page(), view);
-            let call = format!("{}({})", include_str!("report/checks.js"), view.width);
+            let call = format!("{CHECKS}({})", view.width);
             let problems = browser.ask(&tab, &call);
             assert_eq!(
                 problems,
@@ -144,6 +143,20 @@ fn every_report_is_readable_on_a_telephone_and_silent() {
             assert!(complaints.is_empty(), "{arguments:?}: {complaints:?}");
             browser.close(&tab);
         }
+        // On paper nothing scrolls, so everything has to be on the sheet.
+        let tab = browser.open(&report.page(), DARK);
+        let call = format!("{CHECKS}({})", DARK.width);
+        let problems = browser.ask(&tab, &call);
+        assert_eq!(problems, json!([]), "{arguments:?} in the dark");
+        let paper =
+            json!({ "width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
+        browser.on(&tab, "Emulation.setDeviceMetricsOverride", paper);
+        let print = json!({ "media": "print" });
+        browser.on(&tab, "Emulation.setEmulatedMedia", print);
+        browser.settle(&tab);
+        let wide = browser.ask(&tab, "document.documentElement.scrollWidth");
+        assert_eq!(wide, 720, "{arguments:?} on paper");
+        browser.close(&tab);
     }
 }
 
@@ -160,7 +173,7 @@ fn the_browser_complains_of_what_is_wrong() {
          <table><tr><td>a</table><script>console.warn('w'); throw 1</script>";
     std::fs::write(&file, wrong).unwrap();
     let tab = browser.open(&file, TELEPHONE);
-    let call = format!("{}({})", include_str!("report/checks.js"), TELEPHONE.width);
+    let call = format!("{CHECKS}({})", TELEPHONE.width);
     let problems = browser.ask(&tab, &call).to_string();
     for part in [
         "pixels wide",
