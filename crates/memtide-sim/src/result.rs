@@ -432,6 +432,21 @@ pub struct Series {
     pub latency_ns: Vec<Vec<f64>>,
     /// Accesses by group of pages in the interval: `[group][time]`, 64 groups.
     pub heat: Vec<Vec<u32>>,
+    /// Which pages the groups of `heat` hold, in the order of their addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heat_parts: Vec<HeatPart>,
+}
+
+/// Pages of one region in one group of the heat series. A group may have parts of several regions, and a
+/// region parts in several groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeatPart {
+    /// The group's position in [`Series::heat`].
+    pub group: usize,
+    /// The region's name.
+    pub region: String,
+    /// How many pages, times S.
+    pub pages: u64,
 }
 
 #[cfg(test)]

@@ -175,8 +175,14 @@ fn a_run_prints_tables_and_writes_what_was_asked_for() {
     assert_eq!(written, prints(&["run", &tiny(), "--json"]));
     assert_eq!(written, prints(&["run", "--json", "-", &tiny()]));
     let page = std::fs::read_to_string(&report).unwrap();
-    // Three charts over time, two of bars, three of each of five runs.
-    assert_eq!(page.matches("<svg ").count(), 3 + 2 + 3 * 5);
+    // Three charts over time, two over nodes and a map of each of five runs; two of bars.
+    let charts = ["lines", "heat", "bars"].map(|kind| {
+        let chart = format!("class=\"chart {kind}\"");
+        page.matches(&chart).count()
+    });
+    assert_eq!(charts, [3 + 2 * 5, 5, 2]);
+    assert!(page.contains("memtide sim run tiny.toml --report report.html"));
+    assert!(page.contains("Published, but not run: magic") && page.contains("300 ns"));
     let machine = here("").display().to_string();
     assert!(!page.contains(&machine) && !written.contains(&machine));
 }

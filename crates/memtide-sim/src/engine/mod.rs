@@ -25,7 +25,7 @@ use crate::config::{Bound, Configuration};
 use crate::hardware::{Hardware, Sample};
 use crate::kernel::{Kernel, KernelError};
 use crate::page::MAX_NODES;
-use crate::result::RunResult;
+use crate::result::{HeatPart, RunResult};
 use crate::spec::MachineSpec;
 use crate::workload::Workload;
 use access::{Ahead, Group, HEAT_GROUPS, Tally};
@@ -312,7 +312,7 @@ impl<W: Source> Run<W> {
             let groups = region.slots().start >> Group::SHIFT
                 ..region.slots().end.div_ceil(1 << Group::SHIFT);
             for group in groups {
-                let heat = u64::from(group) * HEAT_GROUPS.min(blocks as usize) as u64 / blocks;
+                let heat = heat_of(u64::from(group), blocks);
                 self.groups[group as usize] = Group::new(index as u16, heat as u8, node);
             }
         }
@@ -323,6 +323,34 @@ impl<W: Source> Run<W> {
         let regions = self.kernel.regions.iter();
         let slots = regions.last().map_or(0, |region| region.slots().end);
         (slots.div_ceil(1 << Group::SHIFT) as usize).clamp(1, HEAT_GROUPS)
+    }
+
+    /// Which pages of which region are in each group of the heat series; a block of 512 slots holds pages
+    /// of one region.
+    fn heat_parts(&self) -> Vec<HeatPart> {
+        let regions = &self.kernel.regions;
+        let slots = regions.iter().last().map_or(0, |region| region.slots().end);
+        let blocks = u64::from(slots.div_ceil(1 << Group::SHIFT));
+        let mut parts: Vec<HeatPart> = Vec::new();
+        for region in regions.iter() {
+            let slots = region.slots();
+            let mut before = None;
+            for block in slots.start >> Group::SHIFT..slots.end.div_ceil(1 << Group::SHIFT) {
+                let (from, to) = (block << Group::SHIFT, (block + 1) << Group::SHIFT);
+                let pages = u64::from(to.min(slots.end) - from.max(slots.start)) * self.scale;
+                let group = heat_of(u64::from(block), blocks) as usize;
+                match parts.last_mut() {
+                    Some(part) if before == Some(group) => part.pages += pages,
+                    _ => parts.push(HeatPart {
+                        group,
+                        region: region.plan.name.clone(),
+                        pages,
+                    }),
+                }
+                before = Some(group);
+            }
+        }
+        parts
     }
 
     /// The oracle's census and placement, where there is one.
@@ -348,4 +376,9 @@ fn still(configuration: &Configuration) -> Configuration {
         still.samples = None;
     }
     still
+}
+
+/// The group of the heat series that a block of 512 slots is in, of so many blocks.
+fn heat_of(block: u64, blocks: u64) -> u64 {
+    block * (HEAT_GROUPS as u64).min(blocks) / blocks
 }

@@ -133,7 +133,7 @@ impl<W: Source> Run<W> {
                 .iter()
                 .map(|node| totals.bytes[node.index()] as f64 / seconds.max(1e-12))
                 .collect(),
-            series: self.recorder.series(s, self.heat_groups()),
+            series: (self.recorder).series(s, self.heat_groups(), self.heat_parts()),
             group_seconds: self.group_seconds(),
             programs,
             fairness,

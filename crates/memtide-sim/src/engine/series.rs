@@ -6,7 +6,7 @@
 use super::access::HEAT_GROUPS;
 use super::programs::Part;
 use crate::page::MAX_NODES;
-use crate::result::{ProgramSeries, Series};
+use crate::result::{HeatPart, ProgramSeries, Series};
 use crate::spec::MachineSpec;
 
 /// Most points.
@@ -143,8 +143,8 @@ impl Recorder {
         (0..programs).map(of).collect()
     }
 
-    /// The series; page counts times `scale`, heat of the first `groups` groups.
-    pub fn series(&self, scale: u64, groups: usize) -> Series {
+    /// The series; page counts times `scale`, heat of the first `groups` groups, whose pages `parts` names.
+    pub fn series(&self, scale: u64, groups: usize, parts: Vec<HeatPart>) -> Series {
         let points = &self.points;
         let share = |p: &Point| match p.served {
             0 => 1.0,
@@ -170,6 +170,7 @@ impl Recorder {
                 })
                 .map(Iterator::collect)
                 .collect(),
+            heat_parts: parts,
         }
     }
 }
@@ -231,7 +232,7 @@ mod tests {
         for seconds in [0.01, 0.02, 0.02] {
             recorder.record(at(seconds));
         }
-        let series = recorder.series(1, 1);
+        let series = recorder.series(1, 1, Vec::new());
         assert_eq!(series.seconds, [0.01, 0.02]);
         let json = serde_json::to_string(&series).unwrap();
         assert!(!json.contains("null"), "{json}");

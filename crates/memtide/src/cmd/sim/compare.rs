@@ -44,6 +44,7 @@ pub fn comparison(
         seed: ran.seed,
         scale: ran.scale,
         nodes: nodes(&scenario.machine),
+        machine: Some(scenario.machine.clone()),
         cases,
         not_run: ran
             .not_run

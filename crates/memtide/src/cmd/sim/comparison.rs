@@ -12,6 +12,7 @@ use memtide_sim::result::RunResult;
 use memtide_sim::result::TlbCounts;
 use memtide_sim::scenario::Mark;
 use memtide_sim::scenario::confidence::Confidence;
+use memtide_sim::spec::MachineSpec;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -37,6 +38,9 @@ pub struct Comparison {
     pub scale: u32,
     /// The machine's nodes.
     pub nodes: Vec<NodeLine>,
+    /// All of the machine, for the page; `memtide sim explain --json` has it as a document.
+    #[serde(skip)]
+    pub machine: Option<MachineSpec>,
     /// Workloads that are compared each by itself; most scenarios have one.
     pub cases: Vec<Case>,
     /// Published rows that were not run, and why.
@@ -172,6 +176,10 @@ impl Comparison {
         name(&mut shown.name);
         name(&mut shown.title);
         shown.document.iter_mut().for_each(sentence);
+        if let Some(machine) = &mut shown.machine {
+            name(&mut machine.name);
+            sentence(&mut machine.about);
+        }
         for case in &mut shown.cases {
             name(&mut case.name);
             name(&mut case.measure.unit);
@@ -214,6 +222,12 @@ impl Outcome {
         self.run.estimate.iter_mut().for_each(sentence);
         for placed in &mut self.run.placed {
             name(&mut placed.region);
+        }
+        for part in &mut self.run.series.heat_parts {
+            name(&mut part.region);
+        }
+        for program in &mut self.run.programs {
+            name(&mut program.name);
         }
         if let Some(published) = &mut self.published {
             sentence(&mut published.note);
@@ -306,7 +320,7 @@ pub mod samples {
 
     use super::*;
     use memtide_core::vmstat::Counters;
-    use memtide_sim::result::{Overhead, Series};
+    use memtide_sim::result::{HeatPart, Overhead, Series};
 
     /// A run of so many seconds that promoted so many pages.
     pub fn run(name: &str, seconds: f64, promoted: u64) -> RunResult {
@@ -344,6 +358,13 @@ pub mod samples {
                             _ => 0,
                         })
                         .collect()
+                })
+                .collect(),
+            heat_parts: (0..64)
+                .map(|group| HeatPart {
+                    group,
+                    region: if group < 40 { "heap" } else { "index" }.to_owned(),
+                    pages: 8192,
                 })
                 .collect(),
         }
@@ -437,6 +458,7 @@ pub mod samples {
             document: Some("none".to_owned()),
             seed: 1,
             scale: 16,
+            machine: None,
             nodes: nodes
                 .map(|(id, cpus, top_tier)| NodeLine {
                     id,

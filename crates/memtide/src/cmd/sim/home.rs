@@ -2,10 +2,9 @@
 //! against memory over all cases.
 
 use super::comparison::{Case, Comparison, Outcome};
-use super::html::{card, charts, escape, legend};
+use super::html::{card, charts, tables};
 use super::words::{amount, bytes, percent};
 use memtide_sim::result::Home;
-use std::fmt::Write as _;
 
 /// A column: its name and its cell in the row of an outcome.
 type Column<'a> = (&'static str, Box<dyn Fn(&Outcome) -> String + 'a>);
@@ -71,28 +70,24 @@ fn rows(comparison: &Comparison) -> Vec<(&str, &Outcome, Home)> {
 }
 
 /// Time against memory, and the promise beside each row.
-pub fn html(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
+pub fn html(comparison: &Comparison, page: &mut String) {
     let rows = rows(comparison);
     if rows.is_empty() {
-        return Ok(());
+        return;
     }
-    let mut lines: Vec<(String, charts::Line)> = Vec::new();
+    let mut lines: Vec<charts::Line> = Vec::new();
     let mut add = |name: String, dashed: bool, point: (f64, f64)| {
-        let at = lines.iter().position(|(known, _)| *known == name);
+        let at = lines.iter().position(|line| line.name == name);
         let at = at.unwrap_or_else(|| {
-            let series = lines.len();
-            let points = Vec::new();
-            lines.push((
+            lines.push(charts::Line {
                 name,
-                charts::Line {
-                    series,
-                    dashed,
-                    points,
-                },
-            ));
+                series: lines.len(),
+                dashed,
+                points: Vec::new(),
+            });
             lines.len() - 1
         });
-        lines[at].1.points.push(point);
+        lines[at].points.push(point);
     };
     for (_, outcome, home) in &rows {
         let gib = home.memory_bytes as f64 / (1u64 << 30) as f64;
@@ -106,21 +101,16 @@ pub fn html(comparison: &Comparison, page: &mut String) -> anyhow::Result<()> {
             add(format!("promise, pieces of {shape}"), true, (gib, promise));
         }
     }
-    for (_, line) in &mut lines {
+    for line in &mut lines {
         line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    let named = lines
-        .iter()
-        .map(|(name, line)| (line.series, line.dashed, name.as_str()));
-    let legend = legend(named);
-    let lines: Vec<charts::Line> = lines.into_iter().map(|(_, line)| line).collect();
-    let chart = charts::growth(&lines, "memory in GiB", "seconds until home")?;
+    let title = "Time against memory";
+    let chart = charts::growth(title, &lines, "memory in GiB", "seconds until home");
     let guide = "When fast memory served nine tenths of the accesses to hot pages, by how much memory there \
                  is; both axes are logarithmic. A solid line below the dashed one of the same pieces keeps \
                  its promise. What was not home when its run ended has no point.";
-    card(page, "Time against memory", guide, &(legend + &chart));
+    card(page, title, guide, &chart);
     card(page, "Promises", TABLE_GUIDE, &table(&rows));
-    Ok(())
 }
 
 const TABLE_GUIDE: &str = "The bound is the time that two passes over every page take at the share of a CPU \
@@ -128,29 +118,19 @@ const TABLE_GUIDE: &str = "The bound is the time that two passes over every page
      most: what observing took of one CPU in its dearest minute.";
 
 fn table(rows: &[(&str, &Outcome, Home)]) -> String {
-    let mut html = String::from(
-        "<div class=\"wide\"><table>\n<tr><th>case</th><th>configuration</th><th>home after</th>",
-    );
-    for (name, _) in COLUMNS {
-        let _ = write!(html, "<th>{name}</th>");
-    }
-    html.push_str("</tr>\n");
-    for (case, outcome, _) in rows {
+    let head = ["case", "configuration", "home after"].into_iter();
+    let head: Vec<&str> = head.chain(COLUMNS.map(|(name, _)| name)).collect();
+    let rows = rows.iter().map(|(case, outcome, _)| {
         let never = if outcome.never_home() { "> " } else { "" };
-        let came = format!("{never}{}", amount(outcome.value, "s"));
-        let (case, name) = (escape(case), escape(&outcome.run.configuration));
-        let _ = write!(
-            html,
-            "<tr><td>{case}</td><td>{name}</td><td>{}</td>",
-            escape(&came)
-        );
-        for (_, of) in COLUMNS {
-            let _ = write!(html, "<td>{}</td>", escape(&cell(outcome, of)));
-        }
-        html.push_str("</tr>\n");
-    }
-    html.push_str("</table></div>\n");
-    html
+        let mut cells = vec![
+            (*case).to_owned(),
+            outcome.run.configuration.clone(),
+            format!("{never}{}", amount(outcome.value, "s")),
+        ];
+        cells.extend(COLUMNS.map(|(_, of)| cell(outcome, of)));
+        tables::Row::plain(cells)
+    });
+    tables::table("Promises", 2, &head, rows)
 }
 
 #[cfg(test)]
@@ -209,12 +189,12 @@ mod tests {
         let mut comparison = samples::comparison();
         comparison.cases = vec![case()];
         let mut page = String::new();
-        html(&comparison, &mut page).unwrap();
+        html(&comparison, &mut page);
         assert!(page.contains("Time against memory") && page.contains("promise, pieces of 64 MiB"));
         assert!(page.contains("&gt; 54.00 s"), "{page}");
         assert!(!page.contains("NaN"));
         let mut none = String::new();
-        html(&samples::comparison(), &mut none).unwrap();
+        html(&samples::comparison(), &mut none);
         assert_eq!(none, "");
     }
 }

@@ -7,6 +7,7 @@
 
 mod args;
 mod causes;
+mod command;
 mod compare;
 mod comparison;
 mod estimate;

@@ -79,19 +79,9 @@ pub fn html(case: &Case, page: &mut String) {
     if rows.is_empty() {
         return;
     }
-    let mut html = String::from("<div class=\"wide\"><table>\n<tr>");
-    for name in HEAD {
-        let _ = write!(html, "<th>{name}</th>");
-    }
-    html.push_str("</tr>\n");
-    for row in rows {
-        html.push_str("<tr>");
-        for cell in row {
-            let _ = write!(html, "<td>{}</td>", super::html::escape(&cell));
-        }
-        html.push_str("</tr>\n");
-    }
-    html.push_str("</table></div>\n");
+    let rows = rows.into_iter();
+    let rows = rows.map(|row| super::html::tables::Row::plain(row.to_vec()));
+    let html = super::html::tables::table("Program by program", 2, &HEAD, rows);
     let more = left_out(more).map_or(String::new(), |more| format!(" {more}"));
     let guide = format!(
         "How many accesses a second each program made while it ran, that over the same of the first \

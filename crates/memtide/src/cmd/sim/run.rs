@@ -3,7 +3,7 @@
 use super::args::RunArgs;
 use super::comparison::{Comparison, Document};
 use super::progress::Bar;
-use super::{compare, estimate, html, load, replay, table};
+use super::{command, compare, estimate, html, load, replay, table};
 use crate::shared::context::{BadUsage, Context};
 use crate::shared::outside;
 use memtide_sim::scenario::{Options, RunError, Scenario, confidence};
@@ -59,7 +59,7 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     }
     if let Some(file) = &args.report {
         let shown: Vec<Comparison> = document.scenarios.iter().map(Comparison::shown).collect();
-        load::write(file, &html::page(&shown)?)?;
+        load::write(file, &html::page(&shown, &command::line(args)))?;
         if !to_stdout {
             context.print(&format!("Charts: {}\n", outside::path(file)))?;
         }

@@ -20,7 +20,7 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
             placed(case, &comparison.nodes, styled, &mut text);
             continue;
         }
-        outcomes(case, styled, &mut text);
+        print(columns(case), &case.configurations, styled, &mut text);
         super::programs::text(case, styled, &mut text);
         overhead(case, styled, &mut text);
         super::translations::text(case, styled, &mut text);
@@ -45,9 +45,10 @@ pub fn text(comparison: &Comparison, rate: Option<f64>, styled: bool) -> String 
 }
 
 /// A column: its name and its cell in the row of an outcome.
-type Column<'a> = (&'static str, Box<dyn Fn(&Outcome) -> String + 'a>);
+pub type Column<'a> = (&'static str, Box<dyn Fn(&Outcome) -> String + 'a>);
 
-fn outcomes(case: &Case, styled: bool, text: &mut String) {
+/// What came out of each run; what no run has gets no column.
+pub fn columns(case: &Case) -> Vec<Column<'_>> {
     let measure = &case.measure;
     let all = &case.configurations;
     let published = all.iter().any(|outcome| outcome.published.is_some());
@@ -100,7 +101,7 @@ fn outcomes(case: &Case, styled: bool, text: &mut String) {
             columns.push((name, Box::new(move |outcome| grouped(count(outcome)))));
         }
     }
-    print(columns, all, styled, text);
+    columns
 }
 
 /// The interval of the ratio, or that there is no difference to speak of.
@@ -203,7 +204,7 @@ fn print(columns: Vec<Column<'_>>, outcomes: &[Outcome], styled: bool, text: &mu
 }
 
 /// What the reader of the tables has to know.
-fn notes(comparison: &Comparison) -> Vec<String> {
+pub fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     for (mark, word) in [(Mark::Doubtful, "doubtful"), (Mark::Withdrawn, "withdrawn")] {
         let marked = |outcome: &&Outcome| {

@@ -98,25 +98,12 @@ pub fn html(case: &Case, page: &mut String) {
         return;
     }
     let (head, rows) = rows(case);
-    let escape = super::html::escape;
-    page.push_str(
-        "<figure class=\"card\"><h3>Translations</h3>\n<figcaption>What TLBs did, and how many pages\u{2019} \
-         flushes lazy unmap flush put off; flushes that it made late because the memory was about to be \
-         used, that an event forced, and that another flush did by the way.</figcaption>\n\
-         <div class=\"wide\"><table>\n<tr>",
-    );
-    for name in head {
-        let _ = write!(page, "<th>{}</th>", escape(&name));
-    }
-    page.push_str("</tr>\n");
-    for row in rows {
-        page.push_str("<tr>");
-        for cell in row {
-            let _ = write!(page, "<td>{}</td>", escape(&cell));
-        }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</table></div></figure>\n");
+    let rows = rows.into_iter().map(super::html::tables::Row::plain);
+    let guide = "What TLBs did, and how many pages\u{2019} flushes lazy unmap flush put off; flushes that it \
+                 made late because the memory was about to be used, that an event forced, and that another \
+                 flush did by the way.";
+    let table = super::html::tables::table("Translations", 1, &head, rows);
+    super::html::card(page, "Translations", guide, &table);
 }
 
 /// What the check of every access found, a line for each configuration that it went wrong in.
