@@ -1,8 +1,8 @@
 //! Which blocks the next look takes: eager ones first, then the next of the
 //! cover.
 
-use super::Search;
 use super::blocks::{Blocks, Flag};
+use super::{ASKED_SHARE, Search};
 use memtide_core::units::Millis;
 
 /// Where the cover stands.
@@ -135,25 +135,32 @@ impl Search {
     }
 
     /// Sorts those that wait for a look by how eager to see them, without those that do not wait any more.
-    /// Where there is no room for others, the less eager half goes: the cover sees it.
-    fn tidy_eager(&mut self) {
+    /// Where there is no room for others, the less eager half goes, but nothing that was asked for: the cover
+    /// sees it.
+    pub(super) fn tidy_eager(&mut self) {
         let Search { cover, blocks, .. } = self;
         let waits = |n: u32, blocks: &Blocks| blocks.get(n as usize).has(Flag::Eager);
         cover.eager.retain(|(_, n)| waits(*n, blocks));
         cover.eager.sort_unstable();
         if cover.eager.len() >= EAGER {
-            for (_, n) in cover.eager.drain(..EAGER / 2) {
-                let block = blocks.get_mut(n as usize);
-                block.set(Flag::Eager, block.has(Flag::Unseen));
+            let asked = cover
+                .eager
+                .partition_point(|(share, _)| *share < ASKED_SHARE);
+            for (_, n) in cover.eager.drain(..asked.min(EAGER / 2)) {
+                blocks.get_mut(n as usize).set(Flag::Eager, false);
+            }
+            for (_, n) in &cover.eager {
+                blocks.get_mut(*n as usize).set(Flag::Eager, true);
             }
         }
     }
 
     /// Adds the next blocks of the cover.
     fn cover_on(&mut self, now: Millis, mut left: i64, chosen: &mut Vec<u32>) {
+        let most = (self.config.look_pages / (self.blocks.block_pages() / 32).max(1)) as usize;
         let mut wrapped = false;
         for _ in 0..STEPS {
-            if left <= 0 || chosen.len() >= self.config.look_pages as usize / 16 {
+            if left <= 0 || chosen.len() >= most {
                 return;
             }
             let at = self.cover.cursor;

@@ -439,6 +439,9 @@ impl Search {
     fn found_whole(&mut self, now: Millis, n: u32, reach: u8) {
         let block = self.blocks.get_mut(n as usize);
         block.set(Flag::Found, true);
+        for seen in [Flag::Eager, Flag::Unseen, Flag::Seeing] {
+            block.set(seen, false);
+        }
         let pages = block.extent();
         self.yields[View::Glance as usize].pages += pages as f64;
         self.shape.add(false);
@@ -450,6 +453,12 @@ impl Search {
             self.find(span, false);
         }
         self.draw_attention(n, reach);
+        for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
+            let there = self.blocks.beside(n as usize, by);
+            if let Some(there) = there.filter(|there| self.blocks.get(*there).is_mute()) {
+                self.be_eager(there, EAGER_SHARE);
+            }
+        }
     }
 
     fn tally_beside(&self, n: u32, by: i64) -> Tally {
@@ -467,12 +476,8 @@ impl Search {
     /// Draws attention to the `reach` blocks on either side of `n`.
     pub(super) fn draw_attention(&mut self, n: u32, reach: u8) {
         for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
-            let Some(there) = self.blocks.beside(n as usize, by) else {
-                continue;
-            };
-            self.attend(there as u32, (reach * 2).min(REACH));
-            if self.blocks.get(there).is_mute() {
-                self.be_eager(there, EAGER_SHARE);
+            if let Some(there) = self.blocks.beside(n as usize, by) {
+                self.attend(there as u32, (reach * 2).min(REACH));
             }
         }
     }

@@ -80,8 +80,12 @@ impl Look {
 const RAGGED: u64 = 32;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
-/// Where no look saw a page twice for so long, in ms, passes are too short.
+/// Where no look saw a page twice for so long, in ms, and so many saw pages once, passes are too
+/// short.
 const NOTHING_MS: u64 = 10_000;
+const NOTHING_LOOKS: u32 = 4;
+/// And for so long they stay longer then, in ms.
+const HOLD_MS: u64 = 60_000;
 
 impl Search {
     /// What the look should do now.
@@ -270,7 +274,8 @@ impl Search {
             if block.pages == 0 {
                 continue;
             }
-            block.set(Flag::Eager, false);
+            // What was asked for since this look began waits for another one.
+            block.set(Flag::Eager, block.has(Flag::Unseen));
             block.set(Flag::Seeing, false);
             if count(seen) > 0 || count(again) > 0 {
                 block.rest = 0;
@@ -297,9 +302,6 @@ impl Search {
         self.look.confirmed = both > 0;
         self.cover.looked(u64::from(both));
         self.yields[View::Look as usize].pages += f64::from(both);
-        if both > 0 {
-            self.confirmed_at = now;
-        }
         self.lengthen(first, both, now);
         (self.look.blocks, self.look.seen, self.look.now) = (blocks, seen, again);
         self.look.began = now;
@@ -324,12 +326,23 @@ impl Search {
     /// touches are all there is, and longer passes would see more of them.
     ///
     /// Where fast memory is full, passes are as short as may be, unless no look saw any page
-    /// twice for long.
-    pub(super) fn lengthen(&mut self, first: u32, both: u32, now: Millis) {
+    /// twice for long. Then they stay as long as it takes for a while.
+    fn lengthen(&mut self, first: u32, both: u32, now: Millis) {
         let (least, most) = self.config.interval_ms;
-        let finds = now.since(self.confirmed_at) < NOTHING_MS;
-        if self.room_is_short && finds {
-            self.interval_ms = (self.interval_ms * 3 / 4).max(least);
+        if both > 0 {
+            (self.confirmed_at, self.unconfirmed) = (now, 0);
+        } else if first >= TELLING {
+            self.unconfirmed = self.unconfirmed.saturating_add(1);
+        }
+        if self.room_is_short {
+            let holds = self.lengthened_at.is_some_and(|at| now.since(at) < HOLD_MS);
+            let nothing = now.since(self.confirmed_at) >= NOTHING_MS;
+            if both > 0 && !holds {
+                self.interval_ms = (self.interval_ms * 3 / 4).max(least);
+            } else if nothing && self.unconfirmed >= NOTHING_LOOKS {
+                self.interval_ms = (self.interval_ms * 2).min(most);
+                self.lengthened_at = Some(now);
+            }
             return;
         }
         if first < TELLING {

@@ -22,8 +22,8 @@
 //!   block that is hot throughout is *found* without a look, and draws attention
 //!   to what lies beside it. One of which a part is hot is *eager*: a look at it
 //!   comes first, and as long as that waits samples may show something else. A
-//!   barren one is forgotten. Samples say nothing of a block of which pages have
-//!   left: beside one that is hot, it is looked at.
+//!   barren one is forgotten. Samples say nothing of a block of which many pages
+//!   have left: beside one that was found, it is looked at.
 //! - The *cover* looks at all other pages in turn, which is the only way to
 //!   find hot pages that are scattered over everything. A block of which no page
 //!   was touched rests for one round, then for three.
@@ -161,8 +161,8 @@ pub struct Config {
     pub spans: usize,
     /// Whether the source cuts spans into pieces; if not, it is told each piece.
     pub cuts: bool,
-    /// Pages of a block, a power of two up to 512: those of 2 MiB, and as many fewer on a machine at
-    /// scale 1/S.
+    /// Pages of a block, a power of two up to 512: those of 2 MiB, and S times fewer on a machine at
+    /// scale 1/S, but at least one.
     pub block_pages: u64,
     /// The most blocks that have the attention at once.
     pub attention: usize,
@@ -227,6 +227,10 @@ pub struct Search {
     room_is_short: bool,
     /// When a look confirmed a page last.
     confirmed_at: Millis,
+    /// Looks since then that saw pages once.
+    unconfirmed: u32,
+    /// When passes became longer last because none had for long.
+    lengthened_at: Option<Millis>,
     /// Blocks that a look should see soon, with the time that it was asked for; and how
     /// often it was.
     unseen: Vec<(u32, u64)>,
@@ -274,8 +278,8 @@ impl Yield {
 
 /// The cover goes on when one page in so many has come since.
 const UNSEEN_PART: u64 = 16;
-/// How eager to see a block of which nothing is known, in 256ths: as one of which half is
-/// in use.
+/// How eager to see a block where samples did not say how much of it is in use, in 256ths:
+/// as if it were half.
 const EAGER_SHARE: u32 = 128;
 /// How eager where it was asked for: before all others, and all of it in one look if it
 /// may be, since what is seen first is old when the last is seen.
@@ -309,6 +313,8 @@ impl Search {
             looks_wait: false,
             room_is_short: false,
             confirmed_at: now,
+            unconfirmed: 0,
+            lengthened_at: None,
             unseen: Vec::new(),
             asked: 0,
             unlooked: 0,
@@ -370,10 +376,14 @@ impl Search {
         asked.dedup();
         for n in asked {
             let block = self.blocks.get_mut(n);
+            let waits = block.has(Flag::Unseen) && block.has(Flag::Eager);
             block.set(Flag::Found, false);
+            block.set(Flag::Attended, false);
             block.set(Flag::Unseen, true);
             self.unseen.push((n as u32, self.asked));
-            self.be_eager(n, ASKED_SHARE);
+            if !waits {
+                self.be_eager(n, ASKED_SHARE);
+            }
         }
     }
 
@@ -396,7 +406,7 @@ impl Search {
 
     fn be_eager(&mut self, n: usize, share: u32) {
         let block = self.blocks.get_mut(n);
-        // One that waits already may come sooner; the later entry finds it seen.
+        // One that waits already may come sooner; its other entry is dropped once it was seen.
         if !block.has(Flag::Eager) || share == ASKED_SHARE {
             let fits = self.cover.eager(n as u32, share);
             block.set(Flag::Eager, fits || block.has(Flag::Eager));
@@ -499,7 +509,8 @@ impl Search {
         self.looks_wait = wait;
     }
 
-    /// Whether fast memory is full: what comes needs the place of something colder.
+    /// Whether fast memory is full, or a share of it: what comes needs the place of something
+    /// colder.
     pub fn room_is_short(&mut self, short: bool) {
         self.room_is_short = short;
     }

@@ -267,18 +267,55 @@ fn passes_stay_short_where_fast_memory_is_full() {
     }
 }
 
-/// The same, but no page is ever seen twice and some are nearly.
+/// Pages are in use in one pass and not in the next, and so no page is ever seen twice.
 #[test]
 fn passes_become_longer_where_looks_find_nothing() {
     let mut search = search();
     search.set_memory(ME, &[memory(0, 512)]);
     search.room_is_short(true);
-    search.interval_ms = 200;
-    search.confirmed_at = Millis(0);
-    search.lengthen(100, 50, Millis(5_000));
-    assert_eq!(search.interval_ms, 150);
-    search.lengthen(100, 50, Millis(20_000));
-    assert_eq!(search.interval_ms, 300);
+    let mut intervals = Vec::new();
+    for turn in 0..8 {
+        let now = turn * 130_000;
+        if let Order::Begin(watch) = search.plan(Millis(now)).look {
+            intervals.push(watch.interval_ms);
+        }
+        (16..256).for_each(|page| search.touched(View::Look, span(ME, page, 1)));
+        search.pass_done(View::Look, Millis(now + 100));
+        search.plan(Millis(now + 100));
+        search.pass_done(View::Look, Millis(now + 200));
+    }
+    assert_eq!(intervals, [100, 100, 100, 100, 200, 400, 800, 1000]);
+}
+
+/// What is asked for while a look at the block is under way has another one.
+#[test]
+fn what_is_asked_for_during_a_look_is_seen_by_the_next() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    search.plan(Millis(0));
+    search.should_see(&[span(ME, 100, 1)]);
+    search.pass_done(View::Look, Millis(100));
+    assert_eq!(search.seen(), (1, 0));
+    let plan = search.plan(Millis(1_000));
+    assert_eq!(spans(&plan.look), [span(ME, 0, 512)]);
+    search.pass_done(View::Look, Millis(1_100));
+    assert_eq!(search.seen(), (1, 1));
+}
+
+/// More blocks are in use in part than can wait for a look: those that were asked for stay.
+#[test]
+fn what_is_asked_for_is_never_dropped() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 20_000 * 512)]);
+    search.should_see(&[span(ME, 7 * 512, 1)]);
+    for n in 100..20_000 {
+        search.be_eager(n, EAGER_SHARE);
+    }
+    search.tidy_eager();
+    let eager = |n| search.blocks.get(n).has(Flag::Eager);
+    assert!(eager(7) && !eager(100));
+    let waiting = (0..20_000).filter(|n| eager(*n)).count();
+    assert_eq!(waiting, 8192);
 }
 
 /// Of what waits for a look because a part of it was in use, all may be hot by now.

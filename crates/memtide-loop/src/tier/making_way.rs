@@ -17,8 +17,8 @@
 //!
 //! Where all is in use a try is in vain: what went comes back. So after each one the
 //! wait until the next is doubled, up to [`MOST_MS`], unless two passes of a look that
-//! took in all that went saw no more than half of it in use. The next try waits for that
-//! look; if it does not come for [`JUDGED_MS`], the try was in vain.
+//! took in all that went ends, and no more than half of it was seen in use by then. The
+//! next try waits for that look; if it does not come for [`JUDGED_MS`], the try was in vain.
 
 use memtide_core::pages::Folio;
 use memtide_core::units::Millis;

@@ -159,7 +159,8 @@ impl Searching {
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
-        self.search.room_is_short(room_is_short(ledger));
+        self.search
+            .room_is_short(room_is_short(ledger) || shared.budgets.any_tight());
         let before = world.own_cpu_ns();
         let Plan { look, glance } = self.search.plan(now);
         self.look(observer, world, shared, look, now)?;
@@ -362,11 +363,14 @@ impl Searching {
     }
 }
 
-/// Room is short where fast nodes can take no more than one of so many slow pages.
+/// Room is short where fast nodes can take no more than one page in so many, of those that are
+/// slow or that they have room for.
 const ROOM_PART: u64 = 64;
 
 fn room_is_short(ledger: &Ledger) -> bool {
-    ledger.top_room() * ROOM_PART <= ledger.lower_pages()
+    let room = ledger.top_room();
+    let fast = ledger.resident(true) + room;
+    room * ROOM_PART <= ledger.lower_pages().min(fast)
 }
 
 /// What `watch` names, process by process.
