@@ -51,6 +51,11 @@ impl Cover {
         }
     }
 
+    /// The number of the present round.
+    pub fn round(&self) -> u16 {
+        self.round
+    }
+
     /// A look confirmed `pages` pages.
     pub fn looked(&mut self, pages: u64) {
         self.found += pages;

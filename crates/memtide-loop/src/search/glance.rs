@@ -453,9 +453,18 @@ impl Search {
             self.find(span, false);
         }
         self.draw_attention(n, reach);
+        self.call_the_mute(n, reach, true);
+    }
+
+    /// Has a look see the blocks on either side of `n` of which samples say nothing; `again` those, too, that
+    /// the cover has looked at in this round. Two that cannot come home would call each other for ever.
+    pub(super) fn call_the_mute(&mut self, n: u32, reach: u8, again: bool) {
         for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
-            let there = self.blocks.beside(n as usize, by);
-            if let Some(there) = there.filter(|there| self.blocks.get(*there).is_mute()) {
+            let Some(there) = self.blocks.beside(n as usize, by) else {
+                continue;
+            };
+            let block = self.blocks.get(there);
+            if block.is_mute() && (again || block.looked != self.cover.round()) {
                 self.be_eager(there, EAGER_SHARE);
             }
         }
