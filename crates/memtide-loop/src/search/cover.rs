@@ -1,7 +1,7 @@
 //! Which blocks the next look takes: eager ones first, then the next of the
 //! cover.
 
-use super::blocks::{Blocks, Flag};
+use super::blocks::Flag;
 use super::{ASKED_SHARE, Search};
 use memtide_core::units::Millis;
 
@@ -49,11 +49,6 @@ impl Cover {
             barren: 0,
             eager: Vec::new(),
         }
-    }
-
-    /// The number of the present round.
-    pub fn round(&self) -> u16 {
-        self.round
     }
 
     /// A look confirmed `pages` pages.
@@ -144,17 +139,16 @@ impl Search {
     /// sees it.
     pub(super) fn tidy_eager(&mut self) {
         let Search { cover, blocks, .. } = self;
-        let waits = |n: u32, blocks: &Blocks| blocks.get(n as usize).has(Flag::Eager);
-        cover.eager.retain(|(_, n)| waits(*n, blocks));
-        cover.eager.sort_unstable();
-        if cover.eager.len() >= EAGER {
-            let asked = cover
-                .eager
-                .partition_point(|(share, _)| *share < ASKED_SHARE);
-            for (_, n) in cover.eager.drain(..asked.min(EAGER / 2)) {
+        let eager = &mut cover.eager;
+        eager.retain(|(_, n)| blocks.get(*n as usize).has(Flag::Eager));
+        eager.sort_unstable();
+        if eager.len() >= EAGER {
+            let asked = eager.partition_point(|(share, _)| *share < ASKED_SHARE);
+            for (_, n) in eager.drain(..asked.min(EAGER / 2)) {
                 blocks.get_mut(n as usize).set(Flag::Eager, false);
             }
-            for (_, n) in &cover.eager {
+            // One may have had another entry.
+            for (_, n) in eager {
                 blocks.get_mut(*n as usize).set(Flag::Eager, true);
             }
         }
@@ -162,6 +156,7 @@ impl Search {
 
     /// Adds the next blocks of the cover.
     fn cover_on(&mut self, now: Millis, mut left: i64, chosen: &mut Vec<u32>) {
+        // A block costs a span of its own: one for 32 pages of a look, or for each page of smaller blocks.
         let most = (self.config.look_pages / (self.blocks.block_pages() / 32).max(1)) as usize;
         let mut wrapped = false;
         for _ in 0..STEPS {

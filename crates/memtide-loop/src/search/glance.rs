@@ -417,12 +417,7 @@ impl Search {
             ) {
                 Verdict::Open => continue,
                 Verdict::Hot => self.found_whole(now, n, reach),
-                Verdict::Mixed => {
-                    let fits = !block.has(Flag::Eager) && self.cover.eager(n, block.tally.share());
-                    self.blocks
-                        .get_mut(n as usize)
-                        .set(Flag::Eager, fits || block.has(Flag::Eager));
-                }
+                Verdict::Mixed => self.be_eager(n as usize, block.tally.share()),
                 // What made it eager has gone.
                 Verdict::Barren if !block.has(Flag::Unseen) => {
                     self.blocks.get_mut(n as usize).set(Flag::Eager, false);
@@ -453,18 +448,14 @@ impl Search {
             self.find(span, false);
         }
         self.draw_attention(n, reach);
-        self.call_the_mute(n, reach, true);
+        self.call_the_mute(n, reach);
     }
 
-    /// Has a look see the blocks on either side of `n` of which samples say nothing; `again` those, too, that
-    /// the cover has looked at in this round. Two that cannot come home would call each other for ever.
-    pub(super) fn call_the_mute(&mut self, n: u32, reach: u8, again: bool) {
+    /// Has a look see the blocks on either side of `n` of which samples say nothing.
+    fn call_the_mute(&mut self, n: u32, reach: u8) {
         for by in (1..=i64::from(reach)).flat_map(|by| [-by, by]) {
-            let Some(there) = self.blocks.beside(n as usize, by) else {
-                continue;
-            };
-            let block = self.blocks.get(there);
-            if block.is_mute() && (again || block.looked != self.cover.round()) {
+            let there = self.blocks.beside(n as usize, by);
+            if let Some(there) = there.filter(|there| self.blocks.get(*there).is_mute()) {
                 self.be_eager(there, EAGER_SHARE);
             }
         }

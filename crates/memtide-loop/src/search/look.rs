@@ -290,7 +290,6 @@ impl Search {
             }
             if rich {
                 self.draw_attention(*n, 2);
-                self.call_the_mute(*n, 2, false);
             }
             let once = seen.iter().zip(again).map(|(seen, again)| seen ^ again);
             let once: u32 = once.map(u64::count_ones).sum();

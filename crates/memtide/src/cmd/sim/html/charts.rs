@@ -177,22 +177,6 @@ fn plane(
         x.name,
         ends.collect::<Vec<_>>().join("; ")
     );
-    let marks = |axis: &Axis<'_>, side: &str, text: &dyn Fn(f64) -> String| -> String {
-        let all = axis.marks.iter().map(|&mark| {
-            let place = (axis.place)(mark) / 10.0;
-            // The last one would stand over the edge.
-            let last = if side == "left" && place > 94.0 {
-                " class=\"last\""
-            } else {
-                ""
-            };
-            format!(
-                "<span{last} style=\"{side}:{place:.2}%\">{}</span>",
-                text(mark)
-            )
-        });
-        all.collect()
-    };
     let names = lines
         .iter()
         .map(|line| (line.series, line.dashed, line.name.as_str()));
@@ -205,12 +189,32 @@ fn plane(
         escape(scale.unit()),
         escape(title),
         escape(y.name),
-        marks(y, "bottom", &|value| scale.short(value)),
+        marks(&y.marks, y.place, "bottom", &|value| scale.short(value)),
         svg(title, &about, &drawing),
-        marks(x, "left", &short),
+        marks(&x.marks, x.place, "left", &short),
         escape(x.name),
         values(title, lines, x, scale)
     )
+}
+
+/// The figures beside an axis, from its `side` on; places are from 0 to 1000.
+pub(super) fn marks(
+    marks: &[f64],
+    place: &dyn Fn(f64) -> f64,
+    side: &str,
+    text: &dyn Fn(f64) -> String,
+) -> String {
+    let all = marks.iter().map(|&mark| {
+        let place = place(mark) / 10.0;
+        // The last one would stand over the edge.
+        let last = match side == "left" && place > 94.0 {
+            true => " class=\"last\"",
+            false => "",
+        };
+        let figure = text(mark);
+        format!("<span{last} style=\"{side}:{place:.2}%\">{figure}</span>")
+    });
+    all.collect()
 }
 
 /// A drawing that fills its box, with what it says to those who do not see it.

@@ -6,7 +6,7 @@
 //! that is short with one that is long. The scale is logarithmic: [`DECADES`] powers of ten below the
 //! hottest cell; what is colder has the first colour, what was not accessed none.
 
-use super::charts::{at, svg};
+use super::charts::{at, marks, svg};
 use super::figures::{exact, short, ticks};
 use super::{escape, theme};
 use crate::cmd::sim::words::{bytes, grouped};
@@ -208,16 +208,6 @@ impl Map<'_> {
             cells.collect::<Vec<_>>().join(";")
         )
     }
-
-    fn times(&self) -> String {
-        let marks = ticks(self.right_s, 5).into_iter().map(|mark| {
-            let place = self.x(mark) / 10.0;
-            let last = if place > 94.0 { " class=\"last\"" } else { "" };
-            let figure = short(mark);
-            format!("<span{last} style=\"left:{place:.2}%\">{figure}</span>")
-        });
-        marks.collect()
-    }
 }
 
 /// The map; `None` where there is nothing to draw. `scale` is what a simulated access stands for.
@@ -255,7 +245,7 @@ pub fn map(title: &str, series: &Series, scale: u32) -> Option<String> {
         map.data(),
         names(&regions),
         svg(title, &about, &drawing),
-        map.times(),
+        marks(&ticks(right_s, 5), &|mark| map.x(mark), "left", &short),
     ))
 }
 

@@ -15,7 +15,8 @@ impl Row {
     }
 }
 
-/// A table; the first cell of each row names the row, and the first `words` columns are no figures. `label` says to those who hear the page what it is.
+/// A table; the first cell of each row names the row, and the first `words` columns are no figures.
+/// `label` says to those who hear the page what it is.
 pub fn table(
     label: &str,
     words: usize,
