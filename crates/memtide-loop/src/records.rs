@@ -9,8 +9,6 @@ use memtide_core::units::Millis;
 /// Moves that are remembered, so that pages do not go to and fro.
 const RECENT_MOVES: usize = 1 << 17;
 
-/// Passes that fit into a window that follows them.
-const PASSES: u64 = 3;
 /// The longest window that follows passes, in ms: records tell 16,383, and are emptied
 /// of what is beyond the window every three seconds, or five where turns take long.
 const LONGEST_MS: u32 = 10_000;
@@ -39,12 +37,13 @@ impl Records {
         }
     }
 
-    /// Counts accesses by a window in which three passes of `pass_ms` fit, but not
-    /// by a shorter one than `least_ms`: where passes become longer, the second
-    /// touch of a page still follows the first within the window, and a slow or
+    /// Counts accesses by a window in which one pass of `pass_ms` more fits than a page must
+    /// be seen in, and three at least, but not by a shorter one than `least_ms`: where passes
+    /// become longer, the touches of a page still come within the window, and a slow or
     /// busy machine is slower and not blind. No window is longer than records tell.
     pub fn follow(&mut self, pass_ms: u64, least_ms: u32) {
-        let wanted = PASSES * pass_ms;
+        let passes = u64::from(self.store.config().threshold()) + 1;
+        let wanted = passes.max(3) * pass_ms;
         let window_ms = u32::try_from(wanted).unwrap_or(u32::MAX);
         let window_ms = window_ms.min(LONGEST_MS).max(least_ms);
         if window_ms != self.store.config().window_ms() {
@@ -96,5 +95,13 @@ mod tests {
         assert_eq!(records.store.config().window_ms(), 5_000);
         touch(&records, 2, 30);
         assert_eq!(touch(&records, 2, 36), Recorded::Counted);
+    }
+
+    #[test]
+    fn a_window_holds_as_many_passes_as_are_asked_for_and_one_more() {
+        let config = Config::new(Layout::Precise).with_threshold(4).unwrap();
+        let mut records = Records::new(config, 1 << 16);
+        records.follow(1_500, 5_000);
+        assert_eq!(records.store.config().window_ms(), 7_500);
     }
 }

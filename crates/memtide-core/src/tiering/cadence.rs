@@ -30,9 +30,9 @@
 //! # Properties
 //!
 //! Looking starts only with credit in hand; at most [`CadenceConfig::passes_max`]
-//! passes follow one another, and a second one is taken on credit, for the first decides
-//! nothing; a look that owes as much as can be saved up, and in its second pass as much
-//! as the first cost on top, ends; the time is an argument.
+//! passes follow one another, and [`CadenceConfig::passes_min`] are taken on credit, for
+//! fewer decide nothing; a look that owes as much as can be saved up, and what the passes
+//! cost that it still has to take, ends; the time is an argument.
 
 use crate::units::Millis;
 
@@ -43,6 +43,9 @@ pub struct CadenceConfig {
     pub share_permille: u32,
     /// The most credit that can be saved up, in microseconds of CPU time.
     pub burst_us: u64,
+    /// Passes that say which pages are hot: as many as a page must be seen in, and two
+    /// at least.
+    pub passes_min: u32,
     /// Passes that one look may take.
     pub passes_max: u32,
     /// A look is due after this long even if no glance asks for one.
@@ -60,6 +63,7 @@ impl Default for CadenceConfig {
         CadenceConfig {
             share_permille: 50,
             burst_us: 3_000_000,
+            passes_min: 2,
             passes_max: 5,
             look_every_ms: 30_000,
             go_on_after_ms: 1_000,
@@ -149,15 +153,12 @@ impl Cadence {
         }
     }
 
-    /// What a look may owe: as much as can be saved up, and for the second pass what
-    /// the first cost, for the first alone decides nothing.
+    /// What a look may owe: as much as can be saved up, and for the passes without which
+    /// it decides nothing what the last one cost.
     fn most_owed_us(&self) -> i64 {
-        let second = if self.passes == 1 {
-            self.last_pass_us
-        } else {
-            0
-        };
-        let most = self.config.burst_us.saturating_add(second);
+        let missing = self.config.passes_min.saturating_sub(self.passes);
+        let missing_us = u64::from(missing).saturating_mul(self.last_pass_us);
+        let most = self.config.burst_us.saturating_add(missing_us);
         i64::try_from(most).unwrap_or(i64::MAX)
     }
 
@@ -165,6 +166,12 @@ impl Cadence {
     pub fn set_share(&mut self, now: Millis, permille: u32) {
         self.add_credit(now);
         self.config.share_permille = permille;
+    }
+
+    /// No more than `us` microseconds are in hand; fewer than none are owed. Who observed
+    /// meanwhile has used the rest.
+    pub fn hold_at_most(&mut self, us: i64) {
+        self.credit_us = self.credit_us.min(us);
     }
 
     /// Observation used `cpu_us` microseconds of processor time.
@@ -183,18 +190,19 @@ impl Cadence {
         self.passes += 1;
         self.last_pass_us = std::mem::take(&mut self.pass_us);
         self.promoted += news.became_ready;
+        let enough = self.config.passes_min;
         // A few stragglers, one in a hundred of what was touched, are left to
         // a later look: another pass for them alone does not pay.
         let straggling = news.first_touch.saturating_mul(100) <= news.touched;
         let settled = if news.touched == 0 {
             true
         } else {
-            self.passes >= 2 && straggling
+            self.passes >= enough && straggling
         };
-        let one_touch_only = self.passes >= 3 && news.became_ready == 0;
-        // One pass says what was touched and not what is hot. Where passes are dear, a
-        // look that ends with the first would find nothing, however often it is taken.
-        let overdrawn = self.credit_us <= 0 && self.passes >= 2;
+        let one_touch_only = self.passes > enough && news.became_ready == 0;
+        // Fewer passes say what was touched and not what is hot. Where passes are dear, a
+        // look that ends with them would find nothing, however often it is taken.
+        let overdrawn = self.credit_us <= 0 && self.passes >= enough;
         if settled || one_touch_only || self.passes >= self.config.passes_max || overdrawn {
             self.looking = false;
             self.look_ended = now;
@@ -241,14 +249,14 @@ impl Cadence {
     }
 
     /// How many times longer than at first the passes of this look should be.
-    /// Short passes find what is in steady use at once. When two of them leave
-    /// it open, pages are touched now and then, and longer ones see that for
+    /// Short passes find what is in steady use at once. When as many as say what is hot
+    /// leave it open, pages are touched now and then, and longer ones see that for
     /// the same price.
     pub fn stretch(&self) -> u32 {
-        match self.passes {
-            0..=1 => 1,
-            2 => 6,
-            _ => 20,
+        match self.passes.checked_sub(self.config.passes_min) {
+            None => 1,
+            Some(0) => 6,
+            Some(_) => 20,
         }
     }
 
@@ -261,6 +269,7 @@ impl Cadence {
         self.looking = true;
         self.passes = 0;
         self.pass_us = 0;
+        self.last_pass_us = 0;
         self.promoted = 0;
         self.triggered = triggered;
         self.partial = false;
@@ -432,6 +441,24 @@ mod tests {
     }
 
     #[test]
+    fn where_three_touches_are_asked_for_a_look_takes_three_passes() {
+        let config = CadenceConfig {
+            passes_min: 3,
+            ..CadenceConfig::default()
+        };
+        let mut c = Cadence::new(config, Millis(0));
+        // 2.5 s a pass, of 3 s that are in hand: the other two are owed.
+        for pass in 1..=3 {
+            assert_eq!(c.observe(Millis(pass * 100)), Observe::Look);
+            assert_eq!(c.stretch(), 1);
+            c.spent(2_500_000);
+            let (ready, first) = [(0, 100), (0, 0), (100, 0)][pass as usize - 1];
+            c.pass_done(Millis(pass * 100), news(100, ready, first));
+        }
+        assert_eq!(c.observe(Millis(400)), Observe::Glance);
+    }
+
+    #[test]
     fn a_look_of_which_no_pass_is_complete_is_given_up() {
         let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
         let (mut now, mut spent_us) = (0, 0);
@@ -446,6 +473,19 @@ mod tests {
         // 50/1000 of 600 s, what was in hand, and as much again.
         assert!(spent_us <= 30_000_000 + 6_000_000 + 450_000, "{spent_us}");
         assert!(spent_us >= 28_000_000, "{spent_us}");
+    }
+
+    #[test]
+    fn what_another_observer_owes_is_paid_back_first() {
+        let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
+        c.pass_done(Millis(0), news(0, 0, 0));
+        c.hold_at_most(5_000_000);
+        assert_eq!(c.credit_us(), 3_000_000);
+        // 500 ms are owed, which 10 s earn.
+        c.hold_at_most(-500_000);
+        c.look_due();
+        assert_eq!(c.observe(Millis(10_000)), Observe::Glance);
+        assert_eq!(c.observe(Millis(10_001)), Observe::Look);
     }
 
     #[test]

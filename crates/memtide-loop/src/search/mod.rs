@@ -554,6 +554,17 @@ impl Search {
         self.purse.earns(permille);
     }
 
+    /// Processor time that it may still use, in microseconds; negative when overdrawn.
+    pub fn credit_us(&self) -> i64 {
+        self.purse.all()
+    }
+
+    /// No more than `us` microseconds are in hand; fewer than none are owed.
+    pub fn hold_at_most(&mut self, us: i64) {
+        let over = self.purse.all() - us;
+        self.purse.spend(View::Look, over.max(0));
+    }
+
     /// Takes what was found since the last call.
     pub fn findings(&mut self, mut visit: impl FnMut(Finding)) {
         for finding in self.findings.drain(..) {

@@ -91,6 +91,11 @@ impl Purse {
         self.credit[view as usize] -= us;
     }
 
+    /// What both hold.
+    pub fn all(&self) -> i64 {
+        self.credit.iter().sum()
+    }
+
     /// What `view` may use now.
     pub fn credit(&self, view: View) -> i64 {
         // One that is overdrawn is paid for by the other.

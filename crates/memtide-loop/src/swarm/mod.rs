@@ -308,7 +308,8 @@ fn homes<'a>(
 }
 
 /// Whether hot pages that are away fit where they should be, and nobody else's
-/// pages must leave for them.
+/// pages must leave for them. Pages in use now and then may be hot enough for the
+/// gate, too, so that room for them is asked for as well.
 fn fits(world: &SwarmWorld, plan: &Plan) -> bool {
     let mut away: BTreeMap<NodeId, u64> = BTreeMap::new();
     for process in &world.machine.processes {
@@ -319,6 +320,17 @@ fn fits(world: &SwarmWorld, plan: &Plan) -> bool {
                 }
             }
         }
+    }
+    if !plan.balance {
+        let warm = world.machine.processes.iter().flat_map(|process| {
+            let nodes = process
+                .warm
+                .iter()
+                .filter_map(|page| process.node(VirtualPage(*page)));
+            nodes.filter(|node| !world.machine.node(*node).top)
+        });
+        let warm = warm.count() as u64;
+        away.values_mut().for_each(|pages| *pages += warm);
     }
     let headroom = match plan.balance {
         true => plan.balancing.headroom.0 >> 12,

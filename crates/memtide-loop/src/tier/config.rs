@@ -118,6 +118,8 @@ impl TierConfig {
             ..GateConfig::new(window_ms)
         };
         let benefit = Benefit::by_accessed_bits(topology, page);
+        let usual = CadenceConfig::default();
+        let passes_min = usual.passes_min.max(u32::from(options.threshold.get()));
         let threshold_free = (options.gate == TierGate::ThresholdFree).then_some(ThresholdFree {
             benefit,
             damping_ms: 10_000,
@@ -130,7 +132,9 @@ impl TierConfig {
             headroom: page.pages(options.headroom.0),
             cadence: CadenceConfig {
                 share_permille: options.observe_cpu.permille(),
-                ..CadenceConfig::default()
+                passes_min,
+                passes_max: usual.passes_max.max(passes_min + 1),
+                ..usual
             },
             sample_rate: options.sample_rate.get(),
             look_every_ms: 50,

@@ -225,7 +225,8 @@ impl Digest<'_> {
         observer.passes += 1;
         observer.look_passes += 1;
         let nothing = observer.look_passes == 1 && observer.look_news.touched == 0;
-        if (observer.look_passes == 2 || nothing) && !observer.is_partial {
+        let enough = self.shared.config.cadence.passes_min;
+        if (observer.look_passes == enough || nothing) && !observer.is_partial {
             observer.seen = observer.begun;
         }
         observer.pass_ms = now.since(observer.pass_ended.max(observer.told_at));

@@ -69,7 +69,7 @@ pub(super) struct Observer {
     /// Whether a look is to begin as soon as none is being carried out: one that goes on
     /// does not take in what came meanwhile.
     pub look_wanted: bool,
-    /// Looks that began, which of them was the last of which two passes have ended, and
+    /// Looks that began, which of them was the last of which enough passes have ended, and
     /// how many of the present one have. Not of a search's.
     pub begun: u64,
     pub seen: u64,
@@ -186,7 +186,9 @@ impl Observer {
         self.source = next;
         self.abilities = abilities(world, next);
         self.told = None;
-        self.searching = None;
+        if let Some(searching) = self.searching.take() {
+            self.cadence.hold_at_most(searching.search.credit_us());
+        }
         self.stretches.clear();
         self.cadence.look_due();
         // Its clock of costs is its own. What it had cost before, others were charged.

@@ -62,7 +62,7 @@ impl Searching {
         if ledger.lower_pages() <= config.look_pages {
             return None;
         }
-        let search = Search::new(
+        let mut search = Search::new(
             Config {
                 permille: config.cadence.share_permille,
                 // Programs that use a page all the time may not do so in each 50 ms.
@@ -81,6 +81,7 @@ impl Searching {
             },
             now,
         );
+        search.hold_at_most(observer.cadence.credit_us());
         let mut searching = Searching {
             search,
             cuts,

@@ -53,8 +53,9 @@ impl SwarmWorld {
             self.dearest_ns = self.dearest_ns.max(cost_ns);
         }
         // The pass that uses up what is in hand is begun before that is known, and
-        // the one after it may have begun.
-        let mut slack_ns = 2 * self.dearest_ns + 50_000_000;
+        // those after it without which the look decides nothing.
+        let passes = u64::from(self.plan.tier.threshold.get()).max(2);
+        let mut slack_ns = passes * self.dearest_ns + 50_000_000;
         if self.lossy {
             // A pass that loses its reports is not known to have ended: as much as
             // can be saved up is owed before the look is given up.
