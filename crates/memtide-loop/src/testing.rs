@@ -250,6 +250,7 @@ impl FakeWorld {
             passes: !both,
             glances: !both,
             samples: both,
+            keeps: None,
         };
         let source = |name: &str, kind| SourceInfo {
             name: name.to_owned(),

@@ -2,9 +2,6 @@
 //!
 //! A program of the kind `hot-set` accesses its hot pages alike, and no others. So the share of its accesses
 //! that fast memory served is the share of its hot pages that is there.
-//!
-//! What a look by DAMON is not quick enough for is in tests that are not run by themselves, each with its
-//! reason.
 
 use memtide_sim::result::{ProgramResult, RunResult};
 use memtide_sim::scenario::{Options, Quiet, Scenario, run, shipped};
@@ -113,14 +110,12 @@ fn a_look_by_damon_holds_bounds_too() {
 }
 
 #[test]
-#[ignore = "with DAMON at its default budget the loop demotes hot pages of a protected class that uses more than its fast.low"]
 fn damon_keeps_a_protected_services_hot_pages() {
     let home = at_home(&row("noisy-neighbour", DAMON), "service", 0.0, 30.0);
     assert!(home >= 0.99, "{home}");
 }
 
 #[test]
-#[ignore = "with DAMON at its default budget hot pages leave above fast.high, and those of who is below fast.low come up slowly"]
 fn damon_shares_out_fast_memory_equally() {
     let fairness = row("two-tenants", DAMON).fairness.unwrap();
     assert!(fairness > 0.95, "{fairness}");

@@ -182,9 +182,8 @@ mod tests {
     /// Pages 100..116, of which 102 and 110 are touched.
     fn judge(passes: bool) -> Judge {
         let abilities = Abilities {
-            samples: false,
             passes,
-            glances: false,
+            ..Abilities::default()
         };
         Judge::new(ME, VirtualPage(100), 16, &[2, 10], abilities)
     }

@@ -72,11 +72,7 @@ pub fn prove(
         (0..PAGES).for_each(|page| pages.write(page, 1));
     }
     let first = VirtualPage(pages.address() as u64 >> page.shift());
-    let abilities = Abilities {
-        samples: false,
-        passes: false,
-        glances: false,
-    };
+    let abilities = Abilities::default();
     let mut judge = Judge::new(ME, first, PAGES, &hot, abilities);
     // Opened before the thread begins, so that its first touches count, and
     // looked over again once it is there.

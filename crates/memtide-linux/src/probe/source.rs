@@ -201,8 +201,7 @@ mod tests {
         fn abilities(&self) -> Abilities {
             Abilities {
                 passes: true,
-                glances: false,
-                samples: false,
+                ..Abilities::default()
             }
         }
         fn look(&mut self, subjects: &[Subject], _: Duration) -> Result<u64, SourceError> {

@@ -1,7 +1,7 @@
 //! DAMON as a [`Source`]: looks and glances over its two kdamonds.
 
 use super::damon::plan::PlanError;
-use super::damon::{Damon, DamonError, Ended, Session, Target};
+use super::damon::{Damon, DamonError, Ended, Session, Target, kept_records};
 use super::observe::{Abilities, Sink, Source, SourceError, Span, Subject, View};
 use crate::fs::Root;
 use crate::fs::proc::Process;
@@ -318,6 +318,7 @@ impl Source for DamonSource {
             passes: true,
             glances: true,
             samples: false,
+            keeps: Some(kept_records()),
         }
     }
 

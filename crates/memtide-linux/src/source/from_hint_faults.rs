@@ -46,11 +46,7 @@ impl Source for HintFaultSource {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities {
-            passes: false,
-            glances: false,
-            samples: false,
-        }
+        Abilities::default()
     }
 
     fn look(&mut self, subjects: &[Subject], _interval: Duration) -> Result<u64, SourceError> {

@@ -88,7 +88,7 @@ impl Source for PageTableSource {
         Abilities {
             passes: true,
             glances: false,
-            samples: false,
+            ..Abilities::default()
         }
     }
 

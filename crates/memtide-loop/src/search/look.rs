@@ -69,6 +69,11 @@ impl Look {
         under_way && now.since(self.began) > ms
     }
 
+    /// Whether a pass is under way that may bring more than `reports`.
+    pub fn may_bring_more_than(&self, reports: u64) -> bool {
+        matches!(self.stage, Stage::First | Stage::Second) && self.pages > reports
+    }
+
     /// Pages of a pass, and how long it was to be.
     pub fn size(&self) -> (u64, u64) {
         (self.pages, self.interval_ms)

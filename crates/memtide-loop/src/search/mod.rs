@@ -157,6 +157,8 @@ pub struct Config {
     pub interval_ms: (u64, u64),
     /// The most pages of a look.
     pub look_pages: u64,
+    /// Reports of a look's pass that the source keeps while nobody reads them.
+    pub keeps: u64,
     /// The most spans that a view is told.
     pub spans: usize,
     /// Whether the source cuts spans into pieces; if not, it is told each piece.
@@ -186,6 +188,7 @@ impl Default for Config {
             permille: 50,
             interval_ms: (100, 1_000),
             look_pages: 262_144,
+            keeps: u64::MAX,
             spans: 8_192,
             cuts: true,
             block_pages: BLOCK_PAGES,
@@ -451,7 +454,11 @@ impl Search {
         self.weigh(now);
         self.forget(now);
         let look = self.plan_look(now);
-        let glance = self.plan_glance(now);
+        // What is at work ends only after its interval, and who waits for that reads nothing.
+        let glance = match self.look_needs_a_reader(now) {
+            true => Order::Keep,
+            false => self.plan_glance(now),
+        };
         Plan { look, glance }
     }
 
@@ -540,6 +547,15 @@ impl Search {
     pub fn look_pass_ms(&self) -> u64 {
         let (pages, interval_ms) = self.look.size();
         interval_ms + self.costs.late(View::Look, pages)
+    }
+
+    /// Whether a look should have ended before anything is done that takes long: nobody reads
+    /// its reports meanwhile, and they are more than its source [keeps](Config::keeps). Not for
+    /// ever: a pass may have lost its end all the same.
+    pub fn look_needs_a_reader(&self, now: Millis) -> bool {
+        let patience_ms = 1_000 + 2 * self.look_pass_ms();
+        self.look.may_bring_more_than(self.config.keeps)
+            && !self.look.began_before(now, patience_ms)
     }
 
     /// When a view that tells nothing has stopped, in ms after its pass began: no

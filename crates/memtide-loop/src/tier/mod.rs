@@ -268,7 +268,11 @@ impl Tierer {
             // Their buffers fill up, and what they tell is worth something now.
             false => self.observer.patience_ms(waiting).min(LISTEN_MS),
         };
-        self.bring_up_to_date(world, reporter)?;
+        // What takes long waits: a pass that is lost meanwhile is paid for all the same.
+        let in_haste = self.observer.needs_a_reader(world.now());
+        if !in_haste {
+            self.bring_up_to_date(world, reporter)?;
+        }
         self.listen(world, reporter)?;
         if self.observer.searching.is_some() {
             self.search(world, reporter)?;
@@ -276,7 +280,7 @@ impl Tierer {
             self.shared.moved.clear();
             self.tell_source(world, reporter)?;
         }
-        if !self.shared.config.dry_run {
+        if !in_haste && !self.shared.config.dry_run {
             let now = world.now();
             let (ledger, records) = (&self.shared.ledger, &self.shared.records);
             self.flusher
@@ -475,6 +479,9 @@ impl Tierer {
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        if self.observer.needs_a_reader(world.now()) {
+            return Ok(());
+        }
         self.let_idle_go(world, reporter)?;
         let now = world.now();
         if !self.decision_due(now) {

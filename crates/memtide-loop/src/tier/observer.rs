@@ -227,6 +227,12 @@ impl Observer {
         }
     }
 
+    /// Whether reports of a look would be lost if nobody read them for long.
+    pub fn needs_a_reader(&self, now: Millis) -> bool {
+        let searching = self.searching.as_ref();
+        searching.is_some_and(|searching| searching.search.look_needs_a_reader(now))
+    }
+
     /// Whether a look waits for room.
     pub fn is_cramped(&self) -> bool {
         self.cramped_since.is_some()

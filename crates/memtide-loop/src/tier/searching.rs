@@ -68,6 +68,7 @@ impl Searching {
                 // Programs that use a page all the time may not do so in each 50 ms.
                 interval_ms: (2 * config.look_every_ms, 20 * config.look_every_ms),
                 look_pages: config.look_pages,
+                keeps: abilities.keeps.unwrap_or(u64::MAX),
                 spans: SPANS,
                 block_pages: (search::BLOCK_PAGES / config.page_weight).max(1),
                 cuts,

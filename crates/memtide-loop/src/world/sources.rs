@@ -47,6 +47,10 @@ pub struct Abilities {
     pub glances: bool,
     /// It samples single accesses, and knows who made them.
     pub samples: bool,
+    /// Reports of a look's pass that it keeps while nobody reads them. Those beyond are
+    /// lost, and the end of the pass with them. All are kept if `None`.
+    #[serde(default)]
+    pub keeps: Option<u64>,
 }
 
 /// What a source has cost and lost since it was opened.

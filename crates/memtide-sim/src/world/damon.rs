@@ -11,7 +11,7 @@
 //! smaller for others.
 
 use super::costs::WorldCosts;
-use super::kdamond::{Kdamond, Manner};
+use super::kdamond::{KEPT_RECORDS, Kdamond, Manner};
 use super::machine::Machine;
 use crate::rng::Rng;
 use memtide_core::access;
@@ -70,7 +70,8 @@ impl AccessedBits {
         }
     }
 
-    pub(super) fn info(&self) -> SourceInfo {
+    /// On a machine at scale 1/`scale`.
+    pub(super) fn info(&self, scale: u64) -> SourceInfo {
         let (name, kind) = match self.kind {
             Kind::Damon => ("DAMON", access::Source::Damon),
             Kind::PageTables => ("page tables", access::Source::PageTableScan),
@@ -82,6 +83,7 @@ impl AccessedBits {
                 passes: true,
                 glances: self.kind == Kind::Damon,
                 samples: false,
+                keeps: (self.kind == Kind::Damon).then_some(KEPT_RECORDS / scale),
             },
         }
     }

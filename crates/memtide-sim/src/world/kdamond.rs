@@ -25,6 +25,8 @@ const RECORD_BYTES: u64 = 72;
 const RING_PAGE_BYTES: u64 = 4096;
 /// The ring's least and greatest length, in pages.
 const RING_PAGES: (u64, u64) = (16, 1024);
+/// Records that the greatest keeps while nobody reads them.
+pub(super) const KEPT_RECORDS: u64 = RING_PAGES.1 * RING_PAGE_BYTES / RECORD_BYTES;
 /// The kernel's fewest regions: a watched region is no larger than this part of all.
 const FEWEST_REGIONS: u64 = 3;
 
@@ -236,9 +238,9 @@ impl Kdamond {
     }
 
     /// How many of the machine's records the ring holds: it is made for a pass
-    /// in which a quarter of the regions was accessed.
+    /// in which all regions were accessed.
     fn ring(&self, scale: u64) -> u64 {
-        let pages = (self.regions() * scale / 4 * RECORD_BYTES / RING_PAGE_BYTES + 1)
+        let pages = (self.regions() * scale * RECORD_BYTES / RING_PAGE_BYTES + 1)
             .next_power_of_two()
             .clamp(RING_PAGES.0, RING_PAGES.1);
         (pages * RING_PAGE_BYTES / RECORD_BYTES / scale).max(1)

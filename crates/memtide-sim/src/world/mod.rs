@@ -128,7 +128,7 @@ impl<M: Machine> SimWorld<M> {
         };
         let observers: Vec<Observer> = (0..).zip(sources).map(observer).collect();
         let info = |observer: &Observer| match observer {
-            Observer::Bits(bits) => bits.info(),
+            Observer::Bits(bits) => bits.info(machine.scale()),
             Observer::Samples(sampler) => sampler.info(),
         };
         SimWorld {

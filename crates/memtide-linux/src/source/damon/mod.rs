@@ -49,7 +49,7 @@ pub mod trace;
 
 pub use error::{DamonError, Unavailable};
 pub use plan::{LookBy, LookLimits, Target};
-pub use session::{Ended, Event, Polled, Session};
+pub use session::{Ended, Event, Polled, Session, kept_records};
 
 use crate::lent::LentError;
 use crate::perf::tracepoint::Tracepoint;

@@ -22,8 +22,13 @@ use std::time::Duration;
 /// payload, padded.
 const RECORD_BYTES: u64 = 72;
 
-/// Largest ring: 4 MiB.
-const MAX_RING_PAGES: u64 = 1024;
+/// Largest ring, in bytes.
+const MAX_RING: u64 = 4 << 20;
+
+/// Records that a ring keeps at most while nobody reads it.
+pub fn kept_records() -> u64 {
+    MAX_RING / RECORD_BYTES
+}
 
 /// A region in which accesses were seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,11 +355,11 @@ fn open_events(
     let sample = SampleLayout::new((b::PERF_SAMPLE_TIME | b::PERF_SAMPLE_RAW).into())
         .expect("both fields are known");
     let page = rustix::param::page_size() as u64;
-    // A pass in which a quarter of the regions is accessed; whoever listens is
-    // woken when it is half full, and what is lost is counted.
-    let ring_pages = (regions / 4 * RECORD_BYTES / page + 1)
+    // A pass in which all regions are accessed, if they are not too many; whoever listens
+    // is woken when it is half full, and what is lost is counted.
+    let ring_pages = (regions * RECORD_BYTES / page + 1)
         .next_power_of_two()
-        .clamp(16, MAX_RING_PAGES);
+        .clamp(16, MAX_RING / page);
     let mut attr = b::perf_event_attr::default();
     attr.type_ = b::PERF_TYPE_TRACEPOINT;
     attr.config = tracepoint.id;

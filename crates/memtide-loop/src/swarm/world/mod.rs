@@ -112,6 +112,7 @@ impl SwarmWorld {
                 passes: !plan.balance,
                 glances: !plan.balance && glances,
                 samples: plan.balance,
+                keeps: None,
             },
         };
         let names = ["the first", "the second", "the third"];
