@@ -170,7 +170,8 @@ impl Cadence {
 
     /// No more than `us` microseconds are in hand; fewer than none are owed. Who observed
     /// meanwhile has used the rest.
-    pub fn hold_at_most(&mut self, us: i64) {
+    pub fn hold_at_most(&mut self, now: Millis, us: i64) {
+        self.add_credit(now);
         self.credit_us = self.credit_us.min(us);
     }
 
@@ -479,13 +480,13 @@ mod tests {
     fn what_another_observer_owes_is_paid_back_first() {
         let mut c = Cadence::new(CadenceConfig::default(), Millis(0));
         c.pass_done(Millis(0), news(0, 0, 0));
-        c.hold_at_most(5_000_000);
+        c.hold_at_most(Millis(0), 5_000_000);
         assert_eq!(c.credit_us(), 3_000_000);
-        // 500 ms are owed, which 10 s earn.
-        c.hold_at_most(-500_000);
+        // 500 ms are owed, which 10 s earn; what was earned before is gone.
+        c.hold_at_most(Millis(50_000), -500_000);
         c.look_due();
-        assert_eq!(c.observe(Millis(10_000)), Observe::Glance);
-        assert_eq!(c.observe(Millis(10_001)), Observe::Look);
+        assert_eq!(c.observe(Millis(60_000)), Observe::Glance);
+        assert_eq!(c.observe(Millis(60_001)), Observe::Look);
     }
 
     #[test]

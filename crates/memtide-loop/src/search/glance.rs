@@ -147,6 +147,20 @@ impl Search {
         }
     }
 
+    /// What is at work ends when it is over, and nothing begins.
+    pub(super) fn end_glance(&mut self) -> Order {
+        let credit = self.purse.credit(View::Glance) as f64;
+        let glancing = &self.glancing;
+        let goes_on = glancing.passes_left > 0 && credit >= self.costs.pass(glancing.pieces);
+        if !glancing.at_work || !glancing.pass_ended || goes_on {
+            return Order::Keep;
+        }
+        let glancing = &mut self.glancing;
+        glancing.purpose = Purpose::Nothing;
+        (glancing.at_work, glancing.pass_ended) = (false, false);
+        Order::Stop
+    }
+
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
         let left = credit - self.costs.tell(0);
         if left < WORTH * self.costs.tell(0) || self.blocks.in_use() == 0 || !self.costs.known() {

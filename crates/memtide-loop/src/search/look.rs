@@ -69,9 +69,9 @@ impl Look {
         under_way && now.since(self.began) > ms
     }
 
-    /// Whether a pass is under way that may bring more than `reports`.
-    pub fn may_bring_more_than(&self, reports: u64) -> bool {
-        matches!(self.stage, Stage::First | Stage::Second) && self.pages > reports
+    /// Whether the source makes passes that may bring `reports` and more.
+    pub fn may_bring(&self, reports: u64) -> bool {
+        self.stage != Stage::Resting && self.pages >= reports
     }
 
     /// Pages of a pass, and how long it was to be.

@@ -456,7 +456,7 @@ impl Search {
         let look = self.plan_look(now);
         // What is at work ends only after its interval, and who waits for that reads nothing.
         let glance = match self.look_needs_a_reader(now) {
-            true => Order::Keep,
+            true => self.end_glance(),
             false => self.plan_glance(now),
         };
         Plan { look, glance }
@@ -554,8 +554,7 @@ impl Search {
     /// ever: a pass may have lost its end all the same.
     pub fn look_needs_a_reader(&self, now: Millis) -> bool {
         let patience_ms = 1_000 + 2 * self.look_pass_ms();
-        self.look.may_bring_more_than(self.config.keeps)
-            && !self.look.began_before(now, patience_ms)
+        self.look.may_bring(self.config.keeps) && !self.look.began_before(now, patience_ms)
     }
 
     /// When a view that tells nothing has stopped, in ms after its pass began: no

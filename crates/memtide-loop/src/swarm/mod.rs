@@ -245,7 +245,10 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     }
     if !plan.many_mappings {
         let fit = fits(&world, &plan);
-        let home_ms = if plan.balance { BALANCED_MS } else { HOME_MS };
+        let home_ms = match plan.balance {
+            true => BALANCED_MS,
+            false => HOME_MS + world.pays_back_ms(),
+        };
         let mut now_ms = began_ms;
         while fit && promised(&plan) && now_ms < began_ms + home_ms {
             now_ms += STEP_MS;

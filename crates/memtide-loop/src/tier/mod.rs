@@ -270,6 +270,7 @@ impl Tierer {
         };
         // What takes long waits: a pass that is lost meanwhile is paid for all the same.
         let in_haste = self.observer.needs_a_reader(world.now());
+        self.refresh.expire(&mut self.shared.records, world.now());
         if !in_haste {
             self.bring_up_to_date(world, reporter)?;
         }
@@ -280,7 +281,7 @@ impl Tierer {
             self.shared.moved.clear();
             self.tell_source(world, reporter)?;
         }
-        if !in_haste && !self.shared.config.dry_run {
+        if !self.shared.config.dry_run {
             let now = world.now();
             let (ledger, records) = (&self.shared.ledger, &self.shared.records);
             self.flusher

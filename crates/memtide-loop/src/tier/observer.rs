@@ -187,7 +187,8 @@ impl Observer {
         self.abilities = abilities(world, next);
         self.told = None;
         if let Some(searching) = self.searching.take() {
-            self.cadence.hold_at_most(searching.search.credit_us());
+            let now = world.now();
+            self.cadence.hold_at_most(now, searching.search.credit_us());
         }
         self.stretches.clear();
         self.cadence.look_due();

@@ -12,6 +12,7 @@
 use super::shared::Shared;
 use super::subjects;
 use crate::ledger::Ledger;
+use crate::records::Records;
 use crate::report::{Event, Reporter};
 use crate::world::{World, WorldError};
 use memtide_core::tiering::space::OwnerId;
@@ -120,10 +121,6 @@ impl Refresh {
             self.unstuck = now;
             ledger.placement.unstick();
         }
-        if now.since(self.expired) >= EXPIRE_MS {
-            self.expired = now;
-            records.expire(now);
-        }
         let went = changes.went.iter().map(|(owner, _)| *owner).collect();
         Ok(News {
             refreshed: true,
@@ -131,6 +128,14 @@ impl Refresh {
             went,
             surveyed,
         })
+    }
+
+    /// Empties records that would look young again, if it is time.
+    pub fn expire(&mut self, records: &mut Records, now: Millis) {
+        if now.since(self.expired) >= EXPIRE_MS {
+            self.expired = now;
+            records.expire(now);
+        }
     }
 
     fn due(&self, ledger: &Ledger, now: Millis) -> Vec<OwnerId> {

@@ -210,6 +210,17 @@ impl Searching {
         order: Order,
         now: Millis,
     ) -> Result<(), WorldError> {
+        // Where others begin, what is at work ends first, and that takes long.
+        if self.search.look_needs_a_reader(now) {
+            if order == Order::Stop {
+                self.glance.clear();
+                self.stretches.clear();
+                self.stretched = None;
+                observer.stretches.clear();
+                return world.glance(observer.source, &[], self.interval_ms);
+            }
+            return Ok(());
+        }
         // Those chosen last are what the source is at work on: others are chosen
         // only when it is told anew.
         let anew = match order {

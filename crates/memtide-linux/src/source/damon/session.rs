@@ -22,6 +22,9 @@ use std::time::Duration;
 /// payload, padded.
 const RECORD_BYTES: u64 = 72;
 
+/// Smallest ring.
+const MIN_RING_PAGES: u64 = 16;
+
 /// Largest ring, in bytes.
 const MAX_RING: u64 = 4 << 20;
 
@@ -357,9 +360,9 @@ fn open_events(
     let page = rustix::param::page_size() as u64;
     // A pass in which all regions are accessed, if they are not too many; whoever listens
     // is woken when it is half full, and what is lost is counted.
-    let ring_pages = (regions * RECORD_BYTES / page + 1)
+    let mut ring_pages = (regions * RECORD_BYTES / page + 1)
         .next_power_of_two()
-        .clamp(16, MAX_RING / page);
+        .clamp(MIN_RING_PAGES, MAX_RING / page);
     let mut attr = b::perf_event_attr::default();
     attr.type_ = b::PERF_TYPE_TRACEPOINT;
     attr.config = tracepoint.id;
@@ -368,10 +371,16 @@ fn open_events(
     attr.set_disabled(1);
     let mut access = attr;
     access.set_watermark(1);
-    access.wakeup_watermark = (ring_pages * page / 2) as u32;
     attr.wakeup_events = 1;
 
-    let event = PerfEvent::open(&access, Watch::Thread(kdamond), ring_pages as usize)?;
+    // Or a smaller ring, if we may not have as much.
+    let event = loop {
+        access.wakeup_watermark = (ring_pages * page / 2) as u32;
+        match PerfEvent::open(&access, Watch::Thread(kdamond), ring_pages as usize) {
+            Err(EventError::Ring { .. }) if ring_pages > MIN_RING_PAGES => ring_pages /= 2,
+            other => break other?,
+        }
+    };
     let marker_event = event.open_into(&attr)?;
     let bounds = wanted.and_then(|wanted| {
         let all = || wanted.iter().flatten();

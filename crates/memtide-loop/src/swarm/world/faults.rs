@@ -48,7 +48,11 @@ impl SwarmWorld {
             warm_one_in: 7,
             threads: ended.threads.iter().map(|thread| thread.node).collect(),
         };
+        let used = self.machine.nodes.clone();
         self.machine.begin(&successor, &mut self.random);
+        for (before, now) in used.iter().zip(&self.machine.nodes) {
+            *self.untold.entry(now.id).or_default() += now.used - before.used;
+        }
     }
 
     /// Whoever is named in this call may end in it.

@@ -84,6 +84,8 @@ pub(super) struct SwarmWorld {
     observing: Allowance,
     own: Allowance,
     pressed: Pressed,
+    /// Pages of nodes that programs took since the loop asked for room.
+    untold: BTreeMap<NodeId, u64>,
     pub lent: BTreeMap<ThreadId, NodeId>,
     pub closed: bool,
     first_rooms: Option<Vec<(NodeId, NodeSpace)>>,
@@ -152,6 +154,7 @@ impl SwarmWorld {
             observing: Allowance::new(share, BURST_NS),
             own: Allowance::new(own, SAVED_MS * own),
             pressed: Pressed::new(),
+            untold: BTreeMap::new(),
             lent: BTreeMap::new(),
             closed: false,
             first_rooms: None,
@@ -258,7 +261,8 @@ impl SwarmWorld {
             self.judge_waits(of, target);
             let node = self.machine.node(target);
             let free = node.capacity as i64 - (node.used + node.taken) as i64;
-            if free < self.headroom() as i64 {
+            let untold = self.untold.get(&target).copied().unwrap_or(0);
+            if free + (untold as i64) < self.headroom() as i64 {
                 // One page of each process commutes, whatever the room is.
                 let pressed = self.pressed.entry(target).or_default();
                 *pressed += 1;
@@ -274,6 +278,13 @@ impl SwarmWorld {
             }
         }
         outcome
+    }
+
+    /// How long it takes until the dearest look is paid for, in ms: until then there is no
+    /// other.
+    pub fn pays_back_ms(&self) -> u64 {
+        let permille = u64::from(self.plan.tier.observe_cpu.permille());
+        self.passes_of_a_look() * self.dearest_ns / 1_000 / permille
     }
 
     /// What is not given back at the end.
@@ -343,6 +354,7 @@ impl World for SwarmWorld {
         self.asked(Part::Rooms);
         self.work(5_000);
         rooms.clear();
+        self.untold.clear();
         for node in self.machine.nodes.iter().filter(|node| !node.offline) {
             let free = (node.capacity + HIGH).saturating_sub(node.used + node.taken);
             let high = if self.is(Mistake::IgnoreWatermark) {

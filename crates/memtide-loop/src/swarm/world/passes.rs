@@ -54,8 +54,7 @@ impl SwarmWorld {
         }
         // The pass that uses up what is in hand is begun before that is known, and
         // those after it without which the look decides nothing.
-        let passes = u64::from(self.plan.tier.threshold.get()).max(2);
-        let mut slack_ns = passes * self.dearest_ns + 50_000_000;
+        let mut slack_ns = self.passes_of_a_look() * self.dearest_ns + 50_000_000;
         if self.lossy {
             // A pass that loses its reports is not known to have ended: as much as
             // can be saved up is owed before the look is given up.
@@ -67,6 +66,11 @@ impl SwarmWorld {
             self.violations.add(text);
         }
         came.reports.push(Report::Pass { source, view });
+    }
+
+    /// Passes without which a look decides nothing.
+    pub(super) fn passes_of_a_look(&self) -> u64 {
+        u64::from(self.plan.tier.threshold.get()).max(2)
     }
 
     pub(super) fn watch(
