@@ -4,6 +4,7 @@
 //! reporter's business. Tiering and balancing tell of the same things in the
 //! same words; what only one of them knows is absent with the other.
 
+use crate::options::Tiered;
 use crate::world::MemoryKind;
 use memtide_core::pages::Immovable;
 use memtide_core::units::{Millis, NodeId};
@@ -492,10 +493,27 @@ pub struct ClassStatus {
     pub waiting_pages: u64,
     /// Whether its processes are not managed.
     pub left_alone: bool,
+    /// Whether its pages are observed and move between tiers.
+    pub tiered: bool,
+    /// Whether they leave fast memory.
+    pub demotes: bool,
+    /// Whether they leave, too, because nobody touched them for long.
+    pub demotes_idle: bool,
     /// Whether its pages stay where they are until it is resumed.
     pub paused: bool,
     /// Whether its processes wait for memory; none where that is not heeded or not told.
     pub pressure: Option<PressureStatus>,
+}
+
+impl ClassStatus {
+    /// What tiering does for its processes.
+    pub fn done(&self) -> Tiered {
+        Tiered {
+            tier: self.tiered,
+            demote: self.demotes,
+            demote_idle: self.demotes_idle,
+        }
+    }
 }
 
 /// By what processes are put into order, most first.

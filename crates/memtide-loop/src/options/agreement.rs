@@ -3,7 +3,7 @@
 //! The service's file and a scenario's file have the same classes, so both are held to the same. Who
 //! reads a file knows where each key stands, and puts that before what is said here.
 
-use super::{Amount, ClassOptions, Classes};
+use super::{Amount, ClassOptions, Classes, Tiered};
 
 /// The longest name.
 const LONGEST: usize = 32;
@@ -37,12 +37,13 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// What the classes' keys say together; of amounts only what can be said on any machine.
+/// What the classes' keys say together; of amounts only what can be said on any machine. So much is
+/// done for processes of classes that do not say (`others`).
 ///
 /// # Errors
 ///
 /// The first key that cannot be. `place` is asked where another one stands.
-pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
+pub fn agree(classes: &Classes, others: Tiered, place: Place<'_>) -> Result<(), Objection> {
     for (n, (name, class)) in classes.iter().enumerate() {
         let wrong = |key: &'static str, what: String| Objection {
             class: name.clone(),
@@ -74,13 +75,12 @@ pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
             let what = "nothing moves of a class with leave_alone; leave one of both out";
             return Err(wrong("balance", format!("balance: {what}")));
         }
+        if let Some((key, what)) = wanted_in_vain(class, others) {
+            return Err(wrong(key, format!("{key}: {what}")));
+        }
         for (key, amount) in amounts(class) {
             if amount.is_none() {
                 continue;
-            }
-            if class.leave_alone {
-                let what = "nothing moves of a class with leave_alone; leave one of both out";
-                return Err(wrong(key, format!("{key}: {what}")));
             }
             if class.user.is_some() || class.executable.is_some() {
                 let what = "what a class uses is known of whole cgroups only; leave this out, or user and executable";
@@ -98,6 +98,26 @@ pub fn agree(classes: &Classes, place: Place<'_>) -> Result<(), Objection> {
         }
     }
     fit(classes, place, None)
+}
+
+/// What a class wants of tiering that it has not, and why.
+fn wanted_in_vain(class: &ClassOptions, others: Tiered) -> Option<(&'static str, &'static str)> {
+    let done = class.tiered(others);
+    let wants = |wish: Option<bool>| wish == Some(true);
+    let wishes = [
+        ("tier", wants(class.tier), done.tier),
+        ("demote", wants(class.demote), done.demote),
+        ("demote_idle", wants(class.demote_idle), done.demote_idle),
+        ("fast.low", class.fast.low.is_some(), done.tier),
+        ("fast.high", class.fast.high.is_some(), done.demote),
+    ];
+    let (key, ..) = wishes.into_iter().find(|(_, wish, done)| *wish && !done)?;
+    let what = match (class.leave_alone, done.tier) {
+        (true, _) => "nothing moves of a class with leave_alone; leave one of both out",
+        (_, false) => "the class is not tiered; set tier = true in it, or leave this out",
+        _ => "nothing of the class is demoted; set demote = true in it, or leave this out",
+    };
+    Some((key, what))
 }
 
 fn amounts(class: &ClassOptions) -> [(&'static str, Option<Amount>); 2] {
@@ -158,7 +178,8 @@ mod tests {
     fn objection(text: &str, fast: Option<u64>) -> Option<(String, &'static str, String)> {
         let classes: Classes = toml::from_str(text).unwrap();
         let place = |class: &str, key: &str| Some(format!("{class}/{key}"));
-        let wrong = agree(&classes, &place).and_then(|()| fit(&classes, &place, fast));
+        let wrong =
+            agree(&classes, Tiered::default(), &place).and_then(|()| fit(&classes, &place, fast));
         let wrong = wrong.err()?;
         Some((wrong.class, wrong.key, wrong.what))
     }
@@ -219,6 +240,51 @@ mod tests {
         let of = |others| classes.values().map(move |class| class.is_balanced(others));
         assert!(of(true).eq([false, true, false, true]));
         assert!(of(false).eq([false, true, false, false]));
+    }
+
+    #[test]
+    fn what_is_wanted_in_vain_is_named_with_the_reason() {
+        let wrong = |keys: &str, tier| {
+            let text = format!("[a]\ncgroup = '/a'\n{keys}");
+            let classes: Classes = toml::from_str(&text).unwrap();
+            let others = Tiered {
+                tier,
+                ..Tiered::default()
+            };
+            let wrong = agree(&classes, others, &|_, _| None).err()?;
+            let (_, what) = wrong.what.split_once(": ").unwrap();
+            Some((wrong.key, what.split_once(';').unwrap().0.to_owned()))
+        };
+        let alone = "nothing moves of a class with leave_alone";
+        let not_tiered = "the class is not tiered";
+        for (keys, tier, key, what) in [
+            ("leave_alone = true\ntier = true", true, "tier", alone),
+            (
+                "leave_alone = true\nfast.low = '1GiB'",
+                true,
+                "fast.low",
+                alone,
+            ),
+            ("tier = false\ndemote = true", true, "demote", not_tiered),
+            ("demote_idle = true", false, "demote_idle", not_tiered),
+            ("fast.low = '1GiB'", false, "fast.low", not_tiered),
+            (
+                "demote = false\nfast.high = '1GiB'",
+                true,
+                "fast.high",
+                "nothing of the class is demoted",
+            ),
+        ] {
+            assert_eq!(wrong(keys, tier), Some((key, what.to_owned())), "{keys}");
+        }
+        for right in [
+            "demote = false\nfast.low = '1GiB'",
+            "tier = false\nbalance = true",
+            "tier = false\ndemote = false",
+        ] {
+            assert_eq!(wrong(right, true), None, "{right}");
+        }
+        assert_eq!(wrong("tier = true\nfast.high = '1GiB'", false), None);
     }
 
     #[test]

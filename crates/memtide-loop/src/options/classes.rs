@@ -36,6 +36,15 @@ pub struct ClassOptions {
     pub leave_alone: bool,
     /// What becomes of it that they wait for memory.
     pub pressure: Pressure,
+    /// Whether they are tiered; as all others if it is not said, and so with the two below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<bool>,
+    /// Whether their pages leave fast memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote: Option<bool>,
+    /// Whether those leave, too, that nobody touched for long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demote_idle: Option<bool>,
     /// Whether they are balanced between fast nodes; as all others if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<bool>,
@@ -44,10 +53,57 @@ pub struct ClassOptions {
 }
 
 impl ClassOptions {
+    /// What tiering does for its processes, if it does so much for those of classes that do not
+    /// say (`others`). What needs another thing is off without it.
+    pub fn tiered(&self, others: Tiered) -> Tiered {
+        let tier = !self.leave_alone && self.tier.unwrap_or(others.tier);
+        let demote = tier && self.demote.unwrap_or(others.demote);
+        Tiered {
+            tier,
+            demote,
+            demote_idle: demote && self.demote_idle.unwrap_or(others.demote_idle),
+        }
+    }
+
     /// Whether its processes are balanced, if those of classes that do not say are
     /// (`others`). Nobody who is left alone is.
     pub fn is_balanced(&self, others: bool) -> bool {
         !self.leave_alone && self.balance.unwrap_or(others)
+    }
+}
+
+/// What tiering does for some processes. By default all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiered {
+    /// Their pages are observed, and move between tiers.
+    pub tier: bool,
+    /// They leave fast memory, and do not only come to it.
+    pub demote: bool,
+    /// They leave, too, because nobody touched them for long, where the options say how long.
+    pub demote_idle: bool,
+}
+
+impl Tiered {
+    /// What is not done, in few words; nothing if all is.
+    pub fn words(self) -> &'static str {
+        match self {
+            Tiered { tier: false, .. } => "not tiered",
+            Tiered { demote: false, .. } => "not demoted",
+            Tiered {
+                demote_idle: false, ..
+            } => "keeps idle pages",
+            _ => "",
+        }
+    }
+}
+
+impl Default for Tiered {
+    fn default() -> Tiered {
+        Tiered {
+            tier: true,
+            demote: true,
+            demote_idle: true,
+        }
     }
 }
 
@@ -137,6 +193,28 @@ mod tests {
         for text in ["8GiB", "1536MiB", "33%"] {
             assert_eq!(amount(text).unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn what_needs_another_thing_is_off_without_it() {
+        let tiered = |text: &str, others| {
+            let class: ClassOptions = toml::from_str(text).unwrap();
+            let Tiered {
+                tier,
+                demote,
+                demote_idle,
+            } = class.tiered(others);
+            [tier, demote, demote_idle]
+        };
+        let all = Tiered::default();
+        assert_eq!(tiered("", all), [true; 3]);
+        assert_eq!(tiered("demote_idle = false", all), [true, true, false]);
+        assert_eq!(tiered("demote = false", all), [true, false, false]);
+        assert_eq!(tiered("tier = false", all), [false; 3]);
+        assert_eq!(tiered("leave_alone = true", all), [false; 3]);
+        let others = Tiered { tier: false, ..all };
+        assert_eq!(tiered("", others), [false; 3]);
+        assert_eq!(tiered("tier = true", others), [true; 3]);
     }
 
     #[test]

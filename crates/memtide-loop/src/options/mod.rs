@@ -18,7 +18,7 @@ mod tier;
 
 pub use agreement::{Objection, agree, check_name, fit};
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
-pub use classes::{Amount, ClassOptions, Classes, FastOptions, fast_bytes};
+pub use classes::{Amount, ClassOptions, Classes, FastOptions, Tiered, fast_bytes};
 pub use pattern::Pattern;
 pub use pods::{PodFolder, PodQos, PodUid};
 pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window};

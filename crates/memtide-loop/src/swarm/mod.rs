@@ -36,7 +36,7 @@ pub use coverage::Coverage;
 pub use mistake::Mistake;
 
 use crate::balance::{BalanceConfig, Balancer};
-use crate::options::TierGate;
+use crate::options::{TierGate, Tiered};
 use crate::report::{Direction, Event, Reporter};
 use crate::tier::{Class, TierConfig, Tierer};
 use crate::world::{World, WorldError};
@@ -170,6 +170,7 @@ impl Loop {
             low: *low,
             high: *high,
             leave_alone: false,
+            tiered: Tiered::default(),
             heed_pressure: true,
         };
         config.classes = plan.classes.iter().enumerate().map(class).collect();

@@ -21,6 +21,7 @@
 //! - Without classes nothing is asked and nothing is decided.
 
 use super::config::TierConfig;
+use crate::options::Tiered;
 use crate::report::{ClassStatus, Direction, Event, Reporter};
 use crate::world::{ClassId, World, WorldError};
 use memtide_core::units::Millis;
@@ -44,6 +45,8 @@ pub struct Class {
     pub high: Option<u64>,
     /// Its processes are not managed.
     pub leave_alone: bool,
+    /// What is done for them.
+    pub tiered: Tiered,
     /// It is heeded that its processes wait for memory.
     pub heed_pressure: bool,
 }
@@ -73,6 +76,8 @@ struct Budget {
 #[derive(Debug)]
 pub(super) struct Budgets {
     all: Vec<Budget>,
+    /// What is done for processes of no class.
+    others: Tiered,
     read: Option<Millis>,
     /// Pages of a class left so that others of it can come: that goes on soon.
     pub exchanging: bool,
@@ -96,6 +101,7 @@ impl Budgets {
         };
         Budgets {
             all: config.classes.iter().map(budget).collect(),
+            others: config.others,
             read: None,
             exchanging: false,
             used: Vec::new(),
@@ -227,8 +233,22 @@ impl Budgets {
         Some(budget.mark()?.saturating_sub(budget.used?))
     }
 
+    /// What is done for processes of `class`.
+    pub fn tiered(&self, class: Option<ClassId>) -> Tiered {
+        self.get(class)
+            .map_or(self.others, |budget| budget.class.tiered)
+    }
+
+    /// Whether nobody keeps anything.
+    pub fn lets_all_go(&self) -> bool {
+        self.is_empty() && self.others.demote
+    }
+
     /// Pages of `class` that may be taken for others.
     pub fn may_lose(&self, class: Option<ClassId>) -> u64 {
+        if !self.tiered(class).demote {
+            return 0;
+        }
         let spare = |budget: &Budget| Some(budget.used?.saturating_sub(budget.class.low));
         self.get(class).and_then(spare).unwrap_or(u64::MAX)
     }
@@ -290,6 +310,9 @@ impl Budgets {
             returned_pages: budget.returned,
             waiting_pages: budget.waiting,
             left_alone: budget.class.leave_alone,
+            tiered: budget.class.tiered.tier,
+            demotes: budget.class.tiered.demote,
+            demotes_idle: budget.class.tiered.demote_idle,
             paused: budget.paused,
             pressure: None,
         };
@@ -331,6 +354,7 @@ mod tests {
     fn budgets(low: u64, high: Option<u64>, used: u64) -> Budgets {
         let mut budgets = Budgets {
             all: Vec::new(),
+            others: Tiered::default(),
             read: None,
             exchanging: false,
             used: Vec::new(),
@@ -341,6 +365,7 @@ mod tests {
                 low,
                 high,
                 leave_alone: false,
+                tiered: Tiered::default(),
                 heed_pressure: true,
             },
             used: Some(used),

@@ -2,7 +2,7 @@
 
 use super::budgets::Class;
 use crate::options::{
-    Amount, ClassOptions, IdleOnly, IdleTime, Pressure, TierGate, TierOptions, fast_bytes,
+    Amount, ClassOptions, IdleOnly, IdleTime, Pressure, TierGate, TierOptions, Tiered, fast_bytes,
 };
 use memtide_core::hotness::{self, Layout};
 use memtide_core::promotion::{Benefit, GateConfig, ThresholdFree};
@@ -56,6 +56,8 @@ pub struct TierConfig {
     pub idle: Option<IdleRule>,
     /// Classes of processes with shares of fast memory, by their numbers.
     pub classes: Vec<Class>,
+    /// What is done for processes of no class.
+    pub others: Tiered,
     /// Pages that one turn may move in one direction: a turn stays well below a second, signals are
     /// heard, and no source waits for long until somebody reads what it reports.
     pub turn_pages: u64,
@@ -150,6 +152,7 @@ impl TierConfig {
             page_weight: 1,
             idle: IdleRule::new(options, page),
             classes: Vec::new(),
+            others: Tiered::default(),
             turn_pages: 16_384,
             heed_pressure: options.pressure == Pressure::Heed,
             rest: options.rest,
@@ -159,8 +162,15 @@ impl TierConfig {
         })
     }
 
+    /// The same, which does so much for processes of no class, and of those that do not say.
+    #[must_use]
+    pub fn with_others(self, others: Tiered) -> TierConfig {
+        TierConfig { others, ..self }
+    }
+
     /// The same with these classes by their names, which [`ClassId`] counts in this
-    /// order.
+    /// order; what is done for processes of none, and of classes that do not say, is
+    /// [`TierConfig::others`].
     ///
     /// [`ClassId`]: crate::world::ClassId
     #[must_use]
@@ -178,6 +188,7 @@ impl TierConfig {
                 low: pages(options.fast.low).unwrap_or(0),
                 high: pages(options.fast.high),
                 leave_alone: options.leave_alone,
+                tiered: options.tiered(self.others),
                 heed_pressure: options.pressure == Pressure::Heed,
             }
         };

@@ -470,11 +470,11 @@ pub(super) fn spares(
     folio: Folio,
     lost: &mut BTreeMap<ClassId, u64>,
 ) -> bool {
-    if budgets.is_empty() {
+    if budgets.lets_all_go() {
         return true;
     }
     let Some(class) = ledger.class(folio.first) else {
-        return true;
+        return budgets.may_lose(None) > 0;
     };
     let lost = lost.entry(class).or_default();
     let more = *lost + u64::from(folio.pages);
@@ -502,7 +502,7 @@ impl Pages for Leaving<'_> {
     }
 
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
-        if !self.budgets.is_empty() {
+        if !self.budgets.lets_all_go() {
             let class = self.ledger.class(page);
             let may = match self.only {
                 Some(only) => class == Some(only),

@@ -317,7 +317,9 @@ impl<'a> Leaving<'a> {
         };
         let rounds = self.records.rounds.as_ref()?;
         let recent = &self.records.recent;
-        let leaves = self.ledger.may_move(folio.first, *target).is_ok()
+        let class = self.ledger.class(folio.first);
+        let leaves = self.budgets.tiered(class).demote_idle
+            && self.ledger.may_move(folio.first, *target).is_ok()
             && is_wanted(self.ledger, folio.first, self.rule)
             && !self.is_common(folio.first)
             && !recent.moved_within(folio.first, Moved::Up, self.settle_ms, self.now)

@@ -56,6 +56,8 @@ mod pressed_tests;
 mod shares_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tiered_tests;
 
 pub use budgets::Class;
 pub use config::{IdleRule, TierConfig};

@@ -514,8 +514,10 @@ impl Observer {
         let scarce = room_is_scarce(ledger);
         let turns = turns_of_stretches(shared, scarce);
         let top = runs(true, &|watched| {
-            let long = config.idle.is_some() && !ledger.processes.is_paused(watched.class);
-            scarce || shared.budgets.is_tight(watched.class) || long
+            let tiered = shared.budgets.tiered(watched.class);
+            let paused = ledger.processes.is_paused(watched.class);
+            let long = config.idle.is_some() && tiered.demote_idle && !paused;
+            tiered.demote && (scarce || shared.budgets.is_tight(watched.class) || long)
         });
         let samples = subjects::shares(&totals(&lower), config.samples);
         let most = config.stretches * turns.unwrap_or(1);

@@ -141,6 +141,9 @@ fn why_up(
     if watched.class.is_some_and(above) {
         return "its class is above its fast.high: the coldest of its pages leave".to_owned();
     }
+    if !budgets.tiered(watched.class).demote {
+        return "nothing of its class is demoted, as the configuration says".to_owned();
+    }
     if budgets.may_lose(watched.class) == 0 {
         return "its class uses no more than its fast.low, so that none of its pages leaves for others"
             .to_owned();
@@ -173,7 +176,9 @@ fn long_idle(shared: &Shared, leaver: &Leaver, folio: Folio, now: Millis) -> Opt
     let rule = shared.config.idle.as_ref()?;
     let rounds = shared.records.rounds.as_ref()?;
     let rounds = least(folio, |page| rounds.rounds(page));
-    if rounds == 0 || !idle::is_wanted(&shared.ledger, folio.first, rule) {
+    let class = shared.ledger.class(folio.first);
+    let leaves = shared.budgets.tiered(class).demote_idle;
+    if rounds == 0 || !leaves || !idle::is_wanted(&shared.ledger, folio.first, rule) {
         return None;
     }
     let since = now.since(leaver.round_began);

@@ -77,8 +77,11 @@ impl Shared {
         let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
         let mut ledger = Ledger::new(world, config.headroom);
         let classes = (0..).map(ClassId).zip(&config.classes);
-        let left_alone = classes.filter(|(_, class)| class.leave_alone);
+        let left_alone = classes.filter(|(_, class)| !class.tiered.tier);
         (ledger.processes).leave_alone(left_alone.map(|(class, _)| class));
+        if !config.others.tier {
+            ledger.processes.leave_classless_alone();
+        }
         let mut records = Records::new(config.hotness, pages);
         records.rounds = config.idle.as_ref().map(|_| IdleRounds::new(pages));
         let account = || {
@@ -251,6 +254,7 @@ fn hold(
 mod tests {
     use super::*;
     use crate::options::TierOptions;
+    use crate::options::Tiered;
     use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
     use crate::tier::Class;
     use memtide_core::tiering::space::VirtualPage;
@@ -271,6 +275,7 @@ mod tests {
             low: 0,
             high: None,
             leave_alone: false,
+            tiered: Tiered::default(),
             heed_pressure: true,
         });
         let mut shared = Shared::new(&world, config);

@@ -13,6 +13,7 @@ use memtide_core::units::NodeId;
 use memtide_loop::balance::has_choice;
 use memtide_loop::options::{
     self, BalanceOptions, BalanceSource, ClassOptions, Classes, Objection, TierOptions, TierSource,
+    Tiered,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -285,7 +286,7 @@ fn classes(
     };
     let fast = Some(options::fast_bytes(topology));
     let nowhere = |_: &str, _: &str| None;
-    let agree = options::agree(&classes, &nowhere);
+    let agree = options::agree(&classes, Tiered::default(), &nowhere);
     match agree.and_then(|()| options::fit(&classes, &nowhere, fast)) {
         Ok(()) => Ok(classes),
         Err(Objection { class, key, what }) => {

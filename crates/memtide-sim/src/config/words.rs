@@ -4,7 +4,7 @@ use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, 
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
 use memtide_loop::options::{
-    BalanceOptions, BalanceTasks, ClassOptions, TierGate, TierOptions, TierSource,
+    BalanceOptions, BalanceTasks, ClassOptions, TierGate, TierOptions, TierSource, Tiered,
 };
 
 /// One to four sentences.
@@ -105,7 +105,13 @@ fn shared(name: &str, class: &ClassOptions) -> String {
     let high =
         (class.fast.high).map(|high| format!("it is held to {high} of fast memory (fast.high)"));
     let alone = class.leave_alone.then(|| "it is left alone".to_owned());
-    let all: Vec<String> = low.into_iter().chain(high).chain(alone).collect();
+    let done = class.tiered(Tiered::default()).words();
+    let done = (!class.leave_alone && !done.is_empty()).then(|| match done {
+        "keeps idle pages" => "its idle pages stay".to_owned(),
+        done => format!("it is {done}"),
+    });
+    let parts = low.into_iter().chain(high).chain(alone).chain(done);
+    let all: Vec<String> = parts.collect();
     match all.is_empty() {
         true => format!("Class {name} has no share of its own."),
         false => format!("Class {name}: {}.", all.join(", and ")),

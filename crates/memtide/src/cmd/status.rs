@@ -222,11 +222,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.demoted_bytes),
             amount(class.returned_bytes),
             amount(class.waiting_bytes),
-            match class.state() {
-                "" if class.balanced => "balanced",
-                state => state,
-            }
-            .to_owned(),
+            class.states(),
         ]);
     }
     table.trim_fmt()
@@ -257,7 +253,7 @@ mod tests {
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
-            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB balanced",
+            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB keeps idle pages, balanced",
         ] {
             let there = |there: &str| there.split_whitespace().eq(line.split(' '));
             assert!(text.lines().any(there), "{line}\n{text}");

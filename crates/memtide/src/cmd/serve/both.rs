@@ -41,8 +41,8 @@ pub fn open(context: &Context, nodes: Topology, settings: &Settings) -> anyhow::
     let balancing = balancing::open(context, &nodes, wanted(settings));
     let taken = balancing.hardware();
     let (balancing, tiering) = divide(balancing, taken, Opening::Rests, |taken| {
-        let Settings { tier, class, .. } = settings;
-        tiering::open(context, nodes.clone(), tier, class, taken)
+        let whom = (&settings.class, settings.select.tiered());
+        tiering::open(context, nodes.clone(), &settings.tier, whom, taken)
     })?;
     Ok(Opened {
         tiering: match balancing.is_ready() {

@@ -18,7 +18,7 @@ use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, print};
 use memtide_linux::priority;
-use memtide_loop::options::Classes;
+use memtide_loop::options::{Classes, Tiered};
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -31,7 +31,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     tiering::check(context, &nodes, &args.options)?;
     let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
-    let opened = tiering::open(context, nodes, &args.options, &Classes::new(), None)?;
+    let whom = (&Classes::new(), Tiered::default());
+    let opened = tiering::open(context, nodes, &args.options, whom, None)?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;

@@ -1,7 +1,7 @@
 //! Classes: the tables `[class.NAME]`, and where they say what cannot be.
 
 use super::{Place, Settings};
-use memtide_loop::options::{self, Objection};
+use memtide_loop::options::{self, ClassOptions, Objection};
 
 pub use memtide_loop::options::check_name;
 
@@ -15,7 +15,21 @@ pub fn agree(
     settings: &Settings,
     place: &dyn Fn(&str, &str) -> Option<Place>,
 ) -> anyhow::Result<()> {
-    options::agree(&settings.class, &at(place)).map_err(|wrong| error(&wrong, place))
+    let others = settings.select.tiered();
+    options::agree(&settings.class, others, &at(place)).map_err(|wrong| error(&wrong, place))?;
+    let idle = |(_, class): &(&String, &ClassOptions)| class.demote_idle == Some(true);
+    match settings.class.iter().find(idle) {
+        Some((name, _)) if settings.tier.demote_idle.is_none() => {
+            let what = "demote_idle: nothing says after how long; set demote_idle in [tier], or leave this out";
+            let wrong = Objection {
+                class: name.clone(),
+                key: "demote_idle",
+                what: what.to_owned(),
+            };
+            Err(error(&wrong, place))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether the amounts fit together, on a machine with so many bytes of fast memory if that is known.

@@ -25,7 +25,7 @@ pub use read::{Layer, read};
 
 use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
-use memtide_loop::options::{BalanceOptions, Classes, TierOptions};
+use memtide_loop::options::{BalanceOptions, Classes, TierOptions, Tiered};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -41,13 +41,20 @@ const TABLES: [&str; 5] = ["select", "tier", "balance", "metrics", "control"];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 /// Their keys.
-const CLASS_KEYS: [&str; 9] = [
+const CLASS_KEYS: [&str; 16] = [
     "cgroup",
     "unit",
+    "pod_qos",
+    "pod_uid",
+    "pod_choice",
     "user",
     "executable",
     "priority",
     "leave_alone",
+    "pressure",
+    "tier",
+    "demote",
+    "demote_idle",
     "balance",
     "fast.low",
     "fast.high",
@@ -81,8 +88,25 @@ pub struct Select {
     /// Those of this cgroup and of those below it.
     #[serde(deserialize_with = "hierarchical")]
     pub cgroup: Option<PathBuf>,
-    /// Whether those are balanced, too, whose class does not say.
+    /// Whether those are tiered whose class does not say, and so with the keys below.
+    pub tier: bool,
+    /// Whether pages of theirs are demoted.
+    pub demote: bool,
+    /// Whether those are, too, that nobody touched for long.
+    pub demote_idle: bool,
+    /// Whether they are balanced between fast nodes.
     pub balance: bool,
+}
+
+impl Select {
+    /// What tiering does for processes whose class does not say.
+    pub fn tiered(&self) -> Tiered {
+        Tiered {
+            tier: self.tier,
+            demote: self.demote,
+            demote_idle: self.demote_idle,
+        }
+    }
 }
 
 impl Default for Select {
@@ -90,6 +114,9 @@ impl Default for Select {
         Select {
             all: true,
             cgroup: None,
+            tier: true,
+            demote: true,
+            demote_idle: true,
             balance: false,
         }
     }
@@ -309,44 +336,42 @@ mod tests {
         assert_eq!(of(DEFAULT), Configuration::default());
         // These have no default; the file has an example of each.
         let examples = [
-            "cgroup",
-            "unit",
-            "user",
-            "executable",
-            "pod_qos",
-            "pod_uid",
-            "pod_choice",
-            "priority",
-            "leave_alone",
-            "balance",
-            "tasks",
-            "rate",
-            "demote_idle",
-            "demote_idle_only",
-            "tiers",
-            "listen",
-            "file",
-            "socket",
-            "group",
-            "fast.low",
-            "fast.high",
+            ("select", "cgroup"),
+            ("tier", "demote_idle"),
+            ("tier", "demote_idle_only"),
+            ("tier", "tiers"),
+            ("balance", "tasks"),
+            ("balance", "rate"),
+            ("metrics", "listen"),
+            ("metrics", "file"),
+            ("metrics", "socket"),
+            ("control", "group"),
         ];
+        // What is left out here are classes, too.
+        let mut table = String::new();
         let text: String = uncommented()
             .lines()
             .filter(|line| {
-                let example = |key: &&str| line.starts_with(&format!("{key} ="));
-                let select = *line == "balance = false";
-                select || !line.starts_with("[class.") && !examples.iter().any(example)
+                if let Some(name) = line.strip_prefix('[') {
+                    table = name.trim_end_matches(']').to_owned();
+                }
+                let example = |(of, key): &(&str, &str)| {
+                    *of == table && line.starts_with(&format!("{key} ="))
+                };
+                !table.starts_with("class.") && !examples.iter().any(example)
             })
             .map(|line| format!("{line}\n"))
             .collect();
         let configuration = of(&text);
         assert_eq!(configuration.settings, Settings::default());
         for row in configuration.rows() {
-            match examples.contains(&row.key.as_str()) {
+            match examples.contains(&(row.table.as_str(), row.key.as_str())) {
                 true => assert!(uncommented().contains(&format!("\n{} = ", row.key))),
                 false => assert!(row.from.is_some(), "{}.{} is missing", row.table, row.key),
             }
+        }
+        for key in CLASS_KEYS.into_iter().filter(|key| *key != "pressure") {
+            assert!(uncommented().contains(&format!("\n{key} = ")), "{key}");
         }
         // The examples are right, too; only they select twice.
         let all = of(&uncommented().replace("\nall = true\n", "\n"));

@@ -348,6 +348,18 @@ mod tests {
                 "0.toml:4:11: balance: nothing moves of a class with leave_alone",
             ),
             (
+                "[class.db]\ncgroup = '/a'\ntier = false\nfast.high = '1GiB'",
+                "0.toml:4:13: fast.high: the class is not tiered; set tier = true in it",
+            ),
+            (
+                "[select]\ntier = false\n[class.db]\ncgroup = '/a'\ndemote = true",
+                "0.toml:5:10: demote: the class is not tiered; set tier = true in it",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\ndemote_idle = true",
+                "0.toml:3:15: demote_idle: nothing says after how long; set demote_idle in [tier]",
+            ),
+            (
                 "[metrics]\nlisten = '0.0.0.0:9779'",
                 "0.toml:2:10: listen: other machines could reach it",
             ),

@@ -6,7 +6,7 @@
 use super::varlink::Parameters;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
-use memtide_loop::options::TierOptions;
+use memtide_loop::options::{TierOptions, Tiered};
 use memtide_loop::report::{
     AccountStatus, ClassStatus, PressureStatus, ProcessStatus, Status, TierSpent,
 };
@@ -53,6 +53,15 @@ pub struct Class {
     pub waiting_bytes: u64,
     /// Whether its processes are not managed.
     pub left_alone: bool,
+    /// Whether its pages are observed and move between tiers.
+    #[serde(default = "yes")]
+    pub tiered: bool,
+    /// Whether they leave fast memory.
+    #[serde(default = "yes")]
+    pub demotes: bool,
+    /// Whether they leave, too, because nobody touched them for long.
+    #[serde(default = "yes")]
+    pub demotes_idle: bool,
     /// Whether its pages stay where they are.
     pub paused: bool,
     /// Whether its processes are balanced between fast nodes.
@@ -61,6 +70,11 @@ pub struct Class {
     /// Whether its processes wait for memory, if that is heeded and known.
     #[serde(default)]
     pub pressure: Option<Pressure>,
+}
+
+/// What a service that does not say so does.
+fn yes() -> bool {
+    true
 }
 
 /// A managed process. What several processes map is counted for each of them, as of its last survey.
@@ -278,7 +292,29 @@ impl Class {
             (true, _) => "left alone",
             (_, true) => "paused",
             _ if self.pressure.is_some_and(|pressure| pressure.slowed) => "pressed",
+            _ if !self.tiered => self.done().words(),
             _ => "",
+        }
+    }
+
+    /// All that is to be known of how it is treated, in words or none.
+    pub fn states(&self) -> String {
+        let mut all = vec![self.state()];
+        if !self.left_alone && self.tiered {
+            all.push(self.done().words());
+        }
+        if self.balanced {
+            all.push("balanced");
+        }
+        all.retain(|state| !state.is_empty());
+        all.join(", ")
+    }
+
+    fn done(&self) -> Tiered {
+        Tiered {
+            tier: self.tiered,
+            demote: self.demotes,
+            demote_idle: self.demotes_idle,
         }
     }
 }
@@ -440,6 +476,9 @@ impl Standing {
             returned_bytes: bytes(class.returned_pages),
             waiting_bytes: bytes(class.waiting_pages),
             left_alone: class.left_alone,
+            tiered: class.tiered,
+            demotes: class.demotes,
+            demotes_idle: class.demotes_idle,
             paused: class.paused,
             // Whoever balances says so.
             balanced: false,
@@ -587,6 +626,9 @@ pub mod tests {
                     name: "batch".to_owned(),
                     high_bytes: Some(2 << 30),
                     waiting_bytes: 1 << 20,
+                    tiered: true,
+                    demotes: true,
+                    demotes_idle: true,
                     ..Class::default()
                 },
                 Class {
@@ -599,6 +641,9 @@ pub mod tests {
                     returned_bytes: 16 << 20,
                     waiting_bytes: 0,
                     left_alone: false,
+                    tiered: true,
+                    demotes: true,
+                    demotes_idle: false,
                     paused: false,
                     balanced: true,
                     pressure: Some(Pressure {

@@ -24,7 +24,7 @@ use memtide_linux::live::LiveWorld;
 use memtide_linux::live::processes::Selection;
 use memtide_loop::World;
 use memtide_loop::journal::Line;
-use memtide_loop::options::{Classes, Rules, TierOptions, TierSource, User};
+use memtide_loop::options::{Classes, Rules, TierOptions, TierSource, Tiered, User};
 use memtide_loop::report::Status;
 use memtide_loop::tier::{TierConfig, Tierer};
 use memtide_loop::world::WorldError;
@@ -75,12 +75,12 @@ pub struct Opened {
 }
 
 /// Opens the sources of accesses, but for a unit of hardware that balancing has `taken`. The classes fit
-/// the machine.
+/// the machine; for all others so much is done.
 pub fn open(
     context: &Context,
     nodes: Topology,
     options: &TierOptions,
-    classes: &Classes,
+    (classes, others): (&Classes, Tiered),
     taken: Option<TierSource>,
 ) -> anyhow::Result<Opened> {
     let page = page_size()?;
@@ -94,6 +94,7 @@ pub fn open(
     }
     let seed = u64::from(std::process::id());
     let config = TierConfig::new(options, &nodes, page, seed)?;
+    let config = config.with_others(others);
     let config = config.with_classes(classes, &nodes, page);
     Ok(Opened {
         nodes,

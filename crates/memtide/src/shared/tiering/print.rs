@@ -62,6 +62,10 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
             text += &format!(" {name} {}", printer.size(pages));
         }
     }
+    let done = class.done().words();
+    if !done.is_empty() {
+        text += &format!(" {done}");
+    }
     if class.paused {
         text += " paused";
     }
