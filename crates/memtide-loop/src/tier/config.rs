@@ -168,6 +168,16 @@ impl TierConfig {
         TierConfig { others, ..self }
     }
 
+    /// The same for a loop that tiers nobody, and knows the classes and the machine all the same. It
+    /// needs no source.
+    #[must_use]
+    pub fn resting(mut self) -> TierConfig {
+        self.others.tier = false;
+        let classes = self.classes.iter_mut();
+        classes.for_each(|class| class.tiered.tier = false);
+        self
+    }
+
     /// The same with these classes by their names, which [`ClassId`] counts in this
     /// order; what is done for processes of none, and of classes that do not say, is
     /// [`TierConfig::others`].

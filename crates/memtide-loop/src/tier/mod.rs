@@ -94,6 +94,8 @@ const DECIDE_MS: u64 = 2000;
 const RETRY_MS: u64 = 100;
 /// The longest wait of a turn while sources tell of single accesses, in ms.
 const LISTEN_MS: u64 = 100;
+/// The wait of a turn without any source, in ms: nothing can be decided.
+const RESTING_MS: u64 = 1000;
 /// When one page in so many of slow memory came to it lately, they should be seen: as
 /// idle ones they were taken by samples.
 const UNSEEN_PART: u64 = 16;
@@ -266,6 +268,7 @@ impl Tierer {
         let hurry = !self.shared.budgets.is_empty() && self.shared.budgets.hurry(self.decided);
         let waiting = self.promoter.pages_wait() || hurry;
         let patience_ms = match self.listeners.is_empty() {
+            true if world.sources().is_empty() => RESTING_MS,
             true => self.observer.patience_ms(waiting),
             // Their buffers fill up, and what they tell is worth something now.
             false => self.observer.patience_ms(waiting).min(LISTEN_MS),

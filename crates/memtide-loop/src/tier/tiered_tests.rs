@@ -69,6 +69,32 @@ fn who_is_not_tiered_stays() {
     }
 }
 
+/// Two nodes of one tier and no source, as the service has it where it only balances.
+#[test]
+fn without_a_source_a_loop_that_tiers_nobody_rests() {
+    let mut world = FakeWorld::two_nodes(5000, 5000);
+    world.sources.clear();
+    let mut process = FakeProcess::new(7, 0, 1000, SLOW);
+    process.class = Some(ClassId(0));
+    world.processes.push(process);
+    let classes: Classes = toml::from_str("[a]\ntier = true\n").unwrap();
+    let (topology, page) = (world.topology().clone(), world.page());
+    let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
+    let config = config.with_classes(&classes, &topology, page).resting();
+    let mut tierer = Tierer::new(&mut world, config);
+    let mut turns = 0;
+    while world.now().0 < 60_000 {
+        tierer.step(&mut world, &mut ()).unwrap();
+        turns += 1;
+    }
+    assert!(turns <= 61, "{turns}");
+    let status = tierer.status(&mut world);
+    assert_eq!(status.processes, 0);
+    assert!(!status.tiering.unwrap().classes[0].tiered);
+    assert!(world.tried.is_empty());
+    tierer.finish(&mut world).unwrap();
+}
+
 /// 1000 pages of each are idle on fast memory, which 1000 hot ones of another process want.
 #[test]
 fn who_is_not_demoted_makes_no_room() {

@@ -49,7 +49,7 @@ fn text(standing: &Standing, styled: bool) -> String {
             standing.version, standing.pid
         ),
     );
-    line("doing", standing.doing().to_owned());
+    line("doing", standing.doing());
     line(
         "run",
         format!(
@@ -300,6 +300,7 @@ mod tests {
             taken: false,
         });
         one.version = HOSTILE.to_owned();
+        one.rests = Some(HOSTILE.to_owned());
         one.setup.selected = HOSTILE.to_owned();
         one.setup.source = HOSTILE.to_owned();
         one.balancing.as_mut().unwrap().source = Some(HOSTILE.to_owned());

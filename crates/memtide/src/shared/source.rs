@@ -39,14 +39,15 @@ struct One {
 
 /// Sources, and what their user should know about them.
 pub struct Opened {
-    /// At least one.
+    /// At least one, if anybody is tiered.
     pub sources: Vec<LiveSource>,
     /// Sentences for people.
     pub notices: Vec<String>,
 }
 
 impl Opened {
-    fn none() -> Opened {
+    /// None, for who tiers nobody.
+    pub fn none() -> Opened {
         Opened {
             sources: Vec::new(),
             notices: Vec::new(),

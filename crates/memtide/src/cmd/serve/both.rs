@@ -7,9 +7,11 @@
 use crate::shared::balancing::{self, Balancing, Opening, Wanted};
 use crate::shared::configuration::Settings;
 use crate::shared::context::Context;
+use crate::shared::outside::causes;
 use crate::shared::report::Printer;
-use crate::shared::selection::of_cgroup_or_all;
+use crate::shared::selection::{check_privileges, of_cgroup_or_all};
 use crate::shared::tiering::{self, Tiering, print};
+use anyhow::bail;
 use memtide_core::topology::Topology;
 use memtide_loop::options::TierSource;
 use memtide_loop::report::Status;
@@ -27,8 +29,9 @@ pub struct Both {
     pub balancing: Balancing,
 }
 
-fn wanted(settings: &Settings) -> Wanted<'_> {
+fn wanted(settings: &Settings, alone: bool) -> Wanted<'_> {
     Wanted {
+        alone,
         options: &settings.balance,
         classes: &settings.class,
         others: settings.select.balance,
@@ -36,13 +39,39 @@ fn wanted(settings: &Settings) -> Wanted<'_> {
     }
 }
 
-/// Opens the sources of both. Tiering must have one.
+/// Why nobody is tiered on these nodes, if so.
+pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
+    let others = settings.select.tiered();
+    let mut classes = settings.class.values();
+    match others.tier || classes.any(|class| class.tiered(others).tier) {
+        true => tiering::has_tiers(nodes).err().map(|why| causes(&why)),
+        false => Some("tier = false for all, in [select] or in each class".to_owned()),
+    }
+}
+
+/// What no second try can change: there must be something to tier or to balance, and the right to move
+/// pages.
+pub fn check(context: &Context, nodes: &Topology, settings: &Settings) -> anyhow::Result<()> {
+    if let Some(why) = rests(nodes, settings)
+        && !wanted(settings, true).anybody()
+    {
+        bail!("{why}; to balance between sockets, set balance = true in [select] or in a class");
+    }
+    check_privileges(&context.root, settings.tier.dry_run)
+}
+
+/// Opens the sources of both. Tiering must have one, or else balancing where nobody is tiered.
 pub fn open(context: &Context, nodes: Topology, settings: &Settings) -> anyhow::Result<Opened> {
-    let balancing = balancing::open(context, &nodes, wanted(settings));
+    let rests = rests(&nodes, settings);
+    let balancing = balancing::open(context, &nodes, wanted(settings, rests.is_some()));
+    if let (Some(tiers), Opening::Rests(why)) = (&rests, &balancing) {
+        bail!("nothing is balanced: {why}; nothing is tiered: {tiers}");
+    }
     let taken = balancing.hardware();
     let (balancing, tiering) = divide(balancing, taken, Opening::Rests, |taken| {
         let whom = (&settings.class, settings.select.tiered());
-        tiering::open(context, nodes.clone(), &settings.tier, whom, taken)
+        let nodes = nodes.clone();
+        tiering::open(context, nodes, &settings.tier, whom, taken, rests.clone())
     })?;
     Ok(Opened {
         tiering: match balancing.is_ready() {
@@ -83,7 +112,7 @@ impl Opened {
     ) -> anyhow::Result<Both> {
         let selection = || of_cgroup_or_all(settings.select.cgroup.as_deref());
         let tiering = self.tiering.begin(context, selection(), None, printer)?;
-        let (nodes, wanted) = (&self.nodes, wanted(settings));
+        let (nodes, wanted) = (&self.nodes, wanted(settings, tiering.rests().is_some()));
         let balancing = (self.balancing).begin(context, nodes, selection(), wanted, printer);
         Ok(Both { tiering, balancing })
     }
@@ -110,7 +139,9 @@ impl Both {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::bail;
+    use crate::shared::tiering::nodes;
+    use memtide_linux::fs::Root;
+    use std::path::Path;
 
     /// Of a machine where balancing has IBS, and tiering works with what is left or only with that.
     fn divided(needs_it: bool, works: bool) -> Option<Result<(), String>> {
@@ -121,6 +152,86 @@ mod tests {
         };
         let divided = divide(Ok(()), Some(TierSource::Ibs), rests, tiering);
         divided.ok().map(|(balancing, ())| balancing)
+    }
+
+    fn machine(fixture: &str) -> Context {
+        let fixtures =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../memtide-linux/tests/fixtures");
+        Context {
+            root: Root::new(fixtures.join(fixture)),
+            json: false,
+            styled: false,
+        }
+    }
+
+    /// Why nobody is tiered by these settings, and what is said of them, where nothing is moved.
+    fn said(fixture: &str, text: &str) -> (Option<String>, Option<String>) {
+        let context = machine(fixture);
+        let mut settings: Settings = toml::from_str(text).unwrap();
+        settings.tier.dry_run = true;
+        let nodes = nodes(&context, &settings.tier, "").unwrap();
+        let checked = check(&context, &nodes, &settings);
+        (
+            rests(&nodes, &settings),
+            checked.err().map(|why| causes(&why)),
+        )
+    }
+
+    #[test]
+    fn what_is_not_tiered_must_be_balanced() {
+        let one_tier = "this machine has one tier of memory";
+        let none = "tier = false for all";
+        let balanced = "select.balance = true";
+        for (fixture, text, rests, refused) in [
+            ("two-sockets", "", Some(one_tier), true),
+            ("two-sockets", balanced, Some(one_tier), false),
+            (
+                "two-sockets",
+                "class.a.balance = true",
+                Some(one_tier),
+                false,
+            ),
+            ("two-sockets-cxl-hmat", "", None, false),
+            (
+                "two-sockets-cxl-hmat",
+                "select.tier = false",
+                Some(none),
+                true,
+            ),
+            (
+                "two-sockets-cxl-hmat",
+                "class.a.tier = true\nselect.tier = false",
+                None,
+                false,
+            ),
+            (
+                "two-sockets-cxl-hmat",
+                "select = { tier = false, balance = true }",
+                Some(none),
+                false,
+            ),
+        ] {
+            let (why, error) = said(fixture, text);
+            let at = format!("{fixture} {text}: {why:?} {error:?}");
+            assert_eq!(why.is_some(), rests.is_some(), "{at}");
+            let begins = |why: String| why.starts_with(rests.unwrap_or_default());
+            assert!(why.is_none_or(begins), "{at}");
+            assert_eq!(error.is_some(), refused, "{at}");
+        }
+    }
+
+    /// A copy of a machine has no source for balancing.
+    #[test]
+    fn where_neither_can_be_done_both_reasons_are_said() {
+        let context = machine("two-sockets");
+        let settings: Settings = toml::from_str("select.balance = true").unwrap();
+        let nodes = nodes(&context, &settings.tier, "").unwrap();
+        let why = open(&context, nodes, &settings).err().unwrap().to_string();
+        assert!(why.starts_with("nothing is balanced: "), "{why}");
+        assert!(
+            why.contains("; nothing is tiered: this machine has one tier"),
+            "{why}"
+        );
     }
 
     #[test]

@@ -25,7 +25,6 @@ use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
-use crate::shared::tiering;
 use anyhow::Context as _;
 use both::Both;
 use fitting::{fits, folders_are_there, group_is_there, names, nodes};
@@ -88,11 +87,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     lasting(group_is_there(context, &configuration))?;
     // Nodes may be late, so that tiers by hand fit at the next start.
     let nodes = nodes(context, &configuration)?;
-    lasting(tiering::check(
-        context,
-        &nodes,
-        &configuration.settings.tier,
-    ))?;
+    lasting(both::check(context, &nodes, &configuration.settings))?;
     lasting(fits(context, &configuration, &nodes))?;
     let page = page_size()?;
     // Before what only one service can have: a second one is told that it is the second.
@@ -181,6 +176,7 @@ impl Service<'_> {
         loop {
             let Both { tiering, balancing } = &mut both;
             let status = tiering.status();
+            let rests = tiering.rests().map(str::to_owned);
             let metrics = self.metrics.as_ref().context("no metrics")?;
             metrics.tell_of_configuration(self.loaded);
             metrics.tell(&mut self.printer, &status);
@@ -191,6 +187,7 @@ impl Service<'_> {
                 metrics,
                 balancing,
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
+                rests: rests.as_deref(),
                 nodes: tiering.nodes().clone(),
                 page: self.page,
             };

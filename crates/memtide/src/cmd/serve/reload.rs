@@ -6,7 +6,7 @@
 //! learned is lost then, and only then. What can be tried of the next run is tried before the old one
 //! ends. Classes that are paused stay so.
 
-use super::both::Both;
+use super::both::{self, Both};
 use super::fitting::{fits, group_is_there, names, nodes};
 use super::{Service, loaded};
 use crate::shared::configuration::{Configuration, Settings};
@@ -156,10 +156,13 @@ impl Service<'_> {
         nodes: &Topology,
         held: &[access::Source],
     ) -> anyhow::Result<()> {
-        let tier = &next.settings.tier;
-        tiering::check(self.context, nodes, tier)?;
+        let settings = &next.settings;
+        both::check(self.context, nodes, settings)?;
         fits(self.context, next, nodes)?;
-        tiering::can_open(self.context, nodes, tier, held)
+        match both::rests(nodes, settings) {
+            None => tiering::can_open(self.context, nodes, &settings.tier, held),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Ends the run and begins one of `next`, with these changes; of the old configuration if that
@@ -197,7 +200,7 @@ impl Service<'_> {
     /// The machine's nodes, if a run by `configuration` can begin on them.
     pub fn nodes_for(&self, configuration: &Configuration) -> anyhow::Result<Topology> {
         let nodes = nodes(self.context, configuration)?;
-        tiering::check(self.context, &nodes, &configuration.settings.tier)?;
+        both::check(self.context, &nodes, &configuration.settings)?;
         fits(self.context, configuration, &nodes)?;
         Ok(nodes)
     }

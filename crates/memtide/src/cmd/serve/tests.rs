@@ -3,6 +3,7 @@
 use super::reload::{Looked, Running};
 use super::*;
 use crate::shared::control::client::Client;
+use crate::shared::tiering;
 use memtide_core::access;
 use memtide_core::topology::{AccessFigures, NodeInput, Topology, TopologyInput};
 use memtide_core::units::{Millis, NodeId};

@@ -52,6 +52,8 @@ pub struct Watchers<'a> {
     pub metrics: &'a Metrics,
     pub balancing: &'a Balancing,
     pub setup: Setup,
+    /// Why nobody is tiered, if so.
+    pub rests: Option<&'a str>,
     pub nodes: Topology,
     pub page: PageSize,
 }
@@ -61,6 +63,7 @@ impl Watchers<'_> {
     pub fn tell_control(&self, status: &Status) {
         let standing = || {
             let mut standing = Standing::of(status, self.page, &self.setup, &self.nodes);
+            standing.rests = self.rests.map(str::to_owned);
             self.balancing.complete(&mut standing, self.page);
             standing
         };
@@ -85,7 +88,10 @@ impl Watch for Watchers<'_> {
     fn stands(&self, status: &Status, printer: &Printer) {
         self.tell_control(status);
         let told = || {
-            let tiering = print::short(printer, status);
+            let tiering = match self.rests {
+                Some(why) => format!("nothing is tiered: {why}"),
+                None => print::short(printer, status),
+            };
             let balancing = self.balancing.short(printer);
             balancing.map_or(tiering.clone(), |balancing| {
                 format!("{tiering}; {balancing}")

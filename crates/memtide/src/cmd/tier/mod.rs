@@ -32,7 +32,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
     let whom = (&Classes::new(), Tiered::default());
-    let opened = tiering::open(context, nodes, &args.options, whom, None)?;
+    let opened = tiering::open(context, nodes, &args.options, whom, None, None)?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;

@@ -157,7 +157,7 @@ fn about(state: &State, width: u16, name: String, standing: &Standing) -> [Line<
 /// What the loop does, and what promotion wins and costs if that fits beside it.
 fn doing(width: u16, standing: &Standing) -> String {
     let fits = |text: &String| text.chars().count() <= usize::from(width);
-    let mut doing = standing.doing().to_owned();
+    let mut doing = outside(&standing.doing()).into_owned();
     if standing.pressure.is_some_and(|pressure| pressure.slowed) {
         let both = format!("{doing}; memory pressure slows promotion");
         // That is what matters more.

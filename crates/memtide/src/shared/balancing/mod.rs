@@ -74,11 +74,13 @@ pub struct Wanted<'a> {
     pub others: bool,
     /// How the rest is tiered.
     pub tier: &'a TierOptions,
+    /// Whether the rest is not tiered at all.
+    pub alone: bool,
 }
 
 impl Wanted<'_> {
     /// Whether there is anybody to balance.
-    fn anybody(&self) -> bool {
+    pub fn anybody(&self) -> bool {
         let mut classes = self.classes.values();
         self.others || classes.any(|class| class.is_balanced(self.others))
     }
@@ -130,6 +132,7 @@ fn ready(context: &Context, nodes: &Topology, wanted: Wanted<'_>) -> anyhow::Res
         classes,
         others,
         tier,
+        alone: _,
     } = wanted;
     if !has_fast_choice(nodes) {
         anyhow::bail!(
@@ -198,7 +201,7 @@ impl Opening {
                 let rules = tiering::rules(context, wanted.classes);
                 let begun = rules.and_then(|rules| {
                     let machine = (context.root.clone(), nodes.clone());
-                    opened.begin(machine, selection, rules)
+                    opened.begin(machine, selection, rules, wanted.alone)
                 });
                 begun.map_err(|why| causes(&why))
             }
@@ -211,7 +214,7 @@ impl Opening {
                 classes,
             },
             Err(why) => {
-                printer.notice(&rests(&why));
+                printer.notice(&rests(&why, wanted.alone));
                 Balancing {
                     running: None,
                     rests: Some(why),
@@ -223,8 +226,9 @@ impl Opening {
 }
 
 /// As it is said.
-fn rests(why: &str) -> String {
-    format!("nothing is balanced: {why}; tiering goes on")
+fn rests(why: &str, alone: bool) -> String {
+    let rest = if alone { "" } else { "; tiering goes on" };
+    format!("nothing is balanced: {why}{rest}")
 }
 
 impl Opened {
@@ -233,8 +237,12 @@ impl Opened {
         (root, nodes): (Root, Topology),
         selection: Selection,
         rules: Rules,
+        alone: bool,
     ) -> anyhow::Result<Running> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            alone,
+            ..Shared::default()
+        });
         let of_thread = Arc::clone(&shared);
         let named = std::thread::Builder::new().name("balance".to_owned());
         let thread = named.spawn(move || {
@@ -254,6 +262,8 @@ impl Opened {
 struct Shared {
     /// Whether it is to end.
     ends: AtomicBool,
+    /// Whether nothing else goes on.
+    alone: bool,
     latest: Mutex<Latest>,
 }
 
@@ -294,7 +304,7 @@ impl Shared {
 
     /// It ends by itself, which is said once.
     fn fails(&self, at: Millis, why: String) {
-        let text = rests(&why);
+        let text = rests(&why, self.alone);
         let mut latest = self.latest();
         latest.events.push((at, Event::Notice { text }));
         latest.failed = Some(why);
@@ -533,6 +543,7 @@ mod tests {
             classes: &toml::from_str(classes).unwrap(),
             others,
             tier: &TierOptions::DEFAULT,
+            alone: false,
         };
         open(&context, &nodes, wanted)
     }

@@ -404,6 +404,9 @@ pub struct Standing {
     pub setup: Setup,
     /// `start`, `look` or `glance`.
     pub doing: String,
+    /// Why nobody is tiered, if so.
+    #[serde(default)]
+    pub rests: Option<String>,
     /// Managed processes.
     pub processes: u64,
     /// Their memory on fast nodes.
@@ -491,6 +494,8 @@ impl Standing {
             age_ms: 0,
             setup: setup.clone(),
             doing: tier.observing.to_owned(),
+            // Whoever begins the run says so.
+            rests: None,
             processes: status.processes as u64,
             fast_bytes: bytes(tier.top_pages),
             slow_bytes: bytes(tier.lower_pages),
@@ -530,13 +535,17 @@ impl Standing {
     }
 
     /// What the loop does, and why it rests if it does.
-    pub fn doing(&self) -> &'static str {
-        match self.doing.as_str() {
+    pub fn doing(&self) -> String {
+        if let Some(why) = &self.rests {
+            return format!("tiers nothing: {why}");
+        }
+        let doing = match self.doing.as_str() {
             "look" => "looks at every page on slow nodes",
             "glance" => "rests, and glances at few pages until one of them is hot",
             "samples" => "hears single accesses, and looks at no page",
             _ => "has begun",
-        }
+        };
+        doing.to_owned()
     }
 
     /// Percent of a CPU since the run began: the service's own, and the kernel's for it.
@@ -579,6 +588,7 @@ pub mod tests {
                 dry_run: false,
             },
             doing: "glance".to_owned(),
+            rests: None,
             processes: 3,
             fast_bytes: 3 << 30,
             slow_bytes: 1 << 30,

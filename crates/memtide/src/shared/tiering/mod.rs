@@ -42,9 +42,8 @@ pub fn nodes(context: &Context, options: &TierOptions, at: &str) -> anyhow::Resu
     }
 }
 
-/// What no second try can change: there must be a tier to promote from and one to promote to, and
-/// the right to move pages.
-pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyhow::Result<()> {
+/// Whether there is a tier to promote from and one to promote to.
+pub fn has_tiers(nodes: &Topology) -> anyhow::Result<()> {
     let lower = nodes
         .nodes()
         .iter()
@@ -57,8 +56,14 @@ pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyh
             "node {}: no faster node has memory; memtide topology shows the nodes",
             node.id
         ),
-        Some(_) => check_privileges(&context.root, options.dry_run),
+        Some(_) => Ok(()),
     }
+}
+
+/// What no second try can change: there must be tiers, and the right to move pages.
+pub fn check(context: &Context, nodes: &Topology, options: &TierOptions) -> anyhow::Result<()> {
+    has_tiers(nodes)?;
+    check_privileges(&context.root, options.dry_run)
 }
 
 /// What is needed to begin.
@@ -72,20 +77,27 @@ pub struct Opened {
     seed: u64,
     /// Whether another loop runs on another thread.
     beside: bool,
+    /// Why nobody is tiered, if so.
+    rests: Option<String>,
 }
 
 /// Opens the sources of accesses, but for a unit of hardware that balancing has `taken`. The classes fit
-/// the machine; for all others so much is done.
+/// the machine; for all others so much is done. For
+/// the reason `rests`, if there is one, nobody is tiered, and there are no sources.
 pub fn open(
     context: &Context,
     nodes: Topology,
     options: &TierOptions,
     (classes, others): (&Classes, Tiered),
     taken: Option<TierSource>,
+    rests: Option<String>,
 ) -> anyhow::Result<Opened> {
     let page = page_size()?;
     LiveWorld::stay_off_fast_memory(&nodes);
-    let sources = source::open(options, &context.root, page, taken)?;
+    let sources = match rests {
+        None => source::open(options, &context.root, page, taken)?,
+        Some(_) => source::Opened::none(),
+    };
     if !context.root.is_live() {
         bail!(
             "{}: only the running machine's pages can be moved",
@@ -95,7 +107,10 @@ pub fn open(
     let seed = u64::from(std::process::id());
     let config = TierConfig::new(options, &nodes, page, seed)?;
     let config = config.with_others(others);
-    let config = config.with_classes(classes, &nodes, page);
+    let mut config = config.with_classes(classes, &nodes, page);
+    if rests.is_some() {
+        config = config.resting();
+    }
     Ok(Opened {
         nodes,
         page,
@@ -105,6 +120,7 @@ pub fn open(
         config,
         seed,
         beside: false,
+        rests,
     })
 }
 
@@ -166,6 +182,9 @@ impl Opened {
         for notice in &self.sources.notices {
             printer.notice(notice);
         }
+        if let Some(why) = &self.rests {
+            printer.notice(&format!("nothing is tiered: {why}"));
+        }
         let mut world = LiveWorld::new(
             context.root.clone(),
             self.nodes,
@@ -188,6 +207,7 @@ impl Opened {
             Tierer::new(world, config)
         });
         Ok(Tiering {
+            rests: self.rests,
             world,
             tierer,
             journal,
@@ -215,6 +235,7 @@ impl Watch for () {}
 
 /// A run.
 pub struct Tiering {
+    rests: Option<String>,
     world: LiveWorld,
     tierer: Tierer,
     journal: Journaled,
@@ -226,8 +247,16 @@ impl Tiering {
         self.world.now()
     }
 
+    /// Why nobody is tiered, if so.
+    pub fn rests(&self) -> Option<&str> {
+        self.rests.as_deref()
+    }
+
     /// What tells of accesses.
     pub fn source(&self) -> String {
+        if self.rests.is_some() {
+            return "none".to_owned();
+        }
         let sources = self.world.sources().iter();
         let names: Vec<&str> = sources.map(|source| source.name.as_str()).collect();
         names.join(", ")

@@ -1,4 +1,4 @@
-//! Balancing beside tiering, for the class that wants it and for nobody else.
+//! Balancing beside tiering, for the class that wants it and for nobody else, and balancing alone.
 //!
 //! The subjects are those of `memtide balance` ([`super::super::balance`]), and so is the source: a guest
 //! has no hardware that samples, so the service says first that it has none, and is then told of write
@@ -115,6 +115,48 @@ pub(super) fn beside_tiering(context: &mut Context) -> Result<()> {
     context.note(format!(
         "{home:.1} s until {moved} pages were home; {freed} threads were placed"
     ))
+}
+
+/// On a machine with one tier the sets of the class come to their threads' nodes, and those of the other
+/// class stay.
+pub(super) fn alone(context: &mut Context) -> Result<()> {
+    // A try that failed leaves its own.
+    let _ = std::fs::remove_dir_all(FOLDER);
+    let balanced = Slice::create("balanced")?;
+    let other = Slice::create("other")?;
+    let swapped = balanced.start(|| sets(SWAPPED))?;
+    let left = other.start(|| sets(SWAPPED))?;
+    let classes = [
+        balanced.class("balanced", "balance = true"),
+        other.class("other", ""),
+        "[balance]\nsource = \"writes\"\n".to_owned(),
+    ];
+    put(MAIN, &classes.concat())?;
+    let manager = Manager::listen()?;
+    let mut service = start()?;
+    manager.wait_for("READY=1", 1)?;
+    says(&mut service, "nothing is tiered: ", "one tier of memory")?;
+    socket::says(
+        &["status"],
+        "\ndoing     tiers nothing: this machine has one",
+    )?;
+    let (known, stays) = (swapped.known_pages(), left.known_pages());
+    let found = until_home(&known, &[0, 1], PROMISED, || service.check())?;
+    are_home(found).with_context(socket::status)?;
+    let there = shares(&stays, &[1, 0])?;
+    ensure!(
+        there.iter().all(|share| *share >= 0.99),
+        "the other class was balanced: {there:?}"
+    );
+    // What is turned off by hand is refused where nothing is left to do.
+    put(DROP_IN, "[class.balanced]\nbalance = false\n")?;
+    socket::refuses("this machine has one tier of memory")?;
+    service.end(Signal::TERM)?.clean()?;
+    std::fs::remove_dir_all(FOLDER)?;
+    std::fs::remove_file(SOCKET)?;
+    drop((swapped, left));
+    let home = found.0.unwrap_or_default();
+    context.note(format!("{home:.1} s until they were home"))
 }
 
 /// What is asked once it is the same twice: sets pin themselves as they start.

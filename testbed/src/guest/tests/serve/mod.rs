@@ -52,6 +52,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("serve/reload", "cxl", reload),
         test("serve/container", "cxl", container::comes_home),
         test("serve/balance", "cxl", balance::beside_tiering),
+        test("serve/balance-alone", "two-socket", balance::alone),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
         Test {
