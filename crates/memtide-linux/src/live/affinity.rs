@@ -249,11 +249,41 @@ impl Affinities {
         if self.lent.is_empty() && !self.noted {
             return Ok(0);
         }
+        let pids = self.lent.values().map(|lent| lent.thread.pid).collect();
+        let freed = self.free(&pids)?;
+        self.journal.forget()?;
+        self.lent.clear();
+        self.noted = false;
+        Ok(freed)
+    }
+
+    /// Frees every thread of process `pid` that has what it was given, and those that have
+    /// inherited it. How many were freed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Affinities::put_back`].
+    pub fn put_back_of(&mut self, pid: u32) -> Result<usize, AffinityError> {
+        if !self.lent.values().any(|lent| lent.thread.pid == pid) {
+            return Ok(0);
+        }
+        let freed = self.free(&BTreeSet::from([pid]))?;
+        self.lent.retain(|_, lent| lent.thread.pid != pid);
+        self.noted = !self.lent.is_empty();
+        match self.noted {
+            true => self.note()?,
+            false => self.journal.forget()?,
+        }
+        Ok(freed)
+    }
+
+    /// Frees the threads of processes `pids` that have what they were given, and those that have
+    /// inherited it. How many were freed.
+    fn free(&self, pids: &BTreeSet<u32>) -> Result<usize, AffinityError> {
         let possible = self.cpus("sys/devices/system/cpu/possible")?;
-        let pids: BTreeSet<u32> = self.lent.values().map(|lent| lent.thread.pid).collect();
         let mut freed = 0;
         let mut kept = None;
-        for pid in self.with_children(&pids)? {
+        for pid in self.with_children(pids)? {
             // An inherited mask is told by being one that was given, in a thread
             // that started after that. Who was there before has its mask from
             // somebody else, even if it is the same.
@@ -264,10 +294,12 @@ impl Affinities {
                     continue;
                 };
                 let ours = match known {
-                    Some(lent) => lent.gave(&now),
+                    // Of a child it is its own process's.
+                    Some(lent) => pids.contains(&pid) && lent.gave(&now),
                     None => self
                         .lent
                         .values()
+                        .filter(|lent| pids.contains(&lent.thread.pid))
                         .any(|lent| lent.is_inherited(&thread, &now)),
                 };
                 if !ours {
@@ -283,9 +315,6 @@ impl Affinities {
         if let Some((tid, why)) = kept {
             return Err(AffinityError::Kept { tid, why });
         }
-        self.journal.forget()?;
-        self.lent.clear();
-        self.noted = false;
         Ok(freed)
     }
 
@@ -711,6 +740,43 @@ mod tests {
         assert_eq!(lender.put_back().unwrap(), 0);
         drop(turn);
         assert!(!Affinities::is_left(&root).unwrap());
+    }
+
+    /// Thread 8 is of process 7; thread 9 of another one, which keeps what it was given.
+    #[test]
+    fn one_process_is_freed_and_the_others_keep_what_they_were_given() {
+        let (dir, root) = two_threads();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let _turn = journal(&root).turn().unwrap().unwrap();
+        let mut lender = Affinities {
+            set: set_in_copy,
+            ..Affinities::new(root.clone())
+        };
+        let second = ThreadId { tid: 9, ..THREAD };
+        for thread in [THREAD, second] {
+            lender.lend(thread, &BTreeSet::from([2, 3])).unwrap();
+        }
+        // As if it were one of process 9.
+        lender.lent.get_mut(&9).unwrap().thread.pid = 9;
+        assert_eq!(lender.put_back_of(70).unwrap(), 0);
+        write("proc/9/stat", &stat::tests::line(9, "x", 0, 5));
+        assert_eq!(lender.put_back_of(7).unwrap(), 1);
+        let now = |tid| allowed_cpus(&root, ThreadId { tid, ..THREAD }).unwrap();
+        assert_eq!(now(8), Some(BTreeSet::from([0, 1, 2, 3])));
+        assert_eq!(now(9), Some(BTreeSet::from([2, 3])));
+        // The note has the other one still.
+        assert_eq!(lender.lent(), 1);
+        assert!(lender.journal.noted::<Note>().unwrap().is_some());
+        assert_eq!(lender.put_back_of(7).unwrap(), 0);
+        // Nothing of it is left once the last one has gone.
+        std::fs::remove_dir_all(dir.path().join("proc/9")).unwrap();
+        assert_eq!(lender.put_back_of(9).unwrap(), 0);
+        assert!(lender.journal.noted::<Note>().unwrap().is_none());
+        assert_eq!(lender.put_back().unwrap(), 0);
     }
 
     /// Who only proposes has no turn, and may not remove another one's note.

@@ -120,6 +120,13 @@ impl Refresh {
             self.owners.retain(|(_, of)| *of != owner);
             self.reread.remove(&owner);
             reporter.event(at, Event::ProcessGone { pid: process.pid });
+            // It may only have left its class.
+            if tasks.has_lent(process)
+                && let Err(why) = world.put_back_of(process)
+            {
+                let text = why.to_string();
+                reporter.event(at, Event::Notice { text });
+            }
             tasks.went(shared, owner, process);
             let sampled = &mut shared.sampled;
             shared.ledger.forget(owner, |section| {

@@ -27,6 +27,14 @@ impl Tasks {
         self.spaces.insert(owner, shared.sampled.add_space(born.0));
     }
 
+    /// Whether a thread of `process` was given an affinity.
+    pub fn has_lent(&self, process: ProcessId) -> bool {
+        let set = |(thread, _, state): &(ThreadId, NodeId, TaskState)| {
+            thread.pid == process.pid && *state == TaskState::Set
+        };
+        self.told.iter().any(set)
+    }
+
     /// Forgets a process whose slot another one may get.
     pub fn went(&mut self, shared: &mut Shared, owner: OwnerId, process: ProcessId) {
         self.spaces.remove(&owner);

@@ -4,6 +4,8 @@ use super::*;
 use crate::options::{BalanceOptions, BalanceTasks};
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Outcome, ThreadId, ThreadSeen};
+use memtide_core::balancing::TaskId;
+use memtide_core::balancing::sampled::TaskMove;
 use memtide_core::units::NodeId;
 
 const FIRST: u64 = 0x10;
@@ -342,6 +344,36 @@ fn a_process_that_comes_into_another_class_is_balanced_no_more() {
         ),
         (0, 0)
     );
+}
+
+/// Its thread is placed, and then the process leaves its class.
+#[test]
+fn a_process_that_leaves_its_class_has_its_cpus_back_at_once() {
+    let mut world = tiered_world();
+    world.process(7).class = Some(ClassId(0));
+    let classes = toml::from_str("[a]\nbalance = true\n").unwrap();
+    let config = BalanceConfig::new(&options(), world.page(), false).unwrap();
+    let config = BalanceConfig {
+        tasks: Tasks::Set,
+        ..config.beside_tiering(&classes, false, 0)
+    };
+    let mut balancer = Balancer::new(&mut world, config).unwrap();
+    run(&mut balancer, &mut world, 1_000);
+    let mut tasks = (0..9).map(TaskId);
+    let known = tasks.find(|task| balancer.tasks.threads.of_task(*task).is_some());
+    let wanted = TaskMove {
+        task: known.unwrap(),
+        to: SLOW,
+        group: None,
+        there: 9,
+        all: 10,
+    };
+    let Balancer { tasks, shared, .. } = &mut balancer;
+    tasks.place(&mut world, shared, &[wanted], &mut Vec::new());
+    assert_eq!(world.lent(), 1);
+    world.process(7).class = None;
+    run(&mut balancer, &mut world, 5_000);
+    assert_eq!(world.lent(), 0);
 }
 
 #[test]

@@ -183,6 +183,9 @@ pub enum Call {
         node: NodeId,
         how: Lend,
     },
+    PutBackOf {
+        process: ProcessId,
+    },
     PutBack,
 }
 

@@ -309,6 +309,12 @@ impl<J: Journal> World for Recording<'_, J> {
         self.world.lent()
     }
 
+    fn put_back_of(&mut self, process: ProcessId) -> Result<usize, WorldError> {
+        let result = self.world.put_back_of(process);
+        let answer = |freed: &usize| Answer::Number(*freed as u64);
+        self.tried(Call::PutBackOf { process }, result, answer)
+    }
+
     fn put_back(&mut self) -> Result<usize, WorldError> {
         let result = self.world.put_back();
         self.tried(Call::PutBack, result, |freed| Answer::Number(*freed as u64))

@@ -302,6 +302,11 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         }
     }
 
+    fn put_back_of(&mut self, process: ProcessId) -> Result<usize, WorldError> {
+        let call = Call::PutBackOf { process };
+        expect!(self, call, Answer::Number(freed) => freed as usize)
+    }
+
     fn put_back(&mut self) -> Result<usize, WorldError> {
         expect!(self, Call::PutBack, Answer::Number(freed) => freed as usize)
     }

@@ -289,6 +289,13 @@ pub trait World {
         0
     }
 
+    /// Gives the threads of `process`, and those that have it from them, back the CPUs that they
+    /// had. How many were freed. It may be gone.
+    fn put_back_of(&mut self, process: ProcessId) -> Result<usize, WorldError> {
+        let _ = process;
+        Ok(0)
+    }
+
     /// Gives every thread back the CPUs that it had. How many were freed.
     fn put_back(&mut self) -> Result<usize, WorldError> {
         Ok(0)

@@ -567,6 +567,13 @@ impl World for LiveWorld {
         self.affinities.lent()
     }
 
+    fn put_back_of(&mut self, process: ProcessId) -> Result<usize, WorldError> {
+        let freed = self.affinities.put_back_of(process.pid);
+        freed.map_err(|error| WorldError::Failed {
+            what: error.to_string(),
+        })
+    }
+
     fn put_back(&mut self) -> Result<usize, WorldError> {
         self.affinities
             .put_back()

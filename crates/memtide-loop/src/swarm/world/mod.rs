@@ -710,6 +710,12 @@ impl World for SwarmWorld {
         self.lent.len()
     }
 
+    fn put_back_of(&mut self, process: ProcessId) -> Result<usize, WorldError> {
+        let before = self.lent.len();
+        self.lent.retain(|thread, _| thread.pid != process.pid);
+        Ok(before - self.lent.len())
+    }
+
     fn put_back(&mut self) -> Result<usize, WorldError> {
         Ok(std::mem::take(&mut self.lent).len())
     }
