@@ -267,7 +267,12 @@ impl Affinities {
         if !self.lent.values().any(|lent| lent.thread.pid == pid) {
             return Ok(0);
         }
-        let freed = self.free(&BTreeSet::from([pid]))?;
+        // Of one that has ended nobody can tell any more who its children are.
+        let lives = self.root.path(format!("proc/{pid}")).exists();
+        let freed = match lives {
+            true => self.free(&BTreeSet::from([pid]))?,
+            false => 0,
+        };
         self.lent.retain(|_, lent| lent.thread.pid != pid);
         self.noted = !self.lent.is_empty();
         match self.noted {

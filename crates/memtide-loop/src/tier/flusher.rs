@@ -12,12 +12,12 @@
 //! has not run since last time has touched nothing and is left in peace.
 //!
 //! Where idle pages leave fast memory although there is room, processes without any
-//! slow page are observed, too. Of these a page of the fast tier commutes.
+//! slow page are observed, too. Of these a page of the fast tier commutes, unless their
+//! class keeps its idle pages.
 
-use super::config::TierConfig;
 use super::demoter::target_of;
 use super::observer::Observer;
-use super::shared::HOW;
+use super::shared::{HOW, Shared};
 use crate::ledger::Ledger;
 use crate::records::Records;
 use crate::world::{PageRun, Settled, World};
@@ -60,30 +60,14 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
-    /// Whether pages of the fast tier commute where there are no others.
-    from_fast: bool,
 }
 
 impl Flusher {
-    /// One for `config`'s loop.
-    pub fn new(config: &TierConfig) -> Flusher {
-        Flusher {
-            from_fast: config.idle.is_some(),
-            ..Flusher::default()
-        }
-    }
-
     /// Chooses a cold page of each process whose slow pages are observed.
-    pub fn choose(
-        &mut self,
-        world: &mut dyn World,
-        ledger: &Ledger,
-        records: &Records,
-        now: Millis,
-    ) {
-        self.recall(world, ledger);
-        for watched in ledger.processes.iter() {
-            let chosen = self.first_commuter(ledger, records, watched.owner, now);
+    pub fn choose(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
+        self.recall(world, &shared.ledger);
+        for watched in shared.ledger.processes.iter() {
+            let chosen = choose_first(shared, watched.owner, now);
             self.commuters.extend(chosen);
         }
     }
@@ -93,11 +77,13 @@ impl Flusher {
     pub fn flush(
         &mut self,
         world: &mut dyn World,
-        ledger: &Ledger,
-        records: &Records,
+        shared: &Shared,
         observer: &Observer,
         now: Millis,
     ) {
+        let Shared {
+            ledger, records, ..
+        } = shared;
         let looking = observer.is_looking();
         let due = match looking {
             true => self.look_flush_due(observer, now),
@@ -127,7 +113,7 @@ impl Flusher {
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
-            let next = self.first_commuter(ledger, records, commuter.owner, now);
+            let next = choose_first(shared, commuter.owner, now);
             let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
                 return false;
             };
@@ -165,21 +151,6 @@ impl Flusher {
                 self.commute(world, ledger, &mut commuter);
             }
         }
-    }
-
-    /// The page of a process that is the first to commute, if any may.
-    fn first_commuter(
-        &self,
-        ledger: &Ledger,
-        records: &Records,
-        owner: OwnerId,
-        now: Millis,
-    ) -> Option<Commuter> {
-        let slow = first_commuter(ledger, records, owner, now);
-        slow.or_else(|| match self.from_fast {
-            true => fast_commuter(ledger, records, owner, now),
-            false => None,
-        })
     }
 
     /// Moves the page the other way; whether it went, and so may serve again.
@@ -228,6 +199,19 @@ impl Flusher {
         commuter.out ^= moved;
         moved
     }
+}
+
+/// The page of a process that is the first to commute, if any may.
+fn choose_first(shared: &Shared, owner: OwnerId, now: Millis) -> Option<Commuter> {
+    let Shared {
+        ledger, records, ..
+    } = shared;
+    first_commuter(ledger, records, owner, now).or_else(|| {
+        let class = ledger.processes.get(owner)?.class;
+        // Whose idle pages stay, of these no page leaves, not even for a moment.
+        let from_fast = shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle;
+        from_fast.then(|| fast_commuter(ledger, records, owner, now))?
+    })
 }
 
 /// The first page of a process that can commute: on a lower tier, and free to go both

@@ -138,7 +138,7 @@ impl Tierer {
             observer: Observer::new(world, main, config, now),
             listeners: Listeners::new(world, main, share, config.sample_rate, now),
             broken: Broken::default(),
-            flusher: Flusher::new(config),
+            flusher: Flusher::default(),
             promoter: Promoter::new(config, &shared.ledger),
             demoter: Demoter::new(config),
             leaver: Leaver::new(config, now),
@@ -288,9 +288,7 @@ impl Tierer {
         }
         if !self.shared.config.dry_run {
             let now = world.now();
-            let (ledger, records) = (&self.shared.ledger, &self.shared.records);
-            self.flusher
-                .flush(world, ledger, records, &self.observer, now);
+            self.flusher.flush(world, &self.shared, &self.observer, now);
         }
         self.came.clear();
         world.wait(patience_ms, &mut self.came)?;
@@ -408,11 +406,8 @@ impl Tierer {
         let due = |at: Millis| now.since(at) >= CHOOSE_MS;
         if self.commuters_chosen.is_none_or(due) {
             self.commuters_chosen = Some(now);
-            let Shared {
-                ledger, records, ..
-            } = &mut self.shared;
-            ledger.read_rooms(world)?;
-            self.flusher.choose(world, ledger, records, now);
+            self.shared.ledger.read_rooms(world)?;
+            self.flusher.choose(world, &self.shared, now);
             self.observer.told.get_or_insert(Observe::Glance);
         }
         let shared = &mut self.shared;
@@ -438,15 +433,13 @@ impl Tierer {
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
         let now = world.now();
-        let Shared {
-            ledger, records, ..
-        } = &mut self.shared;
+        let ledger = &mut self.shared.ledger;
         let wanting = self.promoter.wanting;
         let Some(observe) = self.observer.change(ledger, wanting, now) else {
             return Ok(());
         };
         ledger.read_rooms(world)?;
-        self.flusher.choose(world, ledger, records, now);
+        self.flusher.choose(world, &self.shared, now);
         let looked = self.observer.tell(world, &self.shared, observe, now)?;
         let skipped = looked.and_then(|looked| looked.skipped());
         if let Some((looked, skipped)) = skipped.filter(|_| self.observer.abilities.glances) {
@@ -644,10 +637,7 @@ impl Tierer {
     pub fn pause(&mut self, world: &mut dyn World, name: &str, paused: bool) -> Option<bool> {
         let now = world.now();
         let Shared {
-            ledger,
-            budgets,
-            records,
-            ..
+            ledger, budgets, ..
         } = &mut self.shared;
         let class = budgets.find(name)?;
         if ledger.processes.is_paused(Some(class)) == paused {
@@ -658,7 +648,10 @@ impl Tierer {
         self.flusher.recall(world, ledger);
         ledger.processes.pause(class, paused);
         budgets.pause(class, paused);
-        self.flusher.choose(world, ledger, records, now);
+        self.flusher.choose(world, &self.shared, now);
+        let Shared {
+            ledger, records, ..
+        } = &mut self.shared;
         if !paused {
             // Nobody has looked whether its pages were in use.
             let members = ledger.processes.iter();
