@@ -4,6 +4,7 @@
 use crate::shared::context::complain;
 use crate::shared::outlet::{Outlet, Patience, Piece};
 use crate::shared::outside;
+use crate::shared::system_journal::{Entry, SystemJournal};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use memtide_core::units::Millis;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -42,6 +43,8 @@ const PATIENCE: Patience = Patience {
 /// Where lines go.
 pub struct Lines {
     json: bool,
+    /// Whether lines of events go to the journal.
+    journal: bool,
     /// None at the end.
     outlet: Option<Outlet>,
 }
@@ -55,10 +58,20 @@ impl Lines {
         if json || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
+        let system_journal = match json {
+            true => None,
+            false => SystemJournal::of_output(),
+        };
+        let journal = system_journal.is_some();
+        let shows = move |bar: &ProgressBar, mut text: String| {
+            text.push('\n');
+            bar.suspend(|| goes(&text))
+        };
         let outlet = Outlet::new(PATIENCE, move |piece| match piece {
-            Piece::Text(mut text) => {
-                text.push('\n');
-                bar.suspend(|| goes(&text))
+            Piece::Text(text) => shows(&bar, text),
+            Piece::Entry(entry) => {
+                let journal = system_journal.as_ref();
+                journal.is_some_and(|journal| journal.takes(&entry)) || shows(&bar, entry.line)
             }
             Piece::Status(text) => {
                 bar.set_message(text);
@@ -71,7 +84,11 @@ impl Lines {
             }
         });
         let outlet = Some(outlet);
-        Lines { json, outlet }
+        Lines {
+            json,
+            journal,
+            outlet,
+        }
     }
 
     /// Whether lines are JSON.
@@ -85,9 +102,13 @@ impl Lines {
         self.put(&outside::json(&line));
     }
 
-    /// A sentence with its time.
-    pub fn text_line(&self, at: Millis, text: &str) {
-        self.put(&sentence(at, text));
+    /// A sentence with its time, which tells of `event`.
+    pub fn text_line(&self, at: Millis, text: &str, event: &impl Serialize) {
+        let line = sentence(at, text);
+        match &self.outlet {
+            Some(outlet) if self.journal => outlet.entry(Entry::new(line, text, event)),
+            _ => self.put(&line),
+        }
     }
 
     /// The status line.

@@ -24,6 +24,7 @@ pub mod selection;
 pub mod signals;
 pub mod source;
 pub mod spread;
+pub mod system_journal;
 pub mod table;
 pub mod tiering;
 pub mod unix_socket;

@@ -5,6 +5,7 @@
 //! wait for room for a second in all; after that they are left out, and counted, until half of the room
 //! is free again.
 
+use crate::shared::system_journal::Entry;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -18,6 +19,8 @@ const MOST_BYTES: usize = 4 << 20;
 pub enum Piece {
     /// A line, or several.
     Text(String),
+    /// The line of an event.
+    Entry(Entry),
     /// The status line, instead of the one before.
     Status(String),
     /// No status line any more.
@@ -28,8 +31,14 @@ impl Piece {
     fn bytes(&self) -> usize {
         match self {
             Piece::Text(text) | Piece::Status(text) => text.len(),
+            Piece::Entry(entry) => entry.bytes(),
             Piece::NoStatus => 0,
         }
+    }
+
+    /// Whether somebody misses it if it is left out: of status lines there is another one soon.
+    fn is_text(&self) -> bool {
+        matches!(self, Piece::Text(_) | Piece::Entry(_))
     }
 }
 
@@ -89,7 +98,7 @@ impl Shared {
             let Some(piece) = queue.waiting.pop_front() else {
                 return;
             };
-            let (bytes, is_text) = (piece.bytes(), matches!(piece, Piece::Text(_)));
+            let (bytes, is_text) = (piece.bytes(), piece.is_text());
             (queue.showing, queue.showing_text) = (true, is_text);
             drop(queue);
             let went = show(piece);
@@ -143,6 +152,15 @@ impl Outlet {
 
     /// Hands `text` over, or leaves it out.
     pub fn text(&self, text: String) {
+        self.hand_over(Piece::Text(text));
+    }
+
+    /// Hands the line of an event over, or leaves it out.
+    pub fn entry(&self, entry: Entry) {
+        self.hand_over(Piece::Entry(entry));
+    }
+
+    fn hand_over(&self, piece: Piece) {
         let room = |queue: &Queue| queue.bytes < MOST_BYTES;
         let mut queue = self.shared.queue();
         let patience = self.patience.room.saturating_sub(queue.waited);
@@ -154,7 +172,7 @@ impl Outlet {
         }
         let goes_on = queue.waited < self.patience.room && !queue.closed;
         match room(&queue) && goes_on {
-            true => self.push(queue, Piece::Text(text)),
+            true => self.push(queue, piece),
             false => queue.lost += 1,
         }
     }
@@ -203,10 +221,7 @@ impl Outlet {
         }
         let mut queue = self.shared.queue();
         queue.closed = true;
-        let texts = queue
-            .waiting
-            .iter()
-            .filter(|piece| matches!(piece, Piece::Text(_)));
+        let texts = queue.waiting.iter().filter(|piece| piece.is_text());
         let lost = queue.lost + texts.count() as u64 + u64::from(queue.showing_text);
         let stuck = queue.showing;
         queue.waiting.clear();

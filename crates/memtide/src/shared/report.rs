@@ -167,7 +167,7 @@ impl Printer {
             });
         }
         let text = self.text(event);
-        self.lines.text_line(at, &text);
+        self.lines.text_line(at, &text, event);
     }
 
     fn text(&self, event: &Event) -> String {

@@ -142,6 +142,16 @@ impl Unit {
     }
 }
 
+/// The messages of entries that the journal has of the service with all these fields.
+fn entries(fields: &[&str]) -> Result<String> {
+    done(&["journalctl", "--sync"])?;
+    let unit = format!("_SYSTEMD_UNIT={SERVICE}");
+    let mut words = vec!["journalctl", &unit];
+    words.extend(fields);
+    words.extend(["--boot", "--output=cat", "--no-pager"]);
+    done(&words)
+}
+
 /// Installs the package as a user does who has its file; without effect where it is installed.
 fn install() -> Result<()> {
     if !Path::new(MEMTIDE).exists() {

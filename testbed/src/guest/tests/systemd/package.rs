@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::super::manners::settings::Settings;
 use super::super::manners::{PATIENCE, SMALL};
 use super::super::serve::FOLDER;
-use super::{Context, MEMTIDE, SERVICE, Unit, done, install, until_home};
+use super::{Context, MEMTIDE, SERVICE, Unit, done, entries, install, until_home};
 use crate::guest::subject::Victim;
 
 /// What `systemctl enable` makes.
@@ -34,6 +34,17 @@ pub(super) fn comes(context: &mut Context) -> Result<()> {
     let seconds = until_home(&unit, &victim, context)?;
     // Pages may be home before the service has said anything.
     unit.until("StatusText", "tiering ", PATIENCE)?;
+    let process = format!("MEMTIDE_PID={}", victim.known_pages()[0].pid);
+    let promoted = ["MEMTIDE_EVENT=moved_pages", "MEMTIDE_DIRECTION=promotion"];
+    let told = entries(&[&process, promoted[0], promoted[1]])?;
+    ensure!(
+        !told.is_empty() && told.lines().all(|line| line.contains(" promoted, node ")),
+        "the journal has of its promotions: {told:?}"
+    );
+    ensure!(
+        entries(&["MEMTIDE_PID=1", promoted[0]])?.is_empty(),
+        "its fields do not tell processes apart"
+    );
     ensure!(
         before.check_unchanged().is_err(),
         "it lends nothing of the kernel's"
