@@ -1,11 +1,11 @@
 //! The picture: a function of what is shown and of the size of the screen, and of nothing else.
 //!
-//! From above: who, where and since when; what it costs and what it does; memory by tier; what moves a
-//! second; classes, or processes; keys. What does not fit is cut, the table first. Names come from outside and go
+//! From above: who, where and since when; what it costs and what it does; balancing, if that is wanted; memory
+//! by tier; what moves a second; classes, or processes; keys. What does not fit is cut, the table first. Names come from outside and go
 //! through `outside`. Without colours the chosen row has a mark.
 
 use super::state::{Rate, State};
-use crate::shared::control::standing::{Class, Node, Process, Standing};
+use crate::shared::control::standing::{Balancing, Class, Node, Process, Standing};
 use crate::shared::outside::{self, outside};
 use crate::shared::words::amount;
 use ratatui::backend::TestBackend;
@@ -121,7 +121,7 @@ fn head(state: &State, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-fn about(state: &State, width: u16, name: String, standing: &Standing) -> [Line<'static>; 3] {
+fn about(state: &State, width: u16, name: String, standing: &Standing) -> Vec<Line<'static>> {
     let setup = &standing.setup;
     let run = humantime::format_duration(Duration::from_secs(standing.run_ms / 1000));
     let mut first = vec![
@@ -147,11 +147,42 @@ fn about(state: &State, width: u16, name: String, standing: &Standing) -> [Line<
     if width >= WIDE {
         second += &format!("  returned {}", amount(standing.returned_bytes));
     }
-    [
+    let mut lines = vec![
         Line::from(first),
         Line::from(second),
         Line::from(doing(width, standing)),
-    ]
+    ];
+    let known = standing.balancing.as_ref();
+    lines.extend(known.map(|known| balancing(state, known)));
+    lines
+}
+
+/// What balancing does, or why it rests.
+fn balancing(state: &State, known: &Balancing) -> Line<'static> {
+    if let Some(why) = &known.rests {
+        let text = format!("balances nothing: {why}");
+        let text = outside::line(&text).into_owned();
+        return Line::styled(text, painted(state, Color::Yellow));
+    }
+    let source = known.source.as_deref().unwrap_or("?");
+    let local = u128::from(known.local_accesses) * 100;
+    let local = local.checked_div(u128::from(known.accesses));
+    let local = local.map_or("no access seen yet".to_owned(), |percent| {
+        format!("{percent} % local")
+    });
+    let mut text = format!(
+        "balances by {source}: {local}, moved {}",
+        amount(known.moved_bytes)
+    );
+    if known.placed_threads > 0 {
+        let Balancing {
+            placed_threads,
+            threads,
+            ..
+        } = known;
+        text += &format!(", {placed_threads} of {threads} threads placed");
+    }
+    Line::from(outside::line(&text).into_owned())
 }
 
 /// What the loop does, and what promotion wins and costs if that fits beside it.
@@ -399,11 +430,12 @@ mod tests {
         let text = page(&state(), 80, 24).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
-            lines[..7],
+            lines[..8],
             [
                 "memtide on mill  run 19s  source DAMON  gate pghot  3 processes of all",
                 "CPU 2.1 % and 6.3 % observing, of 5 %  promoted 361.0 MiB  demoted 19.0 MiB",
                 "rests, and glances at few pages until one of them is hot",
+                "balances by pebs: 90 % local, moved 96.0 MiB, 4 of 9 threads placed",
                 "",
                 "fast \u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2588}\u{2591}\u{2591}\u{2591}\u{2591} 7.0 GiB of 8.0 GiB used, 3.0 GiB managed",
                 "slow \u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591}\u{2591} ? of 8.0 GiB used, 1.0 GiB managed",
@@ -411,11 +443,11 @@ mod tests {
             ]
         );
         // The last second's: 361 - 324 MiB up, 1 MiB down.
-        assert!(lines[7].starts_with("up      37.0 MiB/s"), "{}", lines[7]);
-        assert!(lines[8].starts_with("down     1.0 MiB/s"), "{}", lines[8]);
-        assert!(lines[10].starts_with("class "), "{text}");
-        assert!(lines[11].starts_with("batch  "), "{text}");
-        assert!(lines[12].contains("300.0 MiB"), "{text}");
+        assert!(lines[8].starts_with("up      37.0 MiB/s"), "{}", lines[8]);
+        assert!(lines[9].starts_with("down     1.0 MiB/s"), "{}", lines[9]);
+        assert!(lines[11].starts_with("class "), "{text}");
+        assert!(lines[12].starts_with("batch  "), "{text}");
+        assert!(lines[13].contains("300.0 MiB"), "{text}");
         assert_eq!(
             lines[23],
             "q end  t processes  s order: name  p pause  ? keys"
@@ -450,9 +482,9 @@ mod tests {
         };
         let lines: Vec<&str> = text.lines().collect();
         let names = "pid process class fast slow promoted demoted";
-        assert_eq!(row(lines[10]), row(names), "{text}");
+        assert_eq!(row(lines[11]), row(names), "{text}");
         let redis = "> 4711 redis db 2.0 GiB 3.0 GiB 5.0 MiB 0 KiB";
-        assert_eq!(row(lines[11]), row(redis), "{text}");
+        assert_eq!(row(lines[12]), row(redis), "{text}");
         assert!(
             !text.contains(|c: char| is_hidden(c) && c != '\n'),
             "{text:?}"
@@ -475,9 +507,9 @@ mod tests {
             "{text}"
         );
         let names = "class uses low high promoted demoted waiting returned";
-        assert_eq!(row(lines[10]), names, "{text}");
+        assert_eq!(row(lines[11]), names, "{text}");
         let db = "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 0 KiB 16.0 MiB";
-        assert_eq!(row(lines[12]), db, "{text}");
+        assert_eq!(row(lines[13]), db, "{text}");
         state.press(Key::Table);
         state.hear_processes(vec![Process {
             pid: 7,
@@ -492,6 +524,36 @@ mod tests {
             let text = page(&state, narrow, 24).unwrap();
             assert!(!text.contains("returned"), "{text}");
         }
+    }
+
+    #[test]
+    fn where_balancing_rests_it_says_why() {
+        let mut state = State::new("mill".to_owned(), false);
+        let line = |state: &State| {
+            let text = page(state, 200, 24).unwrap();
+            text.lines().nth(3).unwrap_or_default().to_owned()
+        };
+        let mut hear = |balancing| {
+            state.hear(Standing {
+                balancing,
+                ..standing()
+            });
+            line(&state)
+        };
+        let rests = Balancing {
+            rests: Some(HOSTILE.to_owned()),
+            ..Balancing::default()
+        };
+        let said = hear(Some(rests));
+        assert!(said.starts_with("balances nothing: "), "{said}");
+        assert!(crate::shared::outside::shows_hostile(&said), "{said:?}");
+        let begins = Balancing {
+            source: Some("writes".to_owned()),
+            ..Balancing::default()
+        };
+        let wanted = "balances by writes: no access seen yet, moved 0 KiB";
+        assert_eq!(hear(Some(begins)), wanted);
+        assert_eq!(hear(None), "");
     }
 
     #[test]
