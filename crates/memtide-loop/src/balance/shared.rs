@@ -53,10 +53,8 @@ impl Shared {
     pub fn new(world: &dyn World, config: BalanceConfig) -> Result<Shared, SampledError> {
         let mut ledger = Ledger::new(world, config.headroom);
         let left_alone = config.left_alone.iter().copied();
-        ledger.processes.leave_alone(left_alone);
-        if config.classless_left_alone {
-            ledger.processes.leave_classless_alone();
-        }
+        let classless = config.classless_left_alone;
+        ledger.processes.leave_alone(left_alone, classless);
         Ok(Shared {
             sampled: Sampled::new(config.sampled(&ledger.topology))?,
             counts: Counts::default(),

@@ -7,7 +7,7 @@
 mod processes;
 mod rooms;
 
-pub use processes::{Changes, Processes, Watched};
+pub use processes::{Changes, Processes, Renumbered, Watched};
 pub use rooms::Rooms;
 
 use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Sought, Span, World, WorldError};
@@ -56,6 +56,11 @@ impl Ledger {
             headroom,
             spans: Vec::new(),
         }
+    }
+
+    /// So many pages are to stay free on each node from the next reading of rooms on.
+    pub fn set_headroom(&mut self, headroom: u64) {
+        self.headroom = headroom;
     }
 
     /// Reads anew how much room there is.

@@ -10,6 +10,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// mappings are long, the rest has to wait, and the loop does not.
 const ADMIT_MS: u64 = 1000;
 
+/// The new number of each class that there is still, by its old one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renumbered(Vec<Option<ClassId>>);
+
+impl Renumbered {
+    /// Of classes with the `old` names, which are now those with the `new` ones.
+    pub fn by_names(old: &[&str], new: &[&str]) -> Renumbered {
+        let new: BTreeMap<&str, ClassId> = new.iter().copied().zip((0..).map(ClassId)).collect();
+        Renumbered(old.iter().map(|name| new.get(name).copied()).collect())
+    }
+
+    /// The new number of the class that had the number `old`.
+    pub fn new_of(&self, old: ClassId) -> Option<ClassId> {
+        *self.0.get(old.0 as usize)?
+    }
+
+    /// The same values under the new numbers; those of classes that are no more go.
+    pub fn rekey<T>(&self, by_class: &mut BTreeMap<ClassId, T>) {
+        let old = std::mem::take(by_class).into_iter();
+        by_class.extend(old.filter_map(|(class, value)| Some((self.new_of(class)?, value))));
+    }
+}
+
 /// One managed process.
 #[derive(Clone, Debug)]
 pub struct Watched {
@@ -68,14 +91,24 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Processes of these classes are not managed; those that come into one go.
-    pub fn leave_alone(&mut self, classes: impl IntoIterator<Item = ClassId>) {
+    /// Processes of these classes are not managed, nor are those of no class if it is so said; those
+    /// that come into such a class go.
+    pub fn leave_alone(&mut self, classes: impl IntoIterator<Item = ClassId>, classless: bool) {
         self.left_alone = classes.into_iter().collect();
+        self.classless_left_alone = classless;
     }
 
-    /// Processes of no class are not managed, either; those that come into one that is are.
-    pub fn leave_classless_alone(&mut self) {
-        self.classless_left_alone = true;
+    /// Classes have other numbers from now on, or are no more. Who is in which one is asked at the
+    /// next refresh; until then it is in the one that it was in.
+    pub fn renumber(&mut self, numbers: &Renumbered) {
+        for watched in self.slots.iter_mut().flatten() {
+            watched.class = watched.class.and_then(|class| numbers.new_of(class));
+        }
+        let paused = std::mem::take(&mut self.paused);
+        self.paused = paused
+            .iter()
+            .filter_map(|old| numbers.new_of(*old))
+            .collect();
     }
 
     /// Pages of these processes stay where they are, until the class is resumed.

@@ -65,6 +65,19 @@ impl ClassOptions {
         }
     }
 
+    /// The same as far as it says who is in the class, and what is done for them beside tiering.
+    #[must_use]
+    pub fn without_tiering(&self) -> ClassOptions {
+        ClassOptions {
+            fast: FastOptions::default(),
+            pressure: Pressure::default(),
+            tier: None,
+            demote: None,
+            demote_idle: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether its processes are balanced, if those of classes that do not say are
     /// (`others`). Nobody who is left alone is.
     pub fn is_balanced(&self, others: bool) -> bool {

@@ -105,6 +105,36 @@ impl TierOptions {
         dry_run: false,
         explain: false,
     };
+
+    /// Whether a loop by these options can go on by `next` and forget nothing. It cannot where sources,
+    /// what is hot or what is done with it are others.
+    pub fn goes_on_with(&self, next: &TierOptions) -> bool {
+        let TierOptions {
+            rate_limit,
+            headroom,
+            observe_cpu,
+            demote_idle,
+            demote_idle_rate,
+            demote_idle_only,
+            demote_idle_min,
+            pressure,
+            explain,
+            ..
+        } = *next;
+        let followed = TierOptions {
+            rate_limit,
+            headroom,
+            observe_cpu,
+            demote_idle,
+            demote_idle_rate,
+            demote_idle_only,
+            demote_idle_min,
+            pressure,
+            explain,
+            ..self.clone()
+        };
+        followed == *next
+    }
 }
 
 impl Default for TierOptions {

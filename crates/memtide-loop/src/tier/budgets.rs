@@ -86,26 +86,36 @@ pub(super) struct Budgets {
 
 impl Budgets {
     pub fn new(config: &TierConfig) -> Budgets {
-        let budget = |class: &Class| Budget {
-            class: class.clone(),
-            used: None,
-            above: None,
-            tight: false,
-            waiting: 0,
-            promoted: 0,
-            demoted: 0,
-            returned: 0,
-            rests_until: Millis(0),
-            told: false,
-            paused: false,
-        };
         Budgets {
-            all: config.classes.iter().map(budget).collect(),
+            all: config.classes.iter().map(Budget::new).collect(),
             others: config.others,
             read: None,
             exchanging: false,
             used: Vec::new(),
         }
+    }
+
+    /// Goes on with the classes of `config`. Those that there are still keep what is known of them and
+    /// what they did; what they use is read anew.
+    pub fn follow(&mut self, config: &TierConfig) {
+        let mut old = std::mem::take(&mut self.all);
+        let budget = |class: &Class| {
+            let known = old
+                .iter()
+                .position(|budget| budget.class.name == class.name);
+            match known {
+                Some(n) => Budget {
+                    class: class.clone(),
+                    // It has its patience again.
+                    above: None,
+                    ..old.swap_remove(n)
+                },
+                None => Budget::new(class),
+            }
+        };
+        self.all = config.classes.iter().map(budget).collect();
+        self.others = config.others;
+        self.read = None;
     }
 
     /// Whether there are no classes.
@@ -321,6 +331,22 @@ impl Budgets {
 }
 
 impl Budget {
+    fn new(class: &Class) -> Budget {
+        Budget {
+            class: class.clone(),
+            used: None,
+            above: None,
+            tight: false,
+            waiting: 0,
+            promoted: 0,
+            demoted: 0,
+            returned: 0,
+            rests_until: Millis(0),
+            told: false,
+            paused: false,
+        }
+    }
+
     /// Where promotion ends and demotion comes to rest: a hundredth below the
     /// bound, but not in what is protected.
     fn mark(&self) -> Option<u64> {

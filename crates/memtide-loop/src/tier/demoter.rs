@@ -5,7 +5,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::making_way::{MakingWay, Turn};
 use super::shared::Shared;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Renumbered};
 use crate::random::Random;
 use crate::records::Records;
 use crate::report::{Direction, Reporter};
@@ -59,6 +59,12 @@ impl Demoter {
             making_way: BTreeMap::new(),
             look_wanted: false,
         }
+    }
+
+    /// Classes have other numbers from now on.
+    pub fn renumber(&mut self, numbers: &Renumbered) {
+        numbers.rekey(&mut self.next_section);
+        numbers.rekey(&mut self.making_way);
     }
 
     /// Makes room for `wanting` hot pages that found none, and keeps the headroom

@@ -104,6 +104,14 @@ impl Leaver {
         }
     }
 
+    /// Goes on by `config` at `now`: rounds begin anew, and people may have to be told again.
+    pub fn begin_anew(&mut self, config: &TierConfig, now: Millis) {
+        *self = Leaver {
+            left: self.left,
+            ..Leaver::new(config, now)
+        };
+    }
+
     /// Says once of `source` if it cannot tell which pages are idle.
     pub fn judge_source(
         &mut self,

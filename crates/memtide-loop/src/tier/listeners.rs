@@ -154,6 +154,11 @@ impl Listeners {
         self.all.len() < before
     }
 
+    /// Observing may use so many thousandths of a CPU in all.
+    pub fn set_budget(&mut self, permille: u32) {
+        self.permille = u64::from(permille);
+    }
+
     /// Processes came or went, or their memory changed.
     pub fn changed(&mut self) {
         self.outdated = true;

@@ -31,6 +31,7 @@ mod config;
 mod demoter;
 mod explain;
 mod flusher;
+mod follow;
 mod idle;
 mod intake;
 mod latency;

@@ -372,6 +372,13 @@ impl Observer {
         Ok(())
     }
 
+    /// Others may have to be glanced at than now: it is chosen anew. A look goes on.
+    pub fn chooses_anew(&mut self) {
+        if self.searching.is_none() && !self.is_looking() {
+            self.told = None;
+        }
+    }
+
     /// Pages left the top tier for idleness, and are slow ones to look at from now on.
     pub fn pages_left(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
         self.outdated = self.abilities.glances;

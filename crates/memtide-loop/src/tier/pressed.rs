@@ -13,6 +13,7 @@
 //! its high watermark.
 
 use super::config::TierConfig;
+use crate::ledger::Renumbered;
 use crate::report::PressureStatus;
 use crate::world::{ClassId, HUGE_PAGES, Stalls, World, WorldError};
 use memtide_core::pages::Immovable;
@@ -86,6 +87,24 @@ impl Pressed {
             earned: Millis(0),
             stalls: Stalls::default(),
         }
+    }
+
+    /// Goes on by `config`, whose classes have these numbers.
+    pub fn follow(&mut self, world: &dyn World, config: &TierConfig, numbers: &Renumbered) {
+        let old = std::mem::replace(self, Pressed::new(world, config));
+        if !self.on {
+            return;
+        }
+        self.machine = old.machine;
+        for (class, (stream, _)) in (0..).map(ClassId).zip(old.classes) {
+            let new = numbers.new_of(class);
+            if let Some((kept, _)) = new.and_then(|new| self.classes.get_mut(new.0 as usize)) {
+                *kept = stream;
+            }
+        }
+        self.calm = old.calm;
+        self.heard = old.heard;
+        self.earned = old.earned;
     }
 
     /// Asks the world, if it is time.

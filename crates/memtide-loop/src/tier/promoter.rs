@@ -191,6 +191,11 @@ impl Promoter {
         }
     }
 
+    /// So many megabytes a second may go up from now on.
+    pub fn set_rate_limit(&mut self, mbps: u64) {
+        self.gate.set_rate_limit(mbps);
+    }
+
     /// Whether hot pages wait for room or for the gate.
     pub fn pages_wait(&self) -> bool {
         self.wanting > 0 || self.refused > 0

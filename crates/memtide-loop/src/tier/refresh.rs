@@ -77,6 +77,11 @@ pub(super) struct News {
 }
 
 impl Refresh {
+    /// Processes are looked for at the next turn.
+    pub fn is_due(&mut self) {
+        self.refreshed = None;
+    }
+
     /// Looks for processes that came or went, and surveys those whose memory
     /// may have changed, if it is time.
     pub fn run(

@@ -6,7 +6,7 @@ use super::config::TierConfig;
 use super::latency::Latencies;
 use super::pressed::Pressed;
 use crate::carry::{Carrier, Job, Reasons, Tell};
-use crate::ledger::{Ledger, SECTIONS, Watched};
+use crate::ledger::{Ledger, Renumbered, SECTIONS, Watched};
 use crate::records::Records;
 use crate::report::{Direction, Reporter, Stay, WhyStayed};
 use crate::world::{ClassId, MoveHow, Outcome, SharedPages, World};
@@ -72,16 +72,19 @@ impl Reasons for Because {
     }
 }
 
+/// Has those left alone whom `config` does not tier.
+fn leave_alone(ledger: &mut Ledger, config: &TierConfig) {
+    let classes = (0..).map(ClassId).zip(&config.classes);
+    let left_alone = classes.filter(|(_, class)| !class.tiered.tier);
+    let left_alone = left_alone.map(|(class, _)| class);
+    (ledger.processes).leave_alone(left_alone, !config.others.tier);
+}
+
 impl Shared {
     pub fn new(world: &dyn World, config: TierConfig) -> Shared {
         let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
         let mut ledger = Ledger::new(world, config.headroom);
-        let classes = (0..).map(ClassId).zip(&config.classes);
-        let left_alone = classes.filter(|(_, class)| !class.tiered.tier);
-        (ledger.processes).leave_alone(left_alone.map(|(class, _)| class));
-        if !config.others.tier {
-            ledger.processes.leave_classless_alone();
-        }
+        leave_alone(&mut ledger, &config);
         let mut records = Records::new(config.hotness, pages);
         records.rounds = config.idle.as_ref().map(|_| IdleRounds::new(pages));
         let account = || {
@@ -102,6 +105,22 @@ impl Shared {
             carrier: Carrier::default(),
             config,
         }
+    }
+
+    /// Goes on by `config`, whose classes have these numbers.
+    pub fn follow(&mut self, world: &dyn World, config: TierConfig, numbers: &Renumbered) {
+        let round = |config: &TierConfig| config.idle.as_ref().map(|rule| rule.after);
+        if round(&config) != round(&self.config) {
+            // Ages are in parts of the old time.
+            let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
+            self.records.rounds = round(&config).map(|_| IdleRounds::new(pages));
+        }
+        self.ledger.set_headroom(config.headroom);
+        self.ledger.processes.renumber(numbers);
+        leave_alone(&mut self.ledger, &config);
+        self.budgets.follow(&config);
+        self.pressed.follow(world, &config, numbers);
+        self.config = config;
     }
 
     /// Moves `folios` of one owner, in order of their dense numbers, with the

@@ -169,6 +169,11 @@ impl Gate {
         &self.config
     }
 
+    /// From now on the budget is so many megabytes a second. What was admitted counts on.
+    pub fn set_rate_limit(&mut self, mbps: u64) {
+        self.config.rate_limit_mbps = mbps;
+    }
+
     /// Whether the folio may move to `target`. A target beyond the gate's nodes
     /// has no budget and is refused.
     pub fn ask(&self, target: NodeId, now: Millis, request: &Request) -> Verdict {

@@ -136,10 +136,15 @@ impl LiveWorld {
         }
     }
 
+    /// Says of each process which of these classes it is in from now on.
+    pub fn set_classes(&mut self, rules: Rules) {
+        self.selected.set_classes(rules);
+    }
+
     /// The same with classes of processes, by what these ask for.
     #[must_use]
     pub fn with_classes(mut self, rules: Rules) -> LiveWorld {
-        self.selected.set_classes(rules);
+        self.set_classes(rules);
         self
     }
 

@@ -13,7 +13,7 @@ use crate::shared::selection::{check_privileges, of_cgroup_or_all};
 use crate::shared::tiering::{self, Tiering, print};
 use anyhow::bail;
 use memtide_core::topology::Topology;
-use memtide_loop::options::TierSource;
+use memtide_loop::options::{Classes, TierSource};
 use memtide_loop::report::Status;
 
 /// Both, opened.
@@ -47,6 +47,23 @@ pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
         true => tiering::has_tiers(nodes).err().map(|why| causes(&why)),
         false => Some("tier = false for all, in [select] or in each class".to_owned()),
     }
+}
+
+/// Whether a run by the settings `old` can go on by `new` and forget nothing. Balancing cannot follow other
+/// classes or options.
+pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
+    let who = |settings: &Settings| (settings.select.all, settings.select.cgroup.clone());
+    let anybody = |settings| wanted(settings, false).anybody();
+    let balanced = |settings: &Settings| {
+        let classes = settings.class.iter();
+        let classes = classes.map(|(name, class)| (name.clone(), class.without_tiering()));
+        (settings.select.balance, classes.collect::<Classes>())
+    };
+    old.tier.goes_on_with(&new.tier)
+        && old.balance == new.balance
+        && who(old) == who(new)
+        && rests(nodes, old).is_some() == rests(nodes, new).is_some()
+        && ((!anybody(old) && !anybody(new)) || balanced(old) == balanced(new))
 }
 
 /// What no second try can change: there must be something to tier or to balance, and the right to move

@@ -1,8 +1,9 @@
 //! A reload: the configuration is read again, and followed.
 //!
 //! The new configuration is taken whole or not at all. One that is wrong, or that this machine cannot
-//! follow, leaves the old one in force. Where what is tiered or how changes, or nodes came or went, the
-//! run ends in order, everything that was lent is put back, and another run begins: what the loop has
+//! follow, leaves the old one in force. The run goes on with other classes, shares, rates and the like, and
+//! has forgotten nothing. Where sources change, or what is hot, or who is balanced, or nodes came or went,
+//! the run ends in order, everything that was lent is put back, and another run begins: what the loop has
 //! learned is lost then, and only then. What can be tried of the next run is tried before the old one
 //! ends. Classes that are paused stay so.
 
@@ -39,6 +40,8 @@ pub enum Looked {
     Refused(String),
     /// It is in force.
     Taken(Vec<String>),
+    /// The run can go on by it.
+    GoesOn(Box<Configuration>, Vec<String>),
     /// It needs another run.
     Another(Box<Configuration>, Vec<String>),
 }
@@ -71,6 +74,7 @@ impl Service<'_> {
         let outcome = match self.look_again(&running) {
             Looked::Refused(why) => Err(why),
             Looked::Taken(changes) => Ok(changes),
+            Looked::GoesOn(next, changes) => self.go_on(&mut both, *next, changes),
             Looked::Another(next, changes) => match self.begin_again(both, *next, changes) {
                 Ok((begun, outcome)) => {
                     both = begun;
@@ -120,7 +124,9 @@ impl Service<'_> {
         let same_run = same_nodes
             && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class)
             && old.balance == new.balance;
-        if !same_run && let Err(error) = self.ready_for(&next, &nodes, &running.held) {
+        let goes_on = same_nodes && both::goes_on(&nodes, old, new);
+        let opened = (!goes_on).then_some(&running.held[..]);
+        if !same_run && let Err(error) = self.ready_for(&next, &nodes, opened) {
             return Looked::Refused(self.refused(now, &error));
         }
         if old.control != new.control
@@ -135,8 +141,10 @@ impl Service<'_> {
             self.tell_as_before();
             return Looked::Refused(self.refused(now, &error));
         }
-        if !same_run {
-            return Looked::Another(Box::new(next), changes);
+        match (same_run, goes_on) {
+            (true, _) => {}
+            (false, true) => return Looked::GoesOn(Box::new(next), changes),
+            (false, false) => return Looked::Another(Box::new(next), changes),
         }
         self.taken(now, &changes);
         self.in_force = next;
@@ -149,19 +157,38 @@ impl Service<'_> {
         }
     }
 
-    /// Whether a run by `next` can begin when one that listens to `held` has ended.
+    /// Has the run go on by `next`, with these changes.
+    fn go_on(&mut self, both: &mut Both, next: Configuration, changes: Vec<String>) -> Outcome {
+        let now = both.tiering.now();
+        let Settings {
+            tier,
+            class,
+            select,
+            ..
+        } = &next.settings;
+        let whom = (class, select.tiered());
+        if let Err(error) = both.tiering.follow(self.context, tier, whom) {
+            self.tell_as_before();
+            return Err(self.refused(now, &error));
+        }
+        self.taken(now, &changes);
+        self.in_force = next;
+        Ok(changes)
+    }
+
+    /// Whether a run can go on by `next`, or begin when one that listens to `held` has ended.
     fn ready_for(
         &self,
         next: &Configuration,
         nodes: &Topology,
-        held: &[access::Source],
+        held: Option<&[access::Source]>,
     ) -> anyhow::Result<()> {
         let settings = &next.settings;
         both::check(self.context, nodes, settings)?;
         fits(self.context, next, nodes)?;
-        match both::rests(nodes, settings) {
-            None => tiering::can_open(self.context, nodes, &settings.tier, held),
-            Some(_) => Ok(()),
+        match held.filter(|_| both::rests(nodes, settings).is_none()) {
+            Some(held) => tiering::can_open(self.context, nodes, &settings.tier, held),
+            None => Ok(()),
         }
     }
 

@@ -24,6 +24,9 @@ fn machine(configuration: &str) -> (tempfile::TempDir, Context) {
         std::fs::create_dir(&path).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     }
+    std::fs::create_dir_all(folder.path().join("proc/self")).unwrap();
+    let cgroups = "24 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    write(folder.path(), "proc/self/mountinfo", cgroups);
     let own = rustix::process::getegid().as_raw();
     write(folder.path(), "etc/group", &format!("watch:x:{own}:\n"));
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -94,6 +97,52 @@ fn balancing_that_is_wanted_or_no_more_needs_another_run() {
                 "{changes:?}"
             );
         }
+    });
+}
+
+/// What records or sources are built on needs another run, and so does who is balanced.
+#[test]
+fn the_run_goes_on_with_other_classes_shares_and_rates() {
+    with_service("tier.source = \"hint-faults\"", |root, service| {
+        let mut configured = |text: &str| {
+            let source = "tier.source = \"hint-faults\"\n";
+            configure(root, &format!("{source}{text}"));
+            match look_again(service) {
+                Looked::GoesOn(_, changes) => Some(changes.len()),
+                Looked::Another(..) => None,
+                Looked::Refused(why) => panic!("{text}: {why}"),
+                Looked::Taken(_) => panic!("{text}: nothing to follow"),
+            }
+        };
+        let db = "[class.db]\ncgroup = \"/db\"\n";
+        for (text, changes) in [
+            (format!("{db}fast.low = \"1MiB\"\n"), Some(2)),
+            (format!("{db}tier = false\n"), Some(2)),
+            ("select.demote = false\n".to_owned(), Some(1)),
+            ("tier.rate_limit = \"1GiB\"\n".to_owned(), Some(1)),
+            ("tier.observe_cpu = \"3\"\n".to_owned(), Some(1)),
+            ("tier.demote_idle = \"10m\"\n".to_owned(), Some(1)),
+            ("tier.threshold = 3\n".to_owned(), None),
+            ("tier.dry_run = true\n".to_owned(), None),
+            (
+                "select.cgroup = \"/a\"\nselect.all = false\n".to_owned(),
+                None,
+            ),
+            (format!("{db}balance = true\n"), None),
+        ] {
+            assert_eq!(configured(&text), changes, "{text}");
+        }
+    });
+    // Where somebody is balanced shares may change, and who is in a class may not.
+    let db = "tier.source = \"hint-faults\"\n[class.db]\nbalance = true\n";
+    with_service(&format!("{db}cgroup = \"/db\"\n"), |root, service| {
+        configure(
+            root,
+            &format!("{db}cgroup = \"/db\"\nfast.low = \"1MiB\"\n"),
+        );
+        assert!(matches!(look_again(service), Looked::GoesOn(..)));
+        configure(root, &format!("{db}cgroup = \"/other\"\n"));
+        assert!(matches!(look_again(service), Looked::Another(..)));
     });
 }
 

@@ -104,13 +104,9 @@ pub fn open(
             context.root.path("/").display()
         );
     }
-    let seed = u64::from(std::process::id());
-    let config = TierConfig::new(options, &nodes, page, seed)?;
-    let config = config.with_others(others);
-    let mut config = config.with_classes(classes, &nodes, page);
-    if rests.is_some() {
-        config = config.resting();
-    }
+    let seed = seed();
+    let rest = rests.is_some();
+    let config = config(options, (classes, others), rest, &nodes, page)?;
     Ok(Opened {
         nodes,
         page,
@@ -121,6 +117,26 @@ pub fn open(
         seed,
         beside: false,
         rests,
+    })
+}
+
+fn seed() -> u64 {
+    u64::from(std::process::id())
+}
+
+/// How the loop works by these options and classes; it tiers nobody if it is to `rest`.
+fn config(
+    options: &TierOptions,
+    (classes, others): (&Classes, Tiered),
+    rest: bool,
+    nodes: &Topology,
+    page: PageSize,
+) -> anyhow::Result<TierConfig> {
+    let config = TierConfig::new(options, nodes, page, seed())?.with_others(others);
+    let config = config.with_classes(classes, nodes, page);
+    Ok(match rest {
+        true => config.resting(),
+        false => config,
     })
 }
 
@@ -266,6 +282,26 @@ impl Tiering {
     pub fn held(&self) -> Vec<access::Source> {
         let sources = self.world.sources().iter();
         sources.map(|source| source.kind).collect()
+    }
+
+    /// Goes on by these options and classes, and forgets nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be. Then nothing has changed.
+    pub fn follow(
+        &mut self,
+        context: &Context,
+        options: &TierOptions,
+        whom: (&Classes, Tiered),
+    ) -> anyhow::Result<()> {
+        let rest = self.rests.is_some();
+        let (nodes, page) = (self.world.topology().clone(), self.world.page());
+        let config = config(options, whom, rest, &nodes, page)?;
+        let rules = rules(context, whom.0)?;
+        self.world.set_classes(rules);
+        self.tierer.follow(&mut self.world, config);
+        Ok(())
     }
 
     /// Has pages of the class of this name stay where they are. Whether there is one.
