@@ -59,6 +59,9 @@ const STEP_MS: u64 = 5_000;
 const STAY_MS: u64 = 20_000;
 /// The same of balancing, which asks again where pages are every 10 s.
 const BALANCED_MS: u64 = 90_000;
+/// Of so many seeds one has its loop follow its options again, and after so many turns each time.
+const RELOADED: u64 = 8;
+const RELOAD_TURNS: u64 = 50;
 /// Turns after which a run has failed to let time pass.
 const TURNS: u64 = 100_000;
 
@@ -150,7 +153,7 @@ struct Ran {
 
 /// One of the loops.
 enum Loop {
-    Tier(Box<Tierer>),
+    Tier(Box<Tierer>, Box<TierConfig>),
     Balance(Box<Balancer>),
 }
 
@@ -184,7 +187,15 @@ impl Loop {
             Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
             _ => {}
         }
-        Loop::Tier(Box::new(Tierer::new(world, config)))
+        let tierer = Tierer::new(world, config.clone());
+        Loop::Tier(Box::new(tierer), Box::new(config))
+    }
+
+    /// The same options come again, as by a reload: nobody may notice.
+    fn reload(&mut self, world: &mut SwarmWorld) {
+        if let Loop::Tier(tierer, config) = self {
+            tierer.follow(world, TierConfig::clone(config));
+        }
     }
 
     fn step(
@@ -193,14 +204,14 @@ impl Loop {
         reporter: &mut dyn Reporter,
     ) -> Result<bool, WorldError> {
         match self {
-            Loop::Tier(tierer) => tierer.step(world, reporter),
+            Loop::Tier(tierer, _) => tierer.step(world, reporter),
             Loop::Balance(balancer) => balancer.step(world, reporter),
         }
     }
 
     fn finish(&mut self, world: &mut SwarmWorld) -> Result<(), WorldError> {
         match self {
-            Loop::Tier(tierer) => tierer.finish(world),
+            Loop::Tier(tierer, _) => tierer.finish(world),
             Loop::Balance(balancer) => balancer.finish(world).map(|_| ()),
         }
     }
@@ -225,6 +236,9 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     let mut until = |world: &mut SwarmWorld, looping: &mut Loop, end_ms: u64| {
         while world.now_ns < end_ms * 1_000_000 && turns < TURNS && !ended {
             turns += 1;
+            if seed.is_multiple_of(RELOADED) && turns.is_multiple_of(RELOAD_TURNS) {
+                looping.reload(world);
+            }
             let before = events.len();
             if let Err(error) = looping.step(world, &mut events) {
                 world.violations.add(|| format!("it ended: {error}"));

@@ -5,6 +5,7 @@
 
 mod balance;
 mod container;
+mod reloads;
 mod shares;
 mod slices;
 mod socket;
@@ -48,8 +49,14 @@ pub(super) fn tests() -> Vec<Test> {
         ..Needs::default()
     };
     let three_slices = test("serve/three-slices", "small-dram", slices::three);
+    let many = test("reloads/10000", "cxl", reloads::many);
     vec![
         test("serve/reload", "cxl", reload),
+        test("serve/reloads", "cxl", reloads::some),
+        Test {
+            on_request: true,
+            ..many
+        },
         test("serve/container", "cxl", container::comes_home),
         test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/balance-alone", "two-socket", balance::alone),

@@ -1,0 +1,176 @@
+//! One reload after the other, with configurations drawn at random, right and wrong ones, while a program
+//! changes what it uses.
+//!
+//! The service must take each right one, refuse each wrong one, go on working, and be as large at the end
+//! as it was half-way.
+
+use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
+
+use super::shares::Slice;
+use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, socket, start, until_home};
+use crate::guest::memtide::Line;
+use crate::guest::random::SplitMix;
+use crate::guest::tests::Context;
+use crate::guest::tests::manners::SMALL;
+use crate::guest::tests::manners::settings::Settings;
+
+/// So often the program uses other memory.
+const CHANGES_EVERY: u64 = 100;
+/// The service may grow by so much in the second half of the reloads, in KiB: what its allocator keeps.
+const GROWTH_KIB: u64 = 512;
+/// What no configuration may say, each for another reason.
+const WRONG: [&str; 8] = [
+    "[tier\n",
+    "[tier]\nwindow = 6\n",
+    "[tier]\ntiers = \"0/7\"\n",
+    "[tier]\nrate_limti = \"1GiB\"\n",
+    "[nonsense]\nall = true\n",
+    "[class.a]\ncgroup = \"/a\"\nfast.low = \"2MiB\"\nfast.high = \"1MiB\"\n",
+    "[class.a]\ncgroup = \"/a\"\ntier = false\nfast.low = \"1MiB\"\n",
+    "[select]\nall = tr",
+];
+
+/// As many as fit into a run of everything.
+pub(super) fn some(context: &mut Context) -> Result<()> {
+    reloads(context, 300)
+}
+
+/// As many as the service must bear.
+pub(super) fn many(context: &mut Context) -> Result<()> {
+    reloads(context, 10_000)
+}
+
+/// A right configuration: the class of the program among others whose names come before it and after it,
+/// and some options. One in twenty needs another run.
+fn right(random: &mut SplitMix, slice: &Slice) -> String {
+    let mut text = String::new();
+    let maybe = |random: &mut SplitMix, keys: &[&str]| {
+        let n = random.below(keys.len() as u64 + 1) as usize;
+        keys.get(n).copied().unwrap_or_default().to_owned()
+    };
+    text += "[tier]\n";
+    text += &maybe(
+        random,
+        &["rate_limit = \"64MiB\"\n", "rate_limit = \"1GiB\"\n"],
+    );
+    text += &maybe(random, &["observe_cpu = \"10\"\n", "explain = true\n"]);
+    text += &maybe(
+        random,
+        &["demote_idle = \"10m\"\n", "demote_idle = \"2h\"\n"],
+    );
+    if random.below(20) == 0 {
+        text += "window = \"6s\"\n";
+    }
+    text += "[select]\n";
+    text += &maybe(random, &["demote = false\n", "demote_idle = false\n"]);
+    for (name, user) in [("a", 1), ("b", 2), ("z", 3)] {
+        if random.below(2) == 0 {
+            text += &format!("[class.{name}]\nuser = \"{user}{}\"\n", random.below(9));
+            let keys = ["leave_alone = true\n", "pressure = \"ignore\"\n"];
+            text += &maybe(random, &keys);
+        }
+    }
+    let shares = [
+        "fast.low = \"4MiB\"",
+        "fast.low = \"2MiB\"\nfast.high = \"90%\"",
+        "tier = false",
+        "priority = 3",
+        "",
+    ];
+    let keys = shares[random.below(shares.len() as u64) as usize];
+    text + &slice.class("mill", keys)
+}
+
+fn reloads(context: &mut Context, times: u64) -> Result<()> {
+    // A try that failed leaves its own.
+    let _ = std::fs::remove_dir_all(FOLDER);
+    let before = Settings::now();
+    let slice = Slice::create("mill")?;
+    let mut victim = slice.victim(SMALL)?;
+    let plain = slice.class("mill", "");
+    put(MAIN, &plain)?;
+    let manager = Manager::listen()?;
+    let mut service = start()?;
+    manager.wait_for("READY=1", 1)?;
+    let mut random = SplitMix::new(11);
+    let (mut refused, mut sizes) = (0, Vec::new());
+    for n in 0..times {
+        let wrong = random.below(3) == 0;
+        let text = match wrong {
+            true => WRONG[random.below(WRONG.len() as u64) as usize].to_owned(),
+            false => right(&mut random, &slice),
+        };
+        refused += usize::from(wrong);
+        put(MAIN, &text)?;
+        service.signal(Signal::HUP)?;
+        let ready = manager.wait_for("READY=1", n as usize + 2);
+        ready.with_context(|| format!("reload {n} of {times}: {text}"))?;
+        service.check()?;
+        if n % CHANGES_EVERY == CHANGES_EVERY - 1 {
+            victim.change_hot_set()?;
+        }
+        if (n + 1) % (times / 10) == 0 {
+            sizes.push(held(service.id())?);
+        }
+    }
+    // It has seen all kinds after a half.
+    let ((kib_before, files_before, threads_before), (kib, files, threads)) = (sizes[4], sizes[9]);
+    let kibs: Vec<u64> = sizes.iter().map(|(kib, ..)| *kib).collect();
+    ensure!(
+        kib <= kib_before + GROWTH_KIB,
+        "the service has grown, in KiB by tenths of the time: {kibs:?}"
+    );
+    // A run of hint faults or DAMON has the same files, whenever it began.
+    ensure!(
+        files <= files_before + 2 && threads <= threads_before + 1,
+        "{files_before} files and {threads_before} threads have become {files} and {threads}"
+    );
+    put(MAIN, &plain)?;
+    service.signal(Signal::HUP)?;
+    manager.wait_for("READY=1", times as usize + 2)?;
+    let seconds = until_home(
+        &mut service,
+        &victim.known_pages(),
+        &context.dram.clone(),
+        PATIENCE,
+    )
+    .with_context(socket::status)?;
+    let lines = service.end(Signal::TERM)?.clean()?;
+    let told = lines.iter().filter(|line| {
+        matches!(line, Line::Notice { text } if text.contains("the old configuration is in force"))
+    });
+    let told = told.count();
+    ensure!(
+        told == refused,
+        "{refused} were wrong, and {told} were refused"
+    );
+    let runs = lines.iter().filter(|line| matches!(line, Line::Summary(_)));
+    let runs = runs.count();
+    ensure!(
+        runs as u64 <= times / 10,
+        "{runs} runs: most reloads go on with the one that there is"
+    );
+    before.check_unchanged()?;
+    std::fs::remove_dir_all(FOLDER)?;
+    std::fs::remove_file(SOCKET)?;
+    drop(victim);
+    context.note(format!(
+        "{times} reloads, {refused} refused, {runs} runs; KiB by tenths {kibs:?}; home {seconds:.1} s after the last"
+    ))
+}
+
+/// What a process has in memory, in KiB, its open files, and its threads.
+fn held(pid: u32) -> Result<(u64, usize, u64)> {
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).context(path)?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number
+            .and_then(|number| number.parse::<u64>().ok())
+            .context(name.to_owned())
+    };
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+    Ok((field("RssAnon:")?, files, field("Threads:")?))
+}
