@@ -5,6 +5,7 @@
 
 mod balance;
 mod container;
+mod kills;
 mod reloads;
 mod shares;
 mod slices;
@@ -49,14 +50,19 @@ pub(super) fn tests() -> Vec<Test> {
         ..Needs::default()
     };
     let three_slices = test("serve/three-slices", "small-dram", slices::three);
-    let many = test("reloads/10000", "cxl", reloads::many);
-    vec![
+    // A quarter of an hour each.
+    let many = [
+        test("reloads/10000", "cxl", reloads::many),
+        test("kills/1000", "cxl", kills::many),
+    ];
+    let many = many.map(|test| Test {
+        on_request: true,
+        ..test
+    });
+    let mut tests = vec![
         test("serve/reload", "cxl", reload),
         test("serve/reloads", "cxl", reloads::some),
-        Test {
-            on_request: true,
-            ..many
-        },
+        test("serve/kills", "cxl", kills::some),
         test("serve/container", "cxl", container::comes_home),
         test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/balance-alone", "two-socket", balance::alone),
@@ -66,7 +72,9 @@ pub(super) fn tests() -> Vec<Test> {
             needs,
             ..three_slices
         },
-    ]
+    ];
+    tests.extend(many);
+    tests
 }
 
 /// Pages come home, before a reload and after it; a configuration that is wrong changes nothing; and at
