@@ -56,6 +56,7 @@ fn kills(context: &mut Context, times: u64) -> Result<()> {
                 .with_context(|| format!("kill {n} of {times}"))?;
         }
         if n % 100 == 99 {
+            context.note(format!("{} kills", n + 1))?;
             victim.change_hot_set()?;
         }
     }

@@ -19,6 +19,8 @@ use crate::guest::tests::manners::settings::Settings;
 const CHANGES_EVERY: u64 = 100;
 /// The service may grow by so much in the second half of the reloads, in KiB: what its allocator keeps.
 const GROWTH_KIB: u64 = 512;
+/// So often it is told how far it is.
+const TELL_EVERY: u64 = 250;
 /// What no configuration may say, each for another reason.
 const WRONG: [&str; 8] = [
     "[tier\n",
@@ -109,6 +111,10 @@ fn reloads(context: &mut Context, times: u64) -> Result<()> {
         service.check()?;
         if n % CHANGES_EVERY == CHANGES_EVERY - 1 {
             victim.change_hot_set()?;
+        }
+        // A guest that says nothing for long has hung.
+        if (n + 1) % TELL_EVERY == 0 {
+            context.note(format!("{} reloads", n + 1))?;
         }
         if (n + 1) % (times / 10) == 0 {
             sizes.push(held(service.id())?);
