@@ -202,7 +202,8 @@ fn what_a_crash_left_is_broken_until_it_is_put_back() {
 #[test]
 fn weights_of_a_killed_run_are_put_back() {
     const TABLE: &str = "sys/kernel/mm/mempolicy/weighted_interleave/node0";
-    const LEFT: &str = "memtide run left the interleave weights 0=9,1=1 in place of 0=1,1=1";
+    const LEFT: &str =
+        "memtide run or service left the interleave weights 0=9,1=1 in place of 0=1,1=1";
     let machine = Machine::copy("two-sockets");
     machine.write(TABLE, "9\n");
     machine.write(

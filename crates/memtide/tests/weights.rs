@@ -274,7 +274,7 @@ fn what_a_killed_run_left_is_shown_and_stays() {
     let machine = Machine::after_a_killed_run();
     let before = machine.files();
     let printed = prints(machine.root(), &[]);
-    let says = format!("Not for good: a killed memtide run {LEFT}; ");
+    let says = format!("Not for good: a killed memtide run or service {LEFT}; ");
     assert!(printed.contains(&says), "{printed}");
     let shown = document(machine.root(), &[]);
     assert_eq!(shown["lent"]["killed"], true);
@@ -346,8 +346,8 @@ fn a_change_that_was_cut_short_is_told_and_mended_first() {
     let before = machine.files();
     let printed = prints(machine.root(), &[]);
     let says = "Not for good: memtide weights was cut short and left the interleave weights \
-                0=9,2=4,5=1, half written, in place of 0=4,2=4,5=1; the next run, memtide doctor \
-                --restore, or any change here puts it back.";
+                0=9,2=4,5=1, half written, in place of 0=4,2=4,5=1; the next run or service, \
+                memtide doctor --restore, or any change here puts it back.";
     assert!(printed.contains(says), "{printed}");
     assert_eq!(document(machine.root(), &[])["lent"]["killed"], true);
     assert_eq!(machine.files(), before);
@@ -378,7 +378,7 @@ fn a_table_that_a_run_holds_is_not_written() {
     ] {
         let (status, line) = fails(root, arguments);
         assert_eq!(status, Some(1), "{arguments:?}: {line}");
-        assert!(line.contains("when its program ends"), "{line}");
+        assert!(line.contains("when it ends"), "{line}");
     }
     let shown = document(root, &["--set", "0=9", "--dry-run"]);
     assert_eq!(shown["lent"]["killed"], false);

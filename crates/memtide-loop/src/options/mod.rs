@@ -15,6 +15,7 @@ mod quantities;
 mod selectors;
 mod sources;
 mod tier;
+mod weights;
 
 pub use agreement::{Objection, agree, check_name, fit};
 pub use balance::{BalanceOptions, BalanceSource, BalanceTasks};
@@ -25,6 +26,7 @@ pub use quantities::{CpuLimit, IdleTime, Percent, Rate, Size, Threshold, Window}
 pub use selectors::{AnyOf, Depth, Fitting, Looks, Rules, Unit, User};
 pub use sources::{TierSource, TierSources};
 pub use tier::{IdleOnly, Pressure, TierGate, TierOptions};
+pub use weights::{NodeWeights, in_words, pairs, weights};
 
 #[cfg(test)]
 mod tests {

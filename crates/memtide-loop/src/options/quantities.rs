@@ -4,6 +4,7 @@
 //! file. What it holds is within its bounds.
 
 use super::classes::Amount;
+use super::weights::NodeWeights;
 use memtide_core::hotness::{Config, Layout};
 use memtide_core::numbers;
 use serde::de::{Error, Visitor};
@@ -265,7 +266,15 @@ macro_rules! as_text {
 }
 
 as_text!(
-    Size, Window, IdleTime, Threshold, Percent, CpuLimit, Rate, Amount
+    Size,
+    Window,
+    IdleTime,
+    Threshold,
+    Percent,
+    CpuLimit,
+    Rate,
+    Amount,
+    NodeWeights
 );
 
 /// Reads a quantity from its text, or from the number of its own unit.

@@ -2,7 +2,7 @@
 
 use crate::shared::context::Context;
 use crate::shared::control::client::Client;
-use crate::shared::control::standing::{Balancing, Class, Node, Reload, Standing};
+use crate::shared::control::standing::{Balancing, Class, Node, Reload, Standing, Weights};
 use crate::shared::outside::{self, outside};
 use crate::shared::table::table;
 use crate::shared::words::amount;
@@ -123,6 +123,9 @@ fn text(standing: &Standing, styled: bool) -> String {
     if let Some(balancing) = &standing.balancing {
         line("balancing", balanced(balancing));
     }
+    if let Some(weights) = &standing.weights {
+        line("weights", weighted(weights));
+    }
     if standing.reload.is_some() || standing.refused.is_some() {
         let at = standing.reload.map_or("?".to_owned(), time);
         let what = match &standing.refused {
@@ -157,6 +160,13 @@ fn balanced(balancing: &Balancing) -> String {
         balancing.placed_threads,
         balancing.threads,
     )
+}
+
+fn weighted(weights: &Weights) -> String {
+    match &weights.table {
+        Some(table) => format!("the kernel's table reads {table} until the service ends"),
+        None => "the kernel's table is left alone".to_owned(),
+    }
 }
 
 fn time_of(ms: u64) -> String {
@@ -250,6 +260,7 @@ mod tests {
             "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
             "pressure programs waited 2.5 s for memory since the run began; promotion is not slowed",
             "balancing 2 processes, source pebs; moved 96.0 MiB, not movable 4 KiB, forbidden 0 KiB, without room 0 KiB; accesses 90 % local; 4 of 9 threads placed",
+            "weights the kernel's table reads 0=9,2=1 until the service ends",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
@@ -304,6 +315,7 @@ mod tests {
         one.setup.selected = HOSTILE.to_owned();
         one.setup.source = HOSTILE.to_owned();
         one.balancing.as_mut().unwrap().source = Some(HOSTILE.to_owned());
+        one.weights.as_mut().unwrap().table = Some(HOSTILE.to_owned());
         one.classes[0].name = HOSTILE.to_owned();
         let text = text(&one, false);
         assert!(

@@ -1,9 +1,9 @@
-//! The kernel's table of interleave weights, lent to one run.
+//! The kernel's table of interleave weights, lent to one run or to the service.
 //!
-//! The table is the whole machine's. A run that writes it holds the journal's
+//! The table is the whole machine's. Who writes it for a while holds the journal's
 //! turn, so that there is one at a time, and notes what stood there in a note of
 //! its own. When the value is dropped, on whatever way out, the table is put
-//! back. What a killed run left, the next run puts back, as does whoever else is
+//! back. What a killed one left, the next one puts back, as does whoever else is
 //! about to write the table or is asked to tidy up.
 
 use crate::shared::outside::causes;
@@ -13,9 +13,10 @@ use memtide_linux::fs::Root;
 use memtide_linux::fs::node::Weights;
 use memtide_linux::lent::{Journal, Kind, LentError, Turn};
 use memtide_linux::weight_table::{Change, Remembered, WeightError, WeightTable};
+use memtide_loop::options::in_words;
 use std::collections::BTreeMap;
 
-/// Where a run notes what stood there, and who may write the table.
+/// Where a run or the service notes what stood there, and who may write the table.
 pub fn journal(root: &Root) -> Journal {
     Journal::new(root, Kind::RunWeights)
 }
@@ -25,7 +26,7 @@ pub fn journal(root: &Root) -> Journal {
 pub enum Standing {
     /// Nobody: it is as it was set for good.
     Free,
-    /// A living run: what it reads will not last.
+    /// A living run or service: what it reads will not last.
     Lent,
     /// A memtide that was killed.
     Left(Left),
@@ -36,7 +37,7 @@ pub enum Standing {
 /// Who was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// A run that had lent the table.
+    /// A run or a service that had lent the table.
     Run,
     /// A change for good, half-way.
     Change,
@@ -63,7 +64,7 @@ impl std::fmt::Display for Left {
         match self.by {
             By::Run => write!(
                 f,
-                "memtide run left the interleave weights {now} in place of {before}{auto}"
+                "memtide run or service left the interleave weights {now} in place of {before}{auto}"
             ),
             By::Change => write!(
                 f,
@@ -75,9 +76,7 @@ impl std::fmt::Display for Left {
 }
 
 fn pairs(weights: &Weights) -> String {
-    let pairs = weights.weights.iter();
-    let pairs: Vec<String> = pairs.map(|(node, w)| format!("{node}={w}")).collect();
-    pairs.join(",")
+    in_words(&weights.weights)
 }
 
 /// Whom the table under `root` belongs to. Reads only.
@@ -125,7 +124,7 @@ fn noted(root: &Root) -> Result<Option<(WeightTable, Remembered)>, WeightError> 
     Ok(table.remembered()?.map(|noted| (table, noted)))
 }
 
-/// Whether a living run holds the table; `None` if only root can tell.
+/// Whether a living run or service holds the table; `None` if only root can tell.
 pub fn is_lent(root: &Root) -> Result<Option<bool>, LentError> {
     match journal(root).is_held() {
         Err(error) if error.is_denied() => Ok(None),
@@ -188,26 +187,60 @@ pub fn put_back_left(root: &Root) -> Option<String> {
 
 const PUT_BACK: &str = "put back the interleave weights that a killed memtide had left";
 
-/// A table that reads as a run wants it, until this is given back or dropped.
+/// Who has the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// `memtide run --apply-weights`, until its program ends.
+    Run,
+    /// `memtide serve`.
+    Service,
+}
+
+impl Holder {
+    /// Until when it has the table.
+    fn until(self) -> &'static str {
+        match self {
+            Holder::Run => "the program ends",
+            Holder::Service => "the service ends",
+        }
+    }
+
+    /// What asks for it, as an error begins.
+    fn asks(self) -> &'static str {
+        match self {
+            Holder::Run => "--apply-weights: ",
+            Holder::Service => "",
+        }
+    }
+}
+
+/// Said where somebody has written the table since.
+pub const THEIRS: &str =
+    "the interleave weights were changed by somebody else meanwhile, and are left so";
+
+/// A table that reads as somebody wants it, until this is given back or dropped.
 #[derive(Debug)]
 pub struct Lent {
     table: WeightTable,
     turn: Turn,
+    holder: Holder,
     held: bool,
 }
 
 impl Lent {
-    /// Writes `weights`, all of them or none.
+    /// Writes `weights`, all of them or none. The second is what to say.
     pub fn take(
         root: &Root,
         weights: &BTreeMap<NodeId, u8>,
+        holder: Holder,
     ) -> anyhow::Result<(Lent, Vec<String>)> {
         let table = open(root)?;
         table.check(weights)?;
         let Some(turn) = journal(root).turn()? else {
+            let asks = holder.asks();
             bail!(
-                "--apply-weights: another memtide run has written the interleave weights and holds \
-                 them until its program ends"
+                "{asks}another memtide run or service has written the interleave weights and holds \
+                 them until it ends"
             );
         };
         let left = put_back_by(root, &turn)?;
@@ -215,27 +248,46 @@ impl Lent {
         let mut lent = Lent {
             table,
             turn,
+            holder,
             held: false,
         };
-        let change = lent.table.write(&lent.turn, weights)?;
-        // If it read so already, there is nothing to put back.
-        lent.held = !change.written.is_empty();
-        if change.auto_went_off() {
-            notices.push("the kernel computes no interleave weights until the program ends".into());
-        }
+        notices.extend(lent.write(weights)?);
         Ok((lent, notices))
     }
 
-    /// Puts back what stood there.
-    pub fn give_back(mut self) -> anyhow::Result<()> {
+    /// Writes other ones instead; what only the old ones name reads as before both. What to say.
+    /// If that fails, the table is as it was before the old ones.
+    pub fn change(&mut self, weights: &BTreeMap<NodeId, u8>) -> anyhow::Result<Vec<String>> {
+        self.table.check(weights)?;
+        let mut notices = match self.put_back()? {
+            true => Vec::new(),
+            false => vec![THEIRS.to_owned()],
+        };
+        notices.extend(self.write(weights)?);
+        Ok(notices)
+    }
+
+    fn write(&mut self, weights: &BTreeMap<NodeId, u8>) -> Result<Option<String>, WeightError> {
+        let change = self.table.write(&self.turn, weights)?;
+        // If it read so already, there is nothing to put back.
+        self.held = !change.written.is_empty();
+        let until = self.holder.until();
+        let auto = || format!("the kernel computes no interleave weights until {until}");
+        Ok(change.auto_went_off().then(auto))
+    }
+
+    /// Puts back what stood there; whether nobody else has written the table since.
+    pub fn give_back(mut self) -> anyhow::Result<bool> {
+        self.put_back()
+    }
+
+    fn put_back(&mut self) -> anyhow::Result<bool> {
         if !std::mem::take(&mut self.held) {
-            return Ok(());
+            return Ok(true);
         }
         match self.table.restore(&self.turn) {
-            Ok(_) => Ok(()),
-            Err(WeightError::NothingRemembered) => bail!(
-                "the interleave weights were changed by somebody else meanwhile, and are left so"
-            ),
+            Ok(_) => Ok(true),
+            Err(WeightError::NothingRemembered) => Ok(false),
             Err(error) => Err(error).context("the interleave weights are not as they were"),
         }
     }

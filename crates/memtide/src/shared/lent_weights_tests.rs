@@ -55,7 +55,7 @@ fn weights(of: [u8; 3]) -> BTreeMap<NodeId, u8> {
 
 /// A run that ends as it should, unless it is killed.
 fn run(machine: &Machine) {
-    if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([9, 9, 9])) {
+    if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([9, 9, 9]), Holder::Run) {
         let _ = lent.give_back();
     }
 }
@@ -76,9 +76,9 @@ fn mends(next: impl Fn(&Machine)) {
                 assert_eq!(standing(&root).unwrap(), Standing::Free, "{at}");
                 assert!(!is_noted(&root), "{at}");
                 // Runs come and go as ever.
-                let (lent, _) = Lent::take(&root, &weights([9, 1, 9])).unwrap();
+                let (lent, _) = Lent::take(&root, &weights([9, 1, 9]), Holder::Run).unwrap();
                 assert_eq!(machine.reads(), weights([9, 1, 9]), "{at}");
-                lent.give_back().unwrap();
+                assert!(lent.give_back().unwrap(), "{at}");
                 assert_eq!(machine.reads(), weights(SET), "{at}");
                 let mut table = WeightTable::open(&root).unwrap();
                 let turn = table.journal().turn().unwrap().unwrap();
@@ -100,7 +100,7 @@ fn whenever_the_mending_is_killed_the_next_start_mends() {
 fn whenever_the_next_run_is_killed_too_the_next_start_mends() {
     mends(|machine| {
         let _ = put_back_left(&machine.root());
-        if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([3, 9, 2])) {
+        if let Ok((lent, _)) = Lent::take(&machine.root(), &weights([3, 9, 2]), Holder::Run) {
             let _ = lent.give_back();
         }
     });
@@ -109,7 +109,13 @@ fn whenever_the_next_run_is_killed_too_the_next_start_mends() {
 /// On its way out because of an error, too.
 #[test]
 fn a_run_that_is_dropped_puts_back() {
-    mends(|machine| drop(Lent::take(&machine.root(), &weights([9, 2, 1]))));
+    mends(|machine| {
+        drop(Lent::take(
+            &machine.root(),
+            &weights([9, 2, 1]),
+            Holder::Run,
+        ))
+    });
 }
 
 /// A change for good, killed at any write: the next run finds all of it or nothing,
@@ -144,4 +150,50 @@ fn the_next_run_mends_a_change_that_was_cut_short() {
         );
         assert!(pairs > 30, "only {pairs}");
     }
+}
+
+/// As the service does when it is told to, killed at any write: the next start finds what was set for
+/// good.
+#[test]
+fn whenever_a_change_of_what_is_lent_is_killed_the_next_start_mends() {
+    for has_auto in [false, true] {
+        let pairs = faults::mended(
+            || Machine::new(has_auto),
+            |machine| {
+                let lent = Lent::take(&machine.root(), &weights([9, 9, 9]), Holder::Service);
+                if let Ok((mut lent, _)) = lent {
+                    let _ = lent.change(&BTreeMap::from([(NodeId(0), 7)]));
+                    let _ = lent.give_back();
+                }
+            },
+            |machine| drop(put_back_left(&machine.root())),
+            |machine, at| {
+                let said = put_back_left(&machine.root());
+                assert!(said.is_none_or(|said| said == PUT_BACK), "{at}");
+                assert_eq!(machine.reads(), weights(SET), "{at}");
+                assert!(!is_noted(&machine.root()), "{at}");
+            },
+        );
+        assert!(pairs > 100, "only {pairs}");
+    }
+}
+
+#[test]
+fn what_only_the_old_weights_name_reads_as_before_both() {
+    let machine = Machine::new(false);
+    let root = machine.root();
+    let (mut lent, _) = Lent::take(&root, &weights([9, 9, 9]), Holder::Service).unwrap();
+    assert!(Lent::take(&root, &weights([1, 1, 1]), Holder::Run).is_err());
+    let one = BTreeMap::from([(NodeId(0), 7)]);
+    assert!(lent.change(&one).unwrap().is_empty());
+    assert_eq!(machine.reads(), weights([7, SET[1], SET[2]]));
+    // What cannot be leaves what is there.
+    let wrong = BTreeMap::from([(NodeId(7), 7)]);
+    assert!(lent.change(&wrong).is_err());
+    assert_eq!(machine.reads(), weights([7, SET[1], SET[2]]));
+    machine.put(&format!("{TABLE}/node1"), "3\n");
+    machine.put(&format!("{TABLE}/node0"), "3\n");
+    assert_eq!(lent.change(&weights([9, 9, 9])).unwrap(), [THEIRS]);
+    assert!(lent.give_back().unwrap());
+    assert_eq!(machine.reads(), weights([3, 3, SET[2]]));
 }

@@ -7,6 +7,7 @@ pub mod control;
 pub mod control_args;
 #[cfg(test)]
 pub mod failing;
+pub mod firmware_weights;
 pub mod foreground;
 pub mod journal;
 pub mod lent_weights;
@@ -29,5 +30,5 @@ pub mod table;
 pub mod tiering;
 pub mod unix_socket;
 pub mod users;
-pub mod weight_words;
+pub mod weights_options;
 pub mod words;

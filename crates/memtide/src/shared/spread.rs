@@ -2,11 +2,11 @@
 
 use super::context::BadUsage;
 use super::nodes::Known;
-use super::weight_words;
 use anyhow::Context as _;
 use memtide_core::units::{NodeId, PageSize};
 use memtide_linux::fs::{Root, node};
 use memtide_linux::respread::Spread;
+use memtide_loop::options;
 use std::collections::BTreeMap;
 
 /// Weights by node, as written.
@@ -14,7 +14,7 @@ pub type WeightsArg = BTreeMap<NodeId, u8>;
 
 /// As the command line gives them.
 pub fn weights(text: &str) -> Result<WeightsArg, String> {
-    weight_words::weights(text)
+    options::weights(text)
 }
 
 /// The wanted spread, if this machine has its nodes. `option` is what to blame.

@@ -59,14 +59,14 @@ fn all(things: [anyhow::Result<Option<String>>; 3]) -> anyhow::Result<Restored> 
     }
 }
 
-/// The table of interleave weights, if a killed `memtide run` left it, or a change that was cut
-/// short.
+/// The table of interleave weights, if a killed `memtide run` or service left it, or a change that was
+/// cut short.
 fn restore_weights(root: &Root) -> anyhow::Result<Option<String>> {
     let left = match lent_weights::standing(root)? {
         TableStanding::Left(left) => left.to_string(),
         // A note that puts nothing back, but could some day.
         TableStanding::Free if lent_weights::is_noted(root) => {
-            "memtide run left a note of the interleave weights".to_owned()
+            "memtide run or service left a note of the interleave weights".to_owned()
         }
         TableStanding::Free | TableStanding::Lent | TableStanding::Hidden => return Ok(None),
     };

@@ -245,7 +245,7 @@ pub struct MachineArgs {
     pub cpuset: Option<NodeMask>,
 
     /// Interleave weights, 1 to 255 each
-    #[arg(long, value_name = "NODE=WEIGHT,...", value_parser = crate::shared::weight_words::weights)]
+    #[arg(long, value_name = "NODE=WEIGHT,...", value_parser = memtide_loop::options::weights)]
     pub weights: Option<BTreeMap<NodeId, u8>>,
 
     /// Node of the CPU that the process runs on [default: the lowest with CPUs]

@@ -18,7 +18,7 @@ mod tend;
 pub use args::RunArgs as Args;
 
 use crate::shared::context::{BadUsage, Context, complain};
-use crate::shared::lent_weights::{self, Lent};
+use crate::shared::lent_weights::{self, Holder, Lent, THEIRS};
 use crate::shared::nodes::{List, Machine};
 use crate::shared::outside;
 use crate::shared::program::{self, Program, not_started};
@@ -237,17 +237,24 @@ fn with_table(
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
     let weights = wanted.weights().iter().copied().collect();
-    let (lent, notices) = Lent::take(&context.root, &weights)?;
+    let (lent, notices) = Lent::take(&context.root, &weights, Holder::Run)?;
     for text in notices {
         say(context, &Event::Notice { text: &text });
     }
     let mut program = match start(command, plan, signals, context)? {
         Ok(program) => program,
-        Err(code) => return lent.give_back().map(|()| code),
+        Err(code) => return give_back(lent).map(|()| code),
     };
     while !program.wait(Duration::from_secs(3600)) {}
-    lent.give_back()?;
+    give_back(lent)?;
     Ok(ExitCode::from(program.ended().unwrap_or(1)))
+}
+
+fn give_back(lent: Lent) -> anyhow::Result<()> {
+    match lent.give_back()? {
+        true => Ok(()),
+        false => bail!(THEIRS),
+    }
 }
 
 /// With the pages moved while the program runs.

@@ -66,22 +66,33 @@ pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
         && ((!anybody(old) && !anybody(new)) || balanced(old) == balanced(new))
 }
 
-/// What no second try can change: there must be something to tier or to balance, and the right to move
-/// pages.
+/// Whether there is work without tiering and balancing: the kernel's interleave weights.
+fn has_weights(settings: &Settings) -> bool {
+    settings.weights.table.is_some()
+}
+
+/// What no second try can change: there must be something to tier, to balance or to weigh, and the right to
+/// move pages.
 pub fn check(context: &Context, nodes: &Topology, settings: &Settings) -> anyhow::Result<()> {
     if let Some(why) = rests(nodes, settings)
         && !wanted(settings, true).anybody()
+        && !has_weights(settings)
     {
-        bail!("{why}; to balance between sockets, set balance = true in [select] or in a class");
+        bail!(
+            "{why}; to balance between sockets, set balance = true in [select] or in a class; to have interleave weights, set table in [weights]"
+        );
     }
     check_privileges(&context.root, settings.tier.dry_run)
 }
 
-/// Opens the sources of both. Tiering must have one, or else balancing where nobody is tiered.
+/// Opens the sources of both. Tiering must have one, or else balancing where nobody is tiered and there are
+/// no weights.
 pub fn open(context: &Context, nodes: Topology, settings: &Settings) -> anyhow::Result<Opened> {
     let rests = rests(&nodes, settings);
     let balancing = balancing::open(context, &nodes, wanted(settings, rests.is_some()));
-    if let (Some(tiers), Opening::Rests(why)) = (&rests, &balancing) {
+    if let (Some(tiers), Opening::Rests(why)) = (&rests, &balancing)
+        && !has_weights(settings)
+    {
         bail!("nothing is balanced: {why}; nothing is tiered: {tiers}");
     }
     let taken = balancing.hardware();
@@ -195,13 +206,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tiered_must_be_balanced() {
+    fn what_is_not_tiered_must_be_balanced_or_weighted() {
         let one_tier = "this machine has one tier of memory";
         let none = "tier = false for all";
         let balanced = "select.balance = true";
         for (fixture, text, rests, refused) in [
             ("two-sockets", "", Some(one_tier), true),
             ("two-sockets", balanced, Some(one_tier), false),
+            (
+                "two-sockets",
+                "weights.table = '0=3,1=1'",
+                Some(one_tier),
+                false,
+            ),
             (
                 "two-sockets",
                 "class.a.balance = true",

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Where a file sets `key`, as the beginning of a sentence; empty if none does.
-fn at(configuration: &Configuration, table: &str, key: &str) -> String {
+pub fn at(configuration: &Configuration, table: &str, key: &str) -> String {
     let place = configuration.place(table, key);
     place.map_or(String::new(), |place| format!("{place}: "))
 }

@@ -2,13 +2,15 @@
 //! is wanted.
 //!
 //! One process in the foreground, meant for systemd, over the same loop. SIGHUP has it read its
-//! configuration again, SIGINT and SIGTERM end it; whatever way it ends, what was lent is put back.
+//! configuration again, SIGINT and SIGTERM end it; whatever way it ends, what was lent is put back. So is
+//! the kernel's table of interleave weights, which the service holds over all its runs ([`table`]).
 
 mod args;
 mod both;
 mod fitting;
 mod manager;
 mod reload;
+mod table;
 #[cfg(test)]
 mod tests;
 mod watchers;
@@ -20,6 +22,7 @@ use crate::shared::context::{BadUsage, Context};
 use crate::shared::control::Control;
 use crate::shared::control::standing::Setup;
 use crate::shared::foreground::{Ended, Foreground};
+use crate::shared::lent_weights;
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
@@ -36,6 +39,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{SystemTime, UNIX_EPOCH};
+use table::Table;
 use watchers::Watchers;
 
 /// Runs the command.
@@ -53,6 +57,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         let Settings { tier, class, .. } = &configuration.settings;
         lasting(group_is_there(context, &configuration))?;
         lasting(folders_are_there(context, &configuration))?;
+        lasting(table::wanted(context, &configuration))?;
         if tier.tiers.is_some() || !class.is_empty() {
             let nodes = nodes(context, &configuration);
             lasting(fits(context, &configuration, &lasting(nodes)?))?;
@@ -89,6 +94,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let nodes = nodes(context, &configuration)?;
     lasting(both::check(context, &nodes, &configuration.settings))?;
     lasting(fits(context, &configuration, &nodes))?;
+    lasting(table::wanted(context, &configuration))?;
     let page = page_size()?;
     // Before what only one service can have: a second one is told that it is the second.
     LiveWorld::stay_off_fast_memory(&nodes);
@@ -110,11 +116,13 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         usual: priority::ask(),
         metrics: Some(metrics),
         figures: Some(figures),
+        table: Table::default(),
         control,
         loaded: loaded(SystemTime::now()),
         in_force: configuration,
     };
     service.announce();
+    service.begin_table()?;
     let settings = &service.in_force.settings;
     let both = opened.begin(context, settings, &mut service.printer)?;
     service.run(both)?;
@@ -133,6 +141,7 @@ impl Source {
         if self.dry_run {
             configuration.settings.tier.dry_run = true;
             configuration.settings.balance.dry_run = true;
+            configuration.settings.weights.dry_run = true;
             // A look at what the service would do, perhaps beside it: it keeps its socket and the
             // places of its figures.
             configuration.settings.control.enabled = false;
@@ -157,6 +166,7 @@ struct Service<'a> {
     metrics: Option<Metrics>,
     /// Where they are, unless they could not be had there.
     figures: Option<MetricsArgs>,
+    table: Table,
     control: Control,
     loaded: Loaded,
     in_force: Configuration,
@@ -186,6 +196,7 @@ impl Service<'_> {
                 control: &self.control,
                 metrics,
                 balancing,
+                table: self.table.weights(),
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 rests: rests.as_deref(),
                 nodes: tiering.nodes().clone(),
@@ -215,7 +226,12 @@ impl Service<'_> {
         if let Some(metrics) = self.metrics.take() {
             metrics.end(&mut self.printer, &status);
         }
+        let table = self.table.give_back();
+        if let Ok(Some(text)) = &table {
+            self.printer.notice(text);
+        }
         put_back?;
+        table?;
         end.map(|_| ())
     }
 
@@ -225,6 +241,23 @@ impl Service<'_> {
         let settings = &self.in_force.settings;
         let opened = both::open(self.context, nodes, settings)?;
         opened.begin(self.context, settings, &mut self.printer)
+    }
+
+    /// Has the kernel's table as the configuration in force wants it, after what a killed memtide left.
+    fn begin_table(&mut self) -> anyhow::Result<()> {
+        let options = &self.in_force.settings.weights;
+        if options.table.is_none() && !options.dry_run {
+            let left = lent_weights::put_back_left(&self.context.root);
+            left.iter().for_each(|text| self.printer.notice(text));
+        }
+        self.table_by(&self.in_force.clone())
+    }
+
+    /// Has it as `configuration` wants it.
+    fn table_by(&mut self, configuration: &Configuration) -> anyhow::Result<()> {
+        let said = self.table.follow(self.context, configuration)?;
+        said.iter().for_each(|text| self.printer.notice(text));
+        Ok(())
     }
 
     fn announce(&mut self) {

@@ -137,8 +137,8 @@ impl Service<'_> {
         if changes.is_empty() {
             self.say(now, "reload: nothing has changed");
         }
-        if let Err(error) = self.tell_elsewhere(&next) {
-            self.tell_as_before();
+        if let Err(error) = self.have_as_wanted(&next) {
+            self.have_as_before();
             return Looked::Refused(self.refused(now, &error));
         }
         match (same_run, goes_on) {
@@ -215,7 +215,7 @@ impl Service<'_> {
             Err(error) => error,
         };
         self.in_force = old;
-        self.tell_as_before();
+        self.have_as_before();
         let mut both = self.begin()?;
         let error = error.context(format!("by the old configuration {ANOTHER_RUN}"));
         let why = self.refused(Millis(0), &error);
@@ -232,21 +232,26 @@ impl Service<'_> {
         Ok(nodes)
     }
 
-    /// Has the figures, and the socket, where `next` wants them.
+    /// Has the figures and the socket where `next` wants them, and the kernel's table as it does.
     ///
     /// # Errors
-    /// One of both cannot be there.
-    fn tell_elsewhere(&mut self, next: &Configuration) -> anyhow::Result<()> {
+    /// One of them cannot be had.
+    fn have_as_wanted(&mut self, next: &Configuration) -> anyhow::Result<()> {
+        self.table_by(next)?;
         self.figures_at(&next.settings.metrics, &names(next))?;
         self.socket_at(&next.settings.control)
     }
 
     /// The same where the configuration in force wants them. What cannot be had again is said and left
     /// out: the loop goes on without it.
-    pub fn tell_as_before(&mut self) {
+    pub fn have_as_before(&mut self) {
         let Settings {
             metrics, control, ..
         } = self.in_force.settings.clone();
+        if let Err(error) = self.table_by(&self.in_force.clone()) {
+            let what = format!("goes on without its interleave weights: {}", causes(&error));
+            self.printer.notice(&what);
+        }
         let names = names(&self.in_force);
         if let Err(error) = self.figures_at(&metrics, &names) {
             let what = format!("goes on without metrics: {}", causes(&error));

@@ -8,6 +8,7 @@ use memtide_core::access;
 use memtide_core::topology::{AccessFigures, NodeInput, Topology, TopologyInput};
 use memtide_core::units::{Millis, NodeId};
 use memtide_linux::fs::Root;
+use memtide_loop::options::in_words;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -54,6 +55,7 @@ fn look_again(service: &mut Service<'_>) -> Looked {
 
 fn write(root: &Path, name: &str, text: &str) {
     let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
 }
@@ -166,6 +168,7 @@ fn with_service(configuration: &str, test: impl FnOnce(&Path, &mut Service<'_>))
         printer: Printer::new(false, page),
         metrics: Some(Metrics::begin(&settings.metrics, &names(&in_force), "tier", page).unwrap()),
         figures: Some(settings.metrics.clone()),
+        table: Table::default(),
         control,
         loaded: loaded(UNIX_EPOCH),
         in_force,
@@ -187,6 +190,75 @@ fn refused(looked: Looked) -> String {
         Looked::Refused(why) => why,
         _ => panic!("taken"),
     }
+}
+
+/// Copies what is below one folder to another.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// What the kernel's table reads on a machine whose files are its own.
+fn with_table(test: impl FnOnce(&Path, &mut Service<'_>, &dyn Fn() -> String)) {
+    with_service("tier.source = \"hint-faults\"", |root, service| {
+        let sys = root.join("sys");
+        let fixture = std::fs::read_link(&sys).unwrap();
+        std::fs::remove_file(&sys).unwrap();
+        copy(&fixture, &sys);
+        // These files compute nothing.
+        let auto = "sys/kernel/mm/mempolicy/weighted_interleave/auto";
+        write(root, auto, "false\n");
+        write(root, "proc/sys/kernel/random/boot_id", "this-boot\n");
+        let read = || {
+            let weights = memtide_linux::fs::node::weights(&Root::new(root)).unwrap();
+            in_words(&weights.unwrap().weights)
+        };
+        test(root, service, &read);
+    });
+}
+
+/// The run goes on: what it has learned is not lost for a table.
+#[test]
+fn a_reload_changes_the_kernels_table_whole_or_not_at_all() {
+    with_table(|root, service, reads| {
+        let text = |table: &str| format!("tier.source = \"hint-faults\"\n{table}");
+        let found = reads();
+        configure(root, &text("weights.table = '2=3'"));
+        assert!(matches!(look_again(service), Looked::Taken(changes) if changes.len() == 1));
+        assert!(reads().ends_with(",2=3"), "{}", reads());
+        // 200, 200 and 40 GB/s.
+        configure(root, &text("weights.table = 'compute'"));
+        assert!(matches!(look_again(service), Looked::Taken(_)));
+        assert_eq!(reads(), "0=7,1=7,2=1");
+        // Neither a wrong table nor a table beside something that is wrong.
+        configure(root, &text("weights.table = '7=3'"));
+        let why = refused(look_again(service));
+        assert!(
+            why.contains("memtide.toml:2:17: table: node 7 does not exist"),
+            "{why}"
+        );
+        let wrong = text("weights.table = '0=3'\nmetrics.file = '/nowhere/x'");
+        configure(root, &wrong);
+        refused(look_again(service));
+        assert_eq!(reads(), "0=7,1=7,2=1");
+        // Another run has it, too.
+        configure(
+            root,
+            "tier.source = \"hint-faults\"\ntier.window = \"6s\"\nweights.table = '0=3'",
+        );
+        assert!(matches!(look_again(service), Looked::Another(..)));
+        assert!(reads().starts_with("0=3,"), "{}", reads());
+        configure(root, &text(""));
+        look_again(service);
+        assert_eq!(reads(), found);
+    });
 }
 
 /// A client is connected all the while: the socket is not touched.
@@ -330,7 +402,7 @@ fn what_cannot_be_had_again_is_left_out() {
         assert!(matches!(look_again(service), Looked::Taken(_)));
         write(root, "etc/group", "");
         service.in_force = old;
-        service.tell_as_before();
+        service.have_as_before();
         assert!(Client::connect(&service.context.root).is_err());
         // The next reload tries again.
         let own = rustix::process::getegid().as_raw();

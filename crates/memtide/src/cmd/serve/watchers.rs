@@ -4,7 +4,7 @@ use super::manager::Manager;
 use crate::shared::balancing::Balancing;
 use crate::shared::control::Control;
 use crate::shared::control::interface::{self, Granted, Wish};
-use crate::shared::control::standing::{Process, Setup, Standing};
+use crate::shared::control::standing::{Process, Setup, Standing, Weights};
 use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
@@ -51,6 +51,8 @@ pub struct Watchers<'a> {
     pub control: &'a Control,
     pub metrics: &'a Metrics,
     pub balancing: &'a Balancing,
+    /// What the kernel's interleave weights are for the service, if it has them.
+    pub table: Option<String>,
     pub setup: Setup,
     /// Why nobody is tiered, if so.
     pub rests: Option<&'a str>,
@@ -65,6 +67,10 @@ impl Watchers<'_> {
             let mut standing = Standing::of(status, self.page, &self.setup, &self.nodes);
             standing.rests = self.rests.map(str::to_owned);
             self.balancing.complete(&mut standing, self.page);
+            standing.weights = self
+                .table
+                .clone()
+                .map(|table| Weights { table: Some(table) });
             standing
         };
         self.control.tell(standing);

@@ -1,12 +1,11 @@
 //! The options of `memtide weights`.
 
 use crate::shared::nodes::List;
-use crate::shared::weight_words;
 use clap::ValueEnum;
 use memtide_core::mempolicy::measured::Mix;
 use memtide_core::numbers;
 use memtide_core::units::NodeId;
-use memtide_loop::options::Size;
+use memtide_loop::options::{self, Size};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -78,7 +77,7 @@ pub struct SourceArgs {
     pub from: Option<PathBuf>,
 
     /// Write these weights: 0=9,2=1
-    #[arg(long, value_name = "NODE=WEIGHT,...", value_parser = weight_words::weights, allow_hyphen_values = true)]
+    #[arg(long, value_name = "NODE=WEIGHT,...", value_parser = options::weights, allow_hyphen_values = true)]
     pub set: Option<BTreeMap<NodeId, u8>>,
 
     /// Put the kernel's default back
@@ -132,7 +131,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn bandwidths(text: &str) -> Result<BTreeMap<NodeId, u64>, String> {
-    weight_words::pairs(text, "bandwidth", |word| {
+    options::pairs(text, "bandwidth", |word| {
         bandwidth(word)
             .ok_or_else(|| "no bandwidth above 0; write it as 22, 22.5GB/s or 22000MB/s".to_owned())
     })

@@ -1,6 +1,6 @@
 //! What a call does to the kernel's table.
 //!
-//! The table may be lent to a `memtide run`: then nothing is written. What a
+//! The table may be lent to a `memtide run` or to the service: then nothing is written. What a
 //! killed one left, or a change that was cut short, is put back first, so that it is never taken for what stood
 //! there before.
 
@@ -46,9 +46,9 @@ pub struct Changed {
     pub put_back_first: bool,
 }
 
-/// Why nothing is written while a run goes on.
-pub const LENT: &str = "a memtide run --apply-weights has written the interleave weights and puts \
-                        them back when its program ends; change them then";
+/// Why nothing is written while the table is lent.
+pub const LENT: &str = "a memtide run --apply-weights or the service has written the interleave \
+                        weights and puts them back when it ends; change them then";
 
 /// Whether `args` ask for a change that needs no bandwidths.
 pub fn is_direct(args: &Args) -> bool {

@@ -3,6 +3,7 @@
 use super::args::Args;
 use super::progress::Bar;
 use crate::shared::context::BadUsage;
+use crate::shared::firmware_weights;
 use crate::shared::nodes;
 use anyhow::{Context as _, bail};
 use memtide_core::keys::KeysOnce;
@@ -81,13 +82,7 @@ pub fn compute(args: &Args, machine: &Machine, root: &Root) -> anyhow::Result<Op
 /// known.
 fn firmware(machine: &Machine) -> anyhow::Result<Option<Computed>> {
     let topology = &machine.topology;
-    let figures = |id: NodeId| {
-        let access1 = machine.node(id).and_then(|node| node.access1);
-        access1.as_ref().and_then(tune::bandwidth)
-    };
-    let nodes = topology.memory_nodes();
-    let bandwidths: BTreeMap<NodeId, Option<u32>> =
-        nodes.iter().map(|id| (id, figures(id))).collect();
+    let bandwidths = firmware_weights::bandwidths(machine);
     let known = bandwidths
         .iter()
         .filter_map(|(&id, mbps)| Some((id, u64::from((*mbps)?))));

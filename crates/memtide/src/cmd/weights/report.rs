@@ -32,7 +32,8 @@ pub struct Report {
     pub measurement: Option<Measurement>,
 }
 
-/// A `memtide run --apply-weights` that has written the table, or a change of it that was cut short.
+/// A `memtide run --apply-weights` or a service that has written the table, or a change of it that was cut
+/// short.
 #[derive(Debug, Serialize)]
 pub struct Lent {
     /// It was killed, and what it wrote is left.
@@ -46,11 +47,11 @@ impl Lent {
     pub fn of(standing: &Standing) -> Option<Lent> {
         let detail = match standing {
             Standing::Free | Standing::Hidden => return None,
-            Standing::Lent => "a memtide run goes on that has written the weights and puts them \
-                               back when its program ends"
+            Standing::Lent => "a memtide run or service goes on that has written the weights and \
+                               puts them back when it ends"
                 .to_owned(),
             Standing::Left(left) => format!(
-                "{}{left}; the next run, memtide doctor --restore, or any change \
+                "{}{left}; the next run or service, memtide doctor --restore, or any change \
                  here puts it back",
                 match left.by {
                     By::Run => "a killed ",

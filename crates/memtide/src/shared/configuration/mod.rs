@@ -25,6 +25,7 @@ pub use read::{Layer, read};
 
 use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
+use super::weights_options::WeightsOptions;
 use memtide_loop::options::{BalanceOptions, Classes, TierOptions, Tiered};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -37,7 +38,7 @@ use std::path::{Component, PathBuf};
 pub const DEFAULT: &str = include_str!("default.toml");
 
 /// The tables, in the order in which they are shown.
-const TABLES: [&str; 5] = ["select", "tier", "balance", "metrics", "control"];
+const TABLES: [&str; 6] = ["select", "tier", "balance", "weights", "metrics", "control"];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 /// Their keys.
@@ -70,6 +71,8 @@ pub struct Settings {
     pub tier: TierOptions,
     /// How those are balanced that are.
     pub balance: BalanceOptions,
+    /// The kernel's interleave weights.
+    pub weights: WeightsOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
     /// Who may ask the service.
@@ -342,6 +345,7 @@ mod tests {
             ("tier", "tiers"),
             ("balance", "tasks"),
             ("balance", "rate"),
+            ("weights", "table"),
             ("metrics", "listen"),
             ("metrics", "file"),
             ("metrics", "socket"),

@@ -8,6 +8,7 @@ use super::{CLASS, Configuration, Place, Settings, classes};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::metrics_args::MetricsArgs;
 use crate::shared::outside;
+use crate::shared::weights_options::WeightsOptions;
 use anyhow::{anyhow, bail};
 use memtide_loop::options::{BalanceOptions, ClassOptions, FastOptions, TierOptions};
 use memtide_sim::text::friendly;
@@ -47,6 +48,7 @@ pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
                 "select" => one_key::<super::Select>,
                 "tier" => one_key::<TierOptions>,
                 "balance" => one_key::<BalanceOptions>,
+                "weights" => one_key::<WeightsOptions>,
                 "metrics" => one_key::<MetricsArgs>,
                 "control" => one_key::<ControlArgs>,
                 _ => {
@@ -230,7 +232,7 @@ impl Layer {
             let span = error.span().unwrap_or(0..0);
             let what = match error.message() {
                 message if message.starts_with("invalid type") => {
-                    "not below a table; write [select], [tier], [balance], [metrics], [control] or [class.NAME] above it"
+                    "not below a table; write [select], [tier], [balance], [weights], [metrics], [control] or [class.NAME] above it"
                 }
                 message => message,
             };
@@ -358,6 +360,18 @@ mod tests {
             (
                 "[class.db]\ncgroup = '/a'\ndemote_idle = true",
                 "0.toml:3:15: demote_idle: nothing says after how long; set demote_idle in [tier]",
+            ),
+            (
+                "[weights]\ntable = 'auto'",
+                "0.toml:2:9: table: neither \"compute\" nor weights by node; write these as",
+            ),
+            (
+                "[weights]\ntable = '0=9,2=256'",
+                "0.toml:2:9: table: \"256\" in \"2=256\" is no weight from 1 to 255",
+            ),
+            (
+                "[weights]\ntabel = 'compute'",
+                "0.toml:2:1: unknown key or word `tabel`; did you mean `table`?",
             ),
             (
                 "[metrics]\nlisten = '0.0.0.0:9779'",
@@ -561,7 +575,7 @@ mod tests {
     proptest! {
         /// A configuration, or one line that begins with its place.
         #[test]
-        fn any_text_has_an_answer(text in "(\\[(tier|balance|select|metrics|control|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
+        fn any_text_has_an_answer(text in "(\\[(tier|balance|weights|select|metrics|control|class.db|class|x)\\]\n|(cgroup|fast.low|fast) ?= ?|[a-z_]{1,8} ?= ?|'[^\n]{0,6}'|[0-9a-zG]{1,4}|\n|[\\PC\n]{0,3}){0,12}") {
             if let Err(error) = read(&layers(&[&text])) {
                 let said = error.to_string();
                 prop_assert!(said.starts_with("0.toml:"), "{said}");

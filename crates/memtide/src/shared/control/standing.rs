@@ -250,6 +250,13 @@ impl Balancing {
     }
 }
 
+/// Interleave weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weights {
+    /// What the kernel's table reads for the service, if it does.
+    pub table: Option<String>,
+}
+
 /// How the run is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
@@ -439,6 +446,9 @@ pub struct Standing {
     /// What balancing has done, if anybody wants it.
     #[serde(default)]
     pub balancing: Option<Balancing>,
+    /// Interleave weights, if any are wanted.
+    #[serde(default)]
+    pub weights: Option<Weights>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
     /// The last reload, if there was one.
@@ -511,6 +521,7 @@ impl Standing {
             account: account.map(Account::of),
             pressure: tier.pressure.map(|of| Pressure::of(&of, page)),
             balancing: None,
+            weights: None,
             classes: tier.classes.iter().map(class).collect(),
             reload: None,
             refused: None,
@@ -630,6 +641,9 @@ pub mod tests {
                 no_room_bytes: 0,
                 cpu_ms: 150,
                 rested_ms: 0,
+            }),
+            weights: Some(Weights {
+                table: Some("0=9,2=1".to_owned()),
             }),
             classes: vec![
                 Class {

@@ -426,7 +426,7 @@ fn weights_killed(context: &mut Context) -> Result<()> {
         (&["run", "-m", "0", "true"], "a killed memtide had left"),
         (
             &["doctor", "--restore"],
-            "Put back: memtide run left the interleave weights 0=5,",
+            "Put back: memtide run or service left the interleave weights 0=5,",
         ),
         (
             &["weights", "--restore"],
@@ -449,9 +449,10 @@ fn weights_killed(context: &mut Context) -> Result<()> {
                 String::from_utf8_lossy(&said).into_owned(),
             ))
         };
-        let left = |of: &[&str]| -> Result<bool> { Ok(says(of)?.1.contains("run left")) };
+        let left =
+            |of: &[&str]| -> Result<bool> { Ok(says(of)?.1.contains("run or service left")) };
         let (done, said) = says(&["weights", "--set", "0=9"])?;
-        ensure!(!done && said.contains("when its program ends"), "{said}");
+        ensure!(!done && said.contains("when it ends"), "{said}");
         ensure!(!left(&["doctor", "--no-probe"])?, "it runs still");
         victim.child().kill()?;
         victim.child().wait()?;

@@ -1,4 +1,5 @@
-//! `0=9,2=1`: a value for each of some nodes, as one word on the command line.
+//! `0=9,2=1`: a value for each of some nodes, as one word on the command line or
+//! in a file.
 //!
 //! Every mistake is named with the part that is wrong; whether the nodes exist
 //! is a question to the machine, not to the word.
@@ -6,8 +7,47 @@
 use memtide_core::numbers;
 use memtide_core::units::NodeId;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// Weights by node, at least one, each from 1 to 255.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeWeights(BTreeMap<NodeId, u8>);
+
+impl NodeWeights {
+    /// Each node with its weight, ascending.
+    pub fn by_node(&self) -> &BTreeMap<NodeId, u8> {
+        &self.0
+    }
+}
+
+impl FromStr for NodeWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NodeWeights, String> {
+        weights(text).map(NodeWeights)
+    }
+}
+
+impl fmt::Display for NodeWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_words(&self.0))
+    }
+}
+
+/// Weights as they are written: `0=9,2=1`.
+pub fn in_words(weights: &BTreeMap<NodeId, u8>) -> String {
+    let pairs = weights
+        .iter()
+        .map(|(node, weight)| format!("{node}={weight}"));
+    pairs.collect::<Vec<_>>().join(",")
+}
 
 /// Reads `NODE=WEIGHT[,...]`, weights from 1 to 255.
+///
+/// # Errors
+///
+/// What is wrong, and with which part.
 pub fn weights(text: &str) -> Result<BTreeMap<NodeId, u8>, String> {
     pairs(text, "weight", |word| match numbers::decimal(word) {
         Some(weight @ 1..) => Ok(weight),
@@ -17,6 +57,10 @@ pub fn weights(text: &str) -> Result<BTreeMap<NodeId, u8>, String> {
 
 /// Reads `NODE=VALUE[,...]`; `what` is a value's name in errors. `value` says
 /// of a word what it means or what it is not.
+///
+/// # Errors
+///
+/// What is wrong, and with which part.
 pub fn pairs<T>(
     text: &str,
     what: &str,
@@ -56,6 +100,8 @@ mod tests {
     fn weights_by_node() {
         let expected = BTreeMap::from([(NodeId(0), 9), (NodeId(2), 255)]);
         assert_eq!(weights("2=255,0=9"), Ok(expected));
+        let weights: NodeWeights = "2=255,0=9".parse().unwrap();
+        assert_eq!(weights.to_string(), "0=9,2=255");
     }
 
     #[test]
