@@ -38,12 +38,16 @@ pub fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// What the classes' keys say together; of amounts only what can be said on any machine. So much is
-/// done for processes of classes that do not say (`others`).
+/// done for processes of classes that do not say: tiering does this, and they are balanced or not.
 ///
 /// # Errors
 ///
 /// The first key that cannot be. `place` is asked where another one stands.
-pub fn agree(classes: &Classes, others: Tiered, place: Place<'_>) -> Result<(), Objection> {
+pub fn agree(
+    classes: &Classes,
+    (others, balanced): (Tiered, bool),
+    place: Place<'_>,
+) -> Result<(), Objection> {
     for (n, (name, class)) in classes.iter().enumerate() {
         let wrong = |key: &'static str, what: String| Objection {
             class: name.clone(),
@@ -77,6 +81,11 @@ pub fn agree(classes: &Classes, others: Tiered, place: Place<'_>) -> Result<(), 
         }
         if let Some((key, what)) = wanted_in_vain(class, others) {
             return Err(wrong(key, format!("{key}: {what}")));
+        }
+        if class.weights.is_some()
+            && let Some(what) = unspread(class, others, balanced)
+        {
+            return Err(wrong("weights", format!("weights: {what}")));
         }
         for (key, amount) in amounts(class) {
             if amount.is_none() {
@@ -118,6 +127,21 @@ fn wanted_in_vain(class: &ClassOptions, others: Tiered) -> Option<(&'static str,
         _ => "nothing of the class is demoted; set demote = true in it, or leave this out",
     };
     Some((key, what))
+}
+
+/// What else moves the pages of a class, or keeps them, that has weights.
+fn unspread(class: &ClassOptions, others: Tiered, balanced: bool) -> Option<&'static str> {
+    if class.leave_alone {
+        return Some("nothing moves of a class with leave_alone; leave one of both out");
+    }
+    if class.tiered(others).tier {
+        return Some(
+            "the class is tiered, and tiering would move its pages elsewhere; set tier = false in it, or leave this out",
+        );
+    }
+    class.is_balanced(balanced).then_some(
+        "the class is balanced, and balancing would move its pages elsewhere; set balance = false in it, or leave this out",
+    )
 }
 
 fn amounts(class: &ClassOptions) -> [(&'static str, Option<Amount>); 2] {
@@ -178,8 +202,8 @@ mod tests {
     fn objection(text: &str, fast: Option<u64>) -> Option<(String, &'static str, String)> {
         let classes: Classes = toml::from_str(text).unwrap();
         let place = |class: &str, key: &str| Some(format!("{class}/{key}"));
-        let wrong =
-            agree(&classes, Tiered::default(), &place).and_then(|()| fit(&classes, &place, fast));
+        let wrong = agree(&classes, (Tiered::default(), false), &place)
+            .and_then(|()| fit(&classes, &place, fast));
         let wrong = wrong.err()?;
         Some((wrong.class, wrong.key, wrong.what))
     }
@@ -251,7 +275,7 @@ mod tests {
                 tier,
                 ..Tiered::default()
             };
-            let wrong = agree(&classes, others, &|_, _| None).err()?;
+            let wrong = agree(&classes, (others, false), &|_, _| None).err()?;
             let (_, what) = wrong.what.split_once(": ").unwrap();
             Some((wrong.key, what.split_once(';').unwrap().0.to_owned()))
         };
@@ -285,6 +309,38 @@ mod tests {
             assert_eq!(wrong(right, true), None, "{right}");
         }
         assert_eq!(wrong("tier = true\nfast.high = '1GiB'", false), None);
+    }
+
+    #[test]
+    fn who_has_weights_is_moved_by_nothing_else() {
+        let what = |keys: &str, balanced| {
+            let text = format!("[a]\ncgroup = '/a'\nweights = '0=3,1=1'\n{keys}");
+            let classes: Classes = toml::from_str(&text).unwrap();
+            let others = (Tiered::default(), balanced);
+            let wrong = agree(&classes, others, &|_, _| None).err()?;
+            assert_eq!(wrong.key, "weights", "{keys}");
+            Some(wrong.what)
+        };
+        for (keys, balanced, wanted) in [
+            ("", false, "weights: the class is tiered, "),
+            ("tier = true", false, "weights: the class is tiered, "),
+            (
+                "tier = false\nbalance = true",
+                false,
+                "weights: the class is balanced, ",
+            ),
+            ("tier = false", true, "weights: the class is balanced, "),
+            (
+                "leave_alone = true",
+                false,
+                "weights: nothing moves of a class with leave_alone",
+            ),
+        ] {
+            let said = what(keys, balanced).unwrap();
+            assert!(said.starts_with(wanted), "{keys}: {said}");
+        }
+        assert_eq!(what("tier = false", false), None);
+        assert_eq!(what("tier = false\nbalance = false", true), None);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AnyOf, Pattern, Percent, PodFolder, PodQos, PodUid, Pressure, Size, Unit, User};
+use super::{
+    AnyOf, NodeWeights, Pattern, Percent, PodFolder, PodQos, PodUid, Pressure, Size, Unit, User,
+};
 
 /// All classes, by their names.
 pub type Classes = BTreeMap<String, ClassOptions>;
@@ -48,6 +50,9 @@ pub struct ClassOptions {
     /// Whether they are balanced between fast nodes; as all others if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<bool>,
+    /// Their memory is kept spread over these nodes with these weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<NodeWeights>,
     /// Their share of fast memory.
     pub fast: FastOptions,
 }

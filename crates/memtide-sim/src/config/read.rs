@@ -271,6 +271,10 @@ fn classes(
             let what = "memtide balances beside tiering as a service only; leave balance out";
             return wrong(name, &format!("class {name}: {what}"));
         }
+        if class.weights.is_some() {
+            let what = "memtide spreads memory by weights as a service only; leave weights out, or give the row interleave";
+            return wrong(name, &format!("class {name}: {what}"));
+        }
         if class.pod_choice.is_some() {
             let what = "simulated pods choose nothing; name them by pod_qos or pod_uid";
             return wrong(name, &format!("class {name}: {what}"));
@@ -286,7 +290,7 @@ fn classes(
     };
     let fast = Some(options::fast_bytes(topology));
     let nowhere = |_: &str, _: &str| None;
-    let agree = options::agree(&classes, Tiered::default(), &nowhere);
+    let agree = options::agree(&classes, (Tiered::default(), false), &nowhere);
     match agree.and_then(|()| options::fit(&classes, &nowhere, fast)) {
         Ok(()) => Ok(classes),
         Err(Objection { class, key, what }) => {

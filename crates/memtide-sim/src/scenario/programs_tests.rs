@@ -112,6 +112,10 @@ fn what_is_wrong_with_classes_comes_with_line_and_key() {
             "class db: memtide balances beside tiering as a service only",
         ),
         (
+            "class.db = { cgroup = \"/db\", tier = false, weights = \"0=3,1=1\" }",
+            "class db: memtide spreads memory by weights as a service only",
+        ),
+        (
             "class.db = { fast.low = \"1GiB\" }",
             "class db: names no processes",
         ),

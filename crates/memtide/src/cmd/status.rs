@@ -163,9 +163,20 @@ fn balanced(balancing: &Balancing) -> String {
 }
 
 fn weighted(weights: &Weights) -> String {
-    match &weights.table {
+    let table = match &weights.table {
         Some(table) => format!("the kernel's table reads {table} until the service ends"),
         None => "the kernel's table is left alone".to_owned(),
+    };
+    if let Some(why) = &weights.rests {
+        return format!("{table}; nothing is spread: {why}");
+    }
+    match weights.processes {
+        0 if weights.moved_bytes == 0 => table,
+        processes => format!(
+            "{table}; {processes} processes are spread, {} of them cannot be; moved {}",
+            weights.refused,
+            amount(weights.moved_bytes)
+        ),
     }
 }
 
@@ -260,7 +271,7 @@ mod tests {
             "account wins 12.3 ms a second, spends 4.1, 1 process rests; since the run began won 1.2 s, spent 0.4 s",
             "pressure programs waited 2.5 s for memory since the run began; promotion is not slowed",
             "balancing 2 processes, source pebs; moved 96.0 MiB, not movable 4 KiB, forbidden 0 KiB, without room 0 KiB; accesses 90 % local; 4 of 9 threads placed",
-            "weights the kernel's table reads 0=9,2=1 until the service ends",
+            "weights the kernel's table reads 0=9,2=1 until the service ends; 4 processes are spread, 1 of them cannot be; moved 48.0 MiB",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
@@ -300,6 +311,31 @@ mod tests {
         let text = text(&one, false);
         let wanted = "\nbalancing nothing is balanced: ibs: not here\n";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[test]
+    fn that_a_class_is_spread_is_said_and_why_none_is() {
+        let mut one = standing();
+        (one.classes[0].spread, one.classes[0].tiered) = (true, false);
+        one.classes[0].paused = true;
+        one.weights = Some(Weights {
+            rests: Some("no list".to_owned()),
+            ..Weights::default()
+        });
+        let said = text(&one, false);
+        let rests = "\nweights   the kernel's table is left alone; nothing is spread: no list\n";
+        assert!(said.contains(rests), "{said}");
+        let ends = |text: &str, word: &str| {
+            let mut lines = text.lines();
+            lines.any(|line| line.starts_with("batch") && line.ends_with(word))
+        };
+        assert!(ends(&said, " paused, spread"), "{said}");
+        one.classes[0].paused = false;
+        let said = text(&one, false);
+        assert!(
+            ends(&said, " spread") && !said.contains("not tiered"),
+            "{said}"
+        );
     }
 
     #[test]

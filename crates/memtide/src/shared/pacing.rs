@@ -1,4 +1,4 @@
-//! Spreading a process's pages within a budget, until the caller has enough.
+//! Spreading processes' pages within a budget, until the caller has enough.
 
 use memtide_linux::mover::Kernel;
 use memtide_linux::respread::{Pace, Respread, RespreadError, Step};
@@ -13,32 +13,54 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Steps through `respread`, `per_second` pages a second, and calls `progress`
-/// after each step. `pause` waits for as long as it is told, often for no time
-/// at all, and says whether to stop.
+/// What may move: so many pages a second since the beginning, over all that is spread by it.
+#[derive(Debug)]
+pub struct Budget {
+    pace: Pace,
+    started: Instant,
+    moved: u64,
+}
+
+impl Budget {
+    /// One that begins now.
+    pub fn new(per_second: u64) -> Budget {
+        Budget {
+            pace: Pace::new(per_second),
+            started: Instant::now(),
+            moved: 0,
+        }
+    }
+
+    /// So many pages, or how long to wait for some.
+    fn allows(&self) -> Result<u64, Duration> {
+        self.pace.allows(self.started.elapsed(), self.moved)
+    }
+}
+
+/// Steps through `respread` within `budget`, and calls `progress` after each step. `pause` waits for as long
+/// as it is told, often for no time at all, and says whether to stop.
 pub fn spread_out<K: Kernel + Clone>(
     respread: &mut Respread<K>,
-    per_second: u64,
+    budget: &mut Budget,
     mut pause: impl FnMut(Duration) -> bool,
     mut progress: impl FnMut(&Respread<K>),
 ) -> Result<Ended, RespreadError> {
-    let (pace, started) = (Pace::new(per_second), Instant::now());
     loop {
-        // What a dry run would move is not held up.
-        let moved = if respread.is_dry_run() {
-            0
-        } else {
-            respread.moved()
-        };
-        let (budget, wait) = match pace.allows(started.elapsed(), moved) {
+        let (pages, wait) = match budget.allows() {
             Ok(pages) => (pages, Duration::ZERO),
             Err(wait) => (0, wait.min(Duration::from_secs(1))),
         };
         if pause(wait) {
             return Ok(Ended::Interrupted);
         }
-        if budget > 0 {
-            match respread.step(budget)? {
+        if pages > 0 {
+            let before = respread.moved();
+            let step = respread.step(pages)?;
+            // What a dry run would move is not held up.
+            if !respread.is_dry_run() {
+                budget.moved += respread.moved() - before;
+            }
+            match step {
                 Step::Going => progress(respread),
                 Step::Done | Step::Gone => return Ok(Ended::Done),
             }

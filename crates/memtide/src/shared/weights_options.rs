@@ -1,18 +1,33 @@
 //! `[weights]` of the service's configuration.
 
-use memtide_loop::options::NodeWeights;
+use memtide_loop::options::{NodeWeights, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// The kernel's table of interleave weights.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The most that is moved a second to reach weights: 4 GiB, as elsewhere.
+pub const RATE_LIMIT: Size = Size(4 << 30);
+
+/// The kernel's table of interleave weights, and how memory is moved to the weights of classes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WeightsOptions {
     /// What the kernel's table reads while the service runs; left alone if none.
     pub table: Option<TableWeights>,
-    /// Say what would be written, and write nothing.
+    /// The most that is moved a second, of all classes together.
+    pub rate_limit: Size,
+    /// Say what would be written and moved, and do neither.
     pub dry_run: bool,
+}
+
+impl Default for WeightsOptions {
+    fn default() -> WeightsOptions {
+        WeightsOptions {
+            table: None,
+            rate_limit: RATE_LIMIT,
+            dry_run: false,
+        }
+    }
 }
 
 /// What the table is to read.

@@ -10,7 +10,7 @@ mod print;
 
 use crate::shared::context::Context;
 use crate::shared::nodes::Machine;
-use crate::shared::pacing::{Ended, spread_out};
+use crate::shared::pacing::{Budget, Ended, spread_out};
 use crate::shared::spread::{WeightsArg, as_the_kernel_counts, page_size, wanted, weights};
 use crate::shared::words::{pid, size};
 use anyhow::{Context as _, bail};
@@ -71,9 +71,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let kernel = RunningKernel::new(context.root.clone());
     let mut respread = Respread::open(&context.root, kernel, args.pid, options)?;
     let progress = Progress::new(context, respread.pages());
-    let per_second = page.pages(args.rate_limit);
+    let mut budget = Budget::new(page.pages(args.rate_limit));
     let interrupted = |wait| signals.wait(wait).is_some();
-    let ended = spread_out(&mut respread, per_second, interrupted, |respread| {
+    let ended = spread_out(&mut respread, &mut budget, interrupted, |respread| {
         progress.show(respread.looked_at(), respread.moved());
     })?;
     progress.clear();

@@ -23,6 +23,7 @@ use crate::shared::nodes::{List, Machine};
 use crate::shared::outside;
 use crate::shared::program::{self, Program, not_started};
 use crate::shared::spread::{WeightsArg, as_the_kernel_counts, page_size, wanted};
+use crate::shared::weights_options::RATE_LIMIT;
 use anyhow::{Context as _, bail};
 use memtide_core::mempolicy::Mode;
 use memtide_core::units::NodeId;
@@ -39,10 +40,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tend::Tender;
-
-/// The most that is moved a second to reach `--weights`: 4 GiB, as elsewhere.
-const RATE_LIMIT: u64 = 4 << 30;
+use tend::tend;
 
 /// What memtide says besides the program.
 #[derive(Debug, Serialize)]
@@ -279,12 +277,16 @@ fn with_moves(
     };
     say(context, &Event::Notice { text: &text });
     let weights = options.spread.to_string();
-    let mut tender = Tender::new(&context.root, options, page.pages(RATE_LIMIT));
-    tender.tend(&mut program);
-    for text in &tender.notices {
+    let tending = tend(
+        &context.root,
+        &options,
+        page.pages(RATE_LIMIT.0),
+        &mut program,
+    );
+    for text in &tending.notices {
         say(context, &Event::Notice { text });
     }
-    let moved = tender.moved;
+    let moved = tending.moved;
     say(context, &Event::Respread { weights, moved });
     Ok(ExitCode::from(program.ended().unwrap_or(1)))
 }

@@ -1,6 +1,7 @@
-//! A run of the service: tiering, and balancing beside it for whom that is wanted.
+//! A run of the service: tiering, and balancing beside it for whom that is wanted. So is spreading by weights,
+//! which listens to nothing.
 //!
-//! Both may want one unit of hardware that samples, which only one can have all the time. What `[tier]`
+//! Both loops may want one unit of hardware that samples, which only one can have all the time. What `[tier]`
 //! names is tiering's. Of the rest balancing has it, to which nothing else is as good; but for a machine
 //! where tiering has no other source.
 
@@ -10,6 +11,7 @@ use crate::shared::context::Context;
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::{check_privileges, of_cgroup_or_all};
+use crate::shared::spreading::{self, Spreading};
 use crate::shared::tiering::{self, Tiering, print};
 use anyhow::bail;
 use memtide_core::topology::Topology;
@@ -23,10 +25,11 @@ pub struct Opened {
     nodes: Topology,
 }
 
-/// Both, as they run.
+/// Both, as they run, and what goes on beside them.
 pub struct Both {
     pub tiering: Tiering,
     pub balancing: Balancing,
+    pub spreading: Spreading,
 }
 
 fn wanted(settings: &Settings, alone: bool) -> Wanted<'_> {
@@ -36,6 +39,14 @@ fn wanted(settings: &Settings, alone: bool) -> Wanted<'_> {
         classes: &settings.class,
         others: settings.select.balance,
         tier: &settings.tier,
+    }
+}
+
+/// Whose memory is spread by weights.
+pub fn spread(settings: &Settings) -> spreading::Wanted<'_> {
+    spreading::Wanted {
+        options: &settings.weights,
+        classes: &settings.class,
     }
 }
 
@@ -49,12 +60,12 @@ pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
     }
 }
 
-/// Whether a run by the settings `old` can go on by `new` and forget nothing. Balancing cannot follow other
-/// classes or options.
+/// Whether a run by the settings `old` can go on by `new` and forget nothing. Balancing and spreading cannot
+/// follow other classes or options.
 pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
     let who = |settings: &Settings| (settings.select.all, settings.select.cgroup.clone());
-    let anybody = |settings| wanted(settings, false).anybody();
-    let balanced = |settings: &Settings| {
+    let beside = |settings| wanted(settings, false).anybody() || spread(settings).anybody();
+    let classes = |settings: &Settings| {
         let classes = settings.class.iter();
         let classes = classes.map(|(name, class)| (name.clone(), class.without_tiering()));
         (settings.select.balance, classes.collect::<Classes>())
@@ -63,12 +74,19 @@ pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
         && old.balance == new.balance
         && who(old) == who(new)
         && rests(nodes, old).is_some() == rests(nodes, new).is_some()
-        && ((!anybody(old) && !anybody(new)) || balanced(old) == balanced(new))
+        && ((!beside(old) && !beside(new))
+            || (classes(old) == classes(new) && same_spreading(old, new)))
 }
 
-/// Whether there is work without tiering and balancing: the kernel's interleave weights.
+/// Whether what classes with weights are spread by is the same; their weights are part of them.
+pub fn same_spreading(old: &Settings, new: &Settings) -> bool {
+    let how = |settings: &Settings| (settings.weights.rate_limit, settings.weights.dry_run);
+    how(old) == how(new) || !spread(new).anybody()
+}
+
+/// Whether there is work without tiering and balancing: interleave weights, the kernel's or of classes.
 fn has_weights(settings: &Settings) -> bool {
-    settings.weights.table.is_some()
+    settings.weights.table.is_some() || spread(settings).anybody()
 }
 
 /// What no second try can change: there must be something to tier, to balance or to weigh, and the right to
@@ -79,7 +97,7 @@ pub fn check(context: &Context, nodes: &Topology, settings: &Settings) -> anyhow
         && !has_weights(settings)
     {
         bail!(
-            "{why}; to balance between sockets, set balance = true in [select] or in a class; to have interleave weights, set table in [weights]"
+            "{why}; to balance between sockets, set balance = true in [select] or in a class; to have interleave weights, set weights in a class or table in [weights]"
         );
     }
     check_privileges(&context.root, settings.tier.dry_run)
@@ -102,7 +120,7 @@ pub fn open(context: &Context, nodes: Topology, settings: &Settings) -> anyhow::
         tiering::open(context, nodes, &settings.tier, whom, taken, rests.clone())
     })?;
     Ok(Opened {
-        tiering: match balancing.is_ready() {
+        tiering: match balancing.is_ready() || spread(settings).anybody() {
             true => tiering.beside_another(),
             false => tiering,
         },
@@ -142,7 +160,12 @@ impl Opened {
         let tiering = self.tiering.begin(context, selection(), None, printer)?;
         let (nodes, wanted) = (&self.nodes, wanted(settings, tiering.rests().is_some()));
         let balancing = (self.balancing).begin(context, nodes, selection(), wanted, printer);
-        Ok(Both { tiering, balancing })
+        let spreading = spread(settings).begin(context, selection(), printer);
+        Ok(Both {
+            tiering,
+            balancing,
+            spreading,
+        })
     }
 }
 
@@ -150,6 +173,7 @@ impl Both {
     /// Has what is of the class of this name stay where it is. Whether there is one.
     pub fn pause(&mut self, class: &str) -> bool {
         self.balancing.pause(class, true);
+        self.spreading.pause(class, true);
         self.tiering.pause(class)
     }
 
@@ -157,10 +181,13 @@ impl Both {
     /// whether that worked.
     pub fn finish(self, printer: &mut Printer, why: &str) -> (Status, anyhow::Result<()>) {
         self.balancing.ends();
+        self.spreading.ends();
         let (status, put_back) = self.tiering.finish(printer);
         let freed = self.balancing.finish(printer, why);
+        let spread = self.spreading.finish(printer);
         print::summary(printer, &status, why);
-        (status, put_back.map_err(anyhow::Error::from).and(freed))
+        let put_back = put_back.map_err(anyhow::Error::from);
+        (status, put_back.and(freed).and(spread))
     }
 }
 
@@ -231,6 +258,12 @@ mod tests {
                 "select.tier = false",
                 Some(none),
                 true,
+            ),
+            (
+                "two-sockets-cxl-hmat",
+                "select.tier = false\nclass.a.weights = '0=3,1=1'",
+                Some(none),
+                false,
             ),
             (
                 "two-sockets-cxl-hmat",

@@ -7,6 +7,7 @@ use crate::shared::configuration::Configuration;
 use crate::shared::context::Context;
 use crate::shared::control;
 use crate::shared::metrics::Names;
+use crate::shared::nodes::Known;
 use crate::shared::outside::{self, causes};
 use crate::shared::tiering;
 use crate::shared::users;
@@ -62,7 +63,23 @@ pub fn folders_are_there(context: &Context, configuration: &Configuration) -> an
     Ok(())
 }
 
-/// Whether the shares of classes are ones that this machine can give.
+/// The nodes that pages can go to.
+fn with_memory(nodes: &Topology) -> Known {
+    let ids = |memory: bool| {
+        let nodes = nodes.nodes().iter();
+        let nodes = nodes.filter(move |node| !memory || node.has_memory());
+        nodes.map(|node| u32::from(node.id.0)).collect()
+    };
+    Known {
+        what: "node",
+        exist: ids(false),
+        serve: ids(true),
+        having: "memory",
+        allowed: ids(false),
+    }
+}
+
+/// Whether the shares and weights of classes are ones that this machine can give.
 pub fn fits(
     context: &Context,
     configuration: &Configuration,
@@ -78,6 +95,21 @@ pub fn fits(
         bail!(
             "classes of cgroups and units need cgroups, and no cgroup2 file system is mounted; mount one"
         );
+    }
+    for (name, class) in classes {
+        let weights = class
+            .weights
+            .iter()
+            .flat_map(|weights| weights.by_node().keys());
+        for node in weights {
+            let at = match configuration.class_place(name, "weights") {
+                Some(place) => format!("{place}: weights"),
+                None => format!("class {name}: weights"),
+            };
+            let known = with_memory(nodes);
+            let known = known.check(u32::from(node.0));
+            known.map_err(|why| anyhow::anyhow!("{at}: {why}"))?;
+        }
     }
     let at = |name: &str| match configuration.class_place(name, "user") {
         Some(place) => format!("{place}: user"),

@@ -184,7 +184,11 @@ impl Service<'_> {
     /// Turns until a signal wants the end, over all reloads.
     fn run(&mut self, mut both: Both) -> anyhow::Result<()> {
         loop {
-            let Both { tiering, balancing } = &mut both;
+            let Both {
+                tiering,
+                balancing,
+                spreading,
+            } = &mut both;
             let status = tiering.status();
             let rests = tiering.rests().map(str::to_owned);
             let metrics = self.metrics.as_ref().context("no metrics")?;
@@ -196,6 +200,7 @@ impl Service<'_> {
                 control: &self.control,
                 metrics,
                 balancing,
+                spreading,
                 table: self.table.weights(),
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 rests: rests.as_deref(),

@@ -123,7 +123,8 @@ impl Service<'_> {
         }
         let same_run = same_nodes
             && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class)
-            && old.balance == new.balance;
+            && old.balance == new.balance
+            && both::same_spreading(old, new);
         let goes_on = same_nodes && both::goes_on(&nodes, old, new);
         let opened = (!goes_on).then_some(&running.held[..]);
         if !same_run && let Err(error) = self.ready_for(&next, &nodes, opened) {
@@ -168,7 +169,7 @@ impl Service<'_> {
         } = &next.settings;
         let whom = (class, select.tiered());
         if let Err(error) = both.tiering.follow(self.context, tier, whom) {
-            self.tell_as_before();
+            self.have_as_before();
             return Err(self.refused(now, &error));
         }
         self.taken(now, &changes);

@@ -88,6 +88,10 @@ fn balancing_that_is_wanted_or_no_more_needs_another_run() {
                 "[class.db]\nuser = \"7\"\nbalance = true\n",
                 "class.db.balance was nothing, is true",
             ),
+            (
+                "[class.db]\nuser = \"7\"\ntier = false\nweights = \"0=3,2=1\"\n",
+                "class.db.weights was nothing, is \"0=3,2=1\"",
+            ),
         ] {
             let source = "tier.source = \"hint-faults\"\n";
             configure(root, &format!("{source}{text}"));
@@ -410,6 +414,34 @@ fn what_cannot_be_had_again_is_left_out() {
         configure(root, "control.group = \"watch\"");
         assert!(matches!(look_again(service), Looked::Taken(_)));
         Client::connect(&service.context.root).unwrap();
+    });
+}
+
+/// The machine has nodes 0 to 2.
+#[test]
+fn weights_of_nodes_that_are_not_there_are_refused_with_their_place() {
+    with_service("tier.source = \"hint-faults\"", |root, service| {
+        let class = "[class.db]\nuser = \"7\"\ntier = false\nweights = ";
+        configure(root, &format!("{class}\"0=3,7=1\"\n"));
+        let why = refused(look_again(service));
+        let wanted = "memtide.toml:4:11: weights: node 7 does not exist; the nodes are 0-2";
+        assert!(why.ends_with(wanted), "{why}");
+    });
+}
+
+/// For a table alone the run goes on; how classes are spread is a run's.
+#[test]
+fn another_rate_of_spreading_needs_another_run_where_anybody_is_spread() {
+    let class = "[class.db]\nuser = \"7\"\ntier = false\nweights = \"0=3,2=1\"\n";
+    let rate = "[weights]\nrate_limit = \"1GiB\"\n";
+    with_service("", |root, service| {
+        configure(root, rate);
+        assert!(matches!(look_again(service), Looked::Taken(_)));
+    });
+    let spread = format!("tier.source = \"hint-faults\"\n{class}");
+    with_service(&spread, |root, service| {
+        configure(root, &format!("{spread}{rate}"));
+        assert!(matches!(look_again(service), Looked::Another(..)));
     });
 }
 

@@ -4,10 +4,11 @@ use super::manager::Manager;
 use crate::shared::balancing::Balancing;
 use crate::shared::control::Control;
 use crate::shared::control::interface::{self, Granted, Wish};
-use crate::shared::control::standing::{Process, Setup, Standing, Weights};
+use crate::shared::control::standing::{Process, Setup, Standing};
 use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::metrics::Metrics;
 use crate::shared::report::Printer;
+use crate::shared::spreading::Spreading;
 use crate::shared::tiering::{Watch, print};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
@@ -20,13 +21,14 @@ fn grant(
     wish: Wish,
     tierer: &mut Tierer,
     world: &mut dyn World,
-    balancing: &Balancing,
+    (balancing, spreading): (&Balancing, &Spreading),
     page: PageSize,
 ) -> Granted {
     let (key, value) = match wish {
         Wish::Pause { class, paused } => match tierer.pause(world, &class, paused) {
             Some(changed) => {
                 balancing.pause(&class, paused);
+                spreading.pause(&class, paused);
                 ("changed", changed.into())
             }
             None => return Err(Reply::wrong(interface::NO_CLASS, "class", &class)),
@@ -45,12 +47,13 @@ fn grant(
     Ok(Parameters::from_iter([(key.to_owned(), value)]))
 }
 
-/// Both, and what they are told beside the status.
+/// They, and what they are told beside the status.
 pub struct Watchers<'a> {
     pub manager: &'a Manager,
     pub control: &'a Control,
     pub metrics: &'a Metrics,
     pub balancing: &'a Balancing,
+    pub spreading: &'a Spreading,
     /// What the kernel's interleave weights are for the service, if it has them.
     pub table: Option<String>,
     pub setup: Setup,
@@ -67,10 +70,8 @@ impl Watchers<'_> {
             let mut standing = Standing::of(status, self.page, &self.setup, &self.nodes);
             standing.rests = self.rests.map(str::to_owned);
             self.balancing.complete(&mut standing, self.page);
-            standing.weights = self
-                .table
-                .clone()
-                .map(|table| Weights { table: Some(table) });
+            let table = self.table.clone();
+            self.spreading.complete(&mut standing, table, self.page);
             standing
         };
         self.control.tell(standing);
@@ -79,12 +80,13 @@ impl Watchers<'_> {
 
 impl Watch for Watchers<'_> {
     fn asked(&self, tierer: &mut Tierer, world: &mut dyn World) {
-        let page = self.page;
-        (self.control).grant(|wish| grant(wish, tierer, world, self.balancing, page));
+        let (page, beside) = (self.page, (self.balancing, self.spreading));
+        (self.control).grant(|wish| grant(wish, tierer, world, beside, page));
     }
 
     fn tells(&self, printer: &mut Printer) {
         self.balancing.tells(printer, self.metrics);
+        self.spreading.tells(printer, self.metrics);
     }
 
     fn turned(&self) {
@@ -98,10 +100,13 @@ impl Watch for Watchers<'_> {
                 Some(why) => format!("nothing is tiered: {why}"),
                 None => print::short(printer, status),
             };
-            let balancing = self.balancing.short(printer);
-            balancing.map_or(tiering.clone(), |balancing| {
-                format!("{tiering}; {balancing}")
-            })
+            let beside = [self.balancing.short(printer), self.spreading.short(printer)];
+            let all: Vec<String> = [Some(tiering)]
+                .into_iter()
+                .chain(beside)
+                .flatten()
+                .collect();
+            all.join("; ")
         };
         self.manager.stands(told);
     }

@@ -15,7 +15,7 @@ pub fn agree(
     settings: &Settings,
     place: &dyn Fn(&str, &str) -> Option<Place>,
 ) -> anyhow::Result<()> {
-    let others = settings.select.tiered();
+    let others = (settings.select.tiered(), settings.select.balance);
     options::agree(&settings.class, others, &at(place)).map_err(|wrong| error(&wrong, place))?;
     let idle = |(_, class): &(&String, &ClassOptions)| class.demote_idle == Some(true);
     match settings.class.iter().find(idle) {

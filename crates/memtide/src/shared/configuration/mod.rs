@@ -42,7 +42,7 @@ const TABLES: [&str; 6] = ["select", "tier", "balance", "weights", "metrics", "c
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 /// Their keys.
-const CLASS_KEYS: [&str; 16] = [
+const CLASS_KEYS: [&str; 17] = [
     "cgroup",
     "unit",
     "pod_qos",
@@ -57,6 +57,7 @@ const CLASS_KEYS: [&str; 16] = [
     "demote",
     "demote_idle",
     "balance",
+    "weights",
     "fast.low",
     "fast.high",
 ];
@@ -71,7 +72,7 @@ pub struct Settings {
     pub tier: TierOptions,
     /// How those are balanced that are.
     pub balance: BalanceOptions,
-    /// The kernel's interleave weights.
+    /// The kernel's interleave weights, and how memory is moved to those of classes.
     pub weights: WeightsOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
@@ -379,7 +380,7 @@ mod tests {
         }
         // The examples are right, too; only they select twice.
         let all = of(&uncommented().replace("\nall = true\n", "\n"));
-        assert_eq!(all.settings.class.len(), 3);
+        assert_eq!(all.settings.class.len(), 4);
         assert!(all.settings.class["backup"].leave_alone);
     }
 

@@ -358,6 +358,18 @@ mod tests {
                 "0.toml:5:10: demote: the class is not tiered; set tier = true in it",
             ),
             (
+                "[class.db]\ncgroup = '/a'\nweights = '0=3,1=1'",
+                "0.toml:3:11: weights: the class is tiered, and tiering would move its pages elsewhere; set tier = false",
+            ),
+            (
+                "[select]\ntier = false\nbalance = true\n[class.db]\ncgroup = '/a'\nweights = '0=3,1=1'",
+                "0.toml:6:11: weights: the class is balanced, ",
+            ),
+            (
+                "[class.db]\ncgroup = '/a'\nweights = '0:3'",
+                "0.toml:3:11: weights: \"0:3\" is not NODE=WEIGHT",
+            ),
+            (
                 "[class.db]\ncgroup = '/a'\ndemote_idle = true",
                 "0.toml:3:15: demote_idle: nothing says after how long; set demote_idle in [tier]",
             ),

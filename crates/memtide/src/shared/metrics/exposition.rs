@@ -2,7 +2,10 @@
 //!
 //! Sources: *OpenMetrics 1.0*; Prometheus' *Exposition formats*, text 0.0.4.
 
-use super::families::{Family, Loaded, Value, families, join, of_balancing, of_configuration};
+use super::families::{
+    Family, Loaded, Value, families, join, of_balancing, of_configuration, of_spreading,
+};
+use crate::shared::spreading::Figures;
 use memtide_core::units::PageSize;
 use memtide_loop::report::Status;
 use prometheus_client::collector::Collector;
@@ -26,6 +29,7 @@ pub struct Exposition {
 struct Latest {
     run: Mutex<Vec<Family>>,
     balancing: Mutex<Vec<Family>>,
+    spreading: Mutex<Vec<Family>>,
     configuration: Mutex<Vec<Family>>,
 }
 
@@ -63,6 +67,12 @@ impl Exposition {
         *locked(&self.latest.balancing) = families.unwrap_or_default();
     }
 
+    /// Takes over what spreading by weights has done beside the loop, if it is wanted.
+    pub fn tell_of_spreading(&self, spreading: Option<Option<Figures>>) {
+        let families = spreading.map(|figures| of_spreading(self.page, figures.as_ref()));
+        *locked(&self.latest.spreading) = families.unwrap_or_default();
+    }
+
     /// Takes over what came of a service's configuration.
     pub fn tell_of_configuration(&self, loaded: Loaded) {
         *locked(&self.latest.configuration) = of_configuration(self.name, loaded);
@@ -85,6 +95,7 @@ impl Collector for Latest {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let (run, balancing) = (locked(&self.run), locked(&self.balancing));
         let run = join(&run, &balancing);
+        let run = join(&run, &locked(&self.spreading));
         let configuration = locked(&self.configuration);
         for family in run.iter().chain(&*configuration) {
             let kind = match family.counter {
@@ -219,8 +230,18 @@ pub mod tests {
         exposition
     }
 
+    /// As 16 pages have come to the weights of two processes.
+    const SPREAD: Figures = Figures {
+        processes: 2,
+        refused: 1,
+        moved_pages: 16,
+        cpu: Duration::from_millis(250),
+    };
+
+    /// Of all that a service may do.
     fn both() -> Exposition {
         let exposition = service();
+        exposition.tell_of_spreading(Some(Some(SPREAD)));
         let balancing = Some(BalanceStatus::default());
         exposition.tell_of_balancing(Some(Some(&Status {
             balancing,
@@ -302,6 +323,30 @@ pub mod tests {
         assert!(!rests.contains("memtide_processes{loop=\"balance\"} 5"));
         exposition.tell_of_balancing(None);
         assert_eq!(lines(&exposition), alone);
+    }
+
+    #[test]
+    fn what_is_spread_stands_beside_the_loop_or_that_it_rests() {
+        let exposition = service();
+        let alone = exposition.plain();
+        exposition.tell_of_spreading(Some(Some(SPREAD)));
+        let both = exposition.plain();
+        for line in [
+            "memtide_processes{loop=\"tier\"} 2",
+            "memtide_processes{loop=\"weights\"} 2",
+            "memtide_cpu_seconds_total{loop=\"weights\"} 0.25",
+            "memtide_spread_bytes_total{loop=\"weights\"} 65536",
+            "memtide_spread_refused_processes{loop=\"weights\"} 1",
+            "memtide_spreading_works{loop=\"weights\"} 1",
+        ] {
+            assert!(both.lines().any(|there| there == line), "{line}\n{both}");
+        }
+        exposition.tell_of_spreading(Some(None));
+        let rests = exposition.plain();
+        assert!(rests.contains("\nmemtide_spreading_works{loop=\"weights\"} 0\n"));
+        assert!(!rests.contains("memtide_spread_bytes"));
+        exposition.tell_of_spreading(None);
+        assert_eq!(exposition.plain(), alone);
     }
 
     #[test]

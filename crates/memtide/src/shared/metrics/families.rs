@@ -4,12 +4,17 @@
 //! grow, no rates or shares, no label without an end (no pid, no address). `docs/metrics.md` has
 //! them all; a test compares.
 
+use crate::shared::spreading::Figures;
 use memtide_core::units::PageSize;
 use memtide_loop::report::{
     AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Status, TierStatus,
 };
 use prometheus_client::registry::Unit;
 use std::time::Duration;
+
+/// What several loops have.
+const PROCESSES: &str = "Managed processes";
+const CPU: &str = "Processor time of memtide itself";
 
 /// A label and its value.
 pub type Label = (&'static str, String);
@@ -91,6 +96,41 @@ pub fn of_balancing(page: PageSize, status: Option<&Status>) -> Vec<Family> {
     all
 }
 
+/// The families of spreading by weights beside a loop: what was done, or nothing if it rests.
+pub fn of_spreading(page: PageSize, figures: Option<&Figures>) -> Vec<Family> {
+    let mut all = Families {
+        name: "weights",
+        page: page.bytes(),
+        all: Vec::new(),
+    };
+    if let Some(figures) = figures {
+        let Figures {
+            processes,
+            refused,
+            moved_pages,
+            cpu,
+        } = figures;
+        all.gauge("memtide_processes", PROCESSES, *processes);
+        all.seconds("memtide_cpu", CPU, [(vec![], *cpu)]);
+        all.gauge(
+            "memtide_spread_refused_processes",
+            "Processes whose memory cannot be spread at present",
+            *refused,
+        );
+        all.bytes_moved(
+            "memtide_spread",
+            "Memory that moved to the node that its class's weights give it, or would have in a dry run",
+            *moved_pages,
+        );
+    }
+    all.gauge(
+        "memtide_spreading_works",
+        "Whether the service spreads memory by weights, 1, or rests although that is wanted, 0",
+        u64::from(figures.is_some()),
+    );
+    all.all
+}
+
 /// The families of two loops: of a name that both have, the samples of both.
 pub fn join(one: &[Family], other: &[Family]) -> Vec<Family> {
     let mut all = one.to_vec();
@@ -148,13 +188,8 @@ impl Families {
             "The version that runs; always 1",
             [(version, 1u64)],
         );
-        self.gauge("memtide_processes", "Managed processes", status.processes);
-        let cpu = status.cpu;
-        self.seconds(
-            "memtide_cpu",
-            "Processor time of memtide itself",
-            [(vec![], cpu)],
-        );
+        self.gauge("memtide_processes", PROCESSES, status.processes);
+        self.seconds("memtide_cpu", CPU, [(vec![], status.cpu)]);
         self.bytes_moved(
             "memtide_unmovable",
             "Memory that the kernel would not move, each time it was asked",

@@ -13,6 +13,7 @@ mod textfile;
 pub use super::metrics_args::MetricsArgs;
 use super::outside;
 use super::report::Printer;
+use super::spreading::Figures;
 use anyhow::Context as _;
 use exposition::Exposition;
 pub use families::Loaded;
@@ -138,6 +139,11 @@ impl Metrics {
     /// Where balancing stands beside the loop: its status, or none if it rests; nothing if nobody wants it.
     pub fn tell_of_balancing(&self, balancing: Option<Option<&Status>>) {
         self.exposition.tell_of_balancing(balancing);
+    }
+
+    /// What spreading by weights has done beside the loop, or none if it rests; nothing if nobody wants it.
+    pub fn tell_of_spreading(&self, spreading: Option<Option<Figures>>) {
+        self.exposition.tell_of_spreading(spreading);
     }
 
     /// What came of the configuration of a service.

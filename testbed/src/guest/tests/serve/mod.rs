@@ -67,6 +67,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("serve/container", "cxl", container::comes_home),
         test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/balance-alone", "two-socket", balance::alone),
+        test("serve/weights", "cxl", weights::spread),
         test("serve/weights-table", "cxl", weights::lent),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
