@@ -34,7 +34,7 @@ pub enum Kind {
     Damon,
     /// The weight table, changed for good by `memtide weights`.
     Weights,
-    /// The weight table, changed while a `memtide run` lasts.
+    /// The weight table, changed while a `memtide run` or the service lasts.
     RunWeights,
     /// Affinities of threads.
     Affinity,

@@ -13,6 +13,7 @@ use memtide_linux::fs::Root;
 use memtide_linux::fs::proc::Process;
 use memtide_linux::live::kernel::RunningKernel;
 use memtide_linux::respread::{Options, Respread, RespreadError};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -57,13 +58,14 @@ pub struct Done {
 
 /// Who spreads the pages of one process.
 pub trait Spreader {
-    /// Does so within `budget`. `pause` waits, often for no time, and says whether to stop.
+    /// Does so within `budget`. `pause` waits, often for no time, and says whether to stop; it is told how many
+    /// pages of the process have moved so far.
     fn spread(
         &mut self,
         process: Process,
         options: &Options,
         budget: &mut Budget,
-        pause: &mut dyn FnMut(Duration) -> bool,
+        pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError>;
 }
 
@@ -77,7 +79,7 @@ impl Spreader for Pages<'_> {
         process: Process,
         options: &Options,
         budget: &mut Budget,
-        pause: &mut dyn FnMut(Duration) -> bool,
+        pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError> {
         let (pid, began) = (process.pid, Instant::now());
         let kernel = RunningKernel::new(self.0.clone());
@@ -85,7 +87,13 @@ impl Spreader for Pages<'_> {
         if respread.process() != process {
             return Err(RespreadError::NoProcess(pid));
         }
-        let ended = spread_out(&mut respread, budget, pause, |_| {})?;
+        let so_far = Cell::new(0);
+        let ended = spread_out(
+            &mut respread,
+            budget,
+            |wait| pause(wait, so_far.get()),
+            |respread| so_far.set(respread.moved()),
+        )?;
         Ok(Done {
             moved: respread.moved(),
             moving: began.elapsed().saturating_sub(respread.looking()),
@@ -144,13 +152,14 @@ impl Tender {
     }
 
     /// Looks at whom that is due of `all`, at the time `now` since the beginning. `pause` is
-    /// [`Spreader::spread`]'s, of the process; one that is stopped is looked at again.
+    /// [`Spreader::spread`]'s, of the process, and is told how many pages of all moved so far in this round. A
+    /// process that is stopped is looked at again.
     pub fn round(
         &mut self,
         now: Duration,
         all: &[Tended<'_>],
         spreader: &mut impl Spreader,
-        mut pause: impl FnMut(Process, Duration) -> bool,
+        mut pause: impl FnMut(Process, Duration, u64) -> bool,
     ) -> Round {
         let mut round = Round {
             quiet: true,
@@ -168,7 +177,8 @@ impl Tender {
                 let again = self.manner.again;
                 again.is_some_and(|again| now.saturating_sub(seen.at) >= again)
             };
-            if !(faulted || known.is_some_and(again)) || pause(process, Duration::ZERO) {
+            if !(faulted || known.is_some_and(again)) || pause(process, Duration::ZERO, round.moved)
+            {
                 continue;
             }
             round.quiet &= !faulted;
@@ -178,13 +188,17 @@ impl Tender {
                 at: now,
                 planned,
             };
-            let mut pause = |wait| pause(process, wait);
+            let (before, dry_run) = (round.moved, one.options.dry_run);
+            let mut pause = |wait, moved| {
+                let moved = if dry_run { 0 } else { moved };
+                pause(process, wait, before + moved)
+            };
             match spreader.spread(process, one.options, &mut budget, &mut pause) {
                 Ok(done) => {
                     self.refused.remove(&process);
                     round.moving += done.moving;
                     // What only would move is there again the next time.
-                    round.moved += match one.options.dry_run {
+                    round.moved += match dry_run {
                         true => done.moved.saturating_sub(planned),
                         false => done.moved,
                     };

@@ -49,7 +49,7 @@ impl Spreader for Fake {
         process: Process,
         _: &Options,
         _: &mut Budget,
-        pause: &mut dyn FnMut(Duration) -> bool,
+        pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError> {
         self.looked_at.push(process.pid);
         if self.refuses == Some(process.pid) {
@@ -58,7 +58,7 @@ impl Spreader for Fake {
         Ok(Done {
             moved: 8,
             moving: Duration::from_millis(1),
-            whole: !pause(Duration::from_secs(1)),
+            whole: !pause(Duration::from_secs(1), 4),
         })
     }
 }
@@ -75,7 +75,7 @@ fn who_took_no_page_faults_is_left_for_a_while() {
         fake.looked_at.clear();
         let options = options(false);
         let all = tended(&options, faults);
-        let round = tender.round(seconds(at), &all, &mut fake, |_, _| false);
+        let round = tender.round(seconds(at), &all, &mut fake, |_, _, _| false);
         (fake.looked_at.clone(), round.moved, round.quiet)
     };
     assert_eq!(round(0, &[(7, 1), (8, 1)]), (vec![7, 8], 16, false));
@@ -95,17 +95,35 @@ fn who_is_stopped_is_looked_at_again_and_who_is_paused_not_at_all() {
     let all = tended(&options, &[(7, 1), (8, 1)]);
     let mut fake = Fake::default();
     // 8 at once, and 7 on the way.
-    tender.round(seconds(0), &all, &mut fake, |of, wait| {
+    tender.round(seconds(0), &all, &mut fake, |of, wait, _| {
         of.pid == 8 || wait > Duration::ZERO
     });
     assert_eq!(fake.looked_at, [7]);
-    tender.round(seconds(1), &all, &mut fake, |_, _| false);
+    tender.round(seconds(1), &all, &mut fake, |_, _, _| false);
     assert_eq!(fake.looked_at, [7, 7, 8]);
     assert!(
         tender
-            .round(seconds(2), &all, &mut fake, |_, _| false)
+            .round(seconds(2), &all, &mut fake, |_, _, _| false)
             .quiet
     );
+}
+
+#[test]
+fn what_has_moved_so_far_is_told_on_the_way() {
+    let mut tender = Tender::new(MANNER, 1000);
+    let told = |dry_run: bool, tender: &mut Tender| {
+        let options = options(dry_run);
+        let all = tended(&options, &[(7, 1), (8, 1)]);
+        let mut told = Vec::new();
+        tender.round(seconds(0), &all, &mut Fake::default(), |_, _, moved| {
+            told.push(moved);
+            false
+        });
+        told
+    };
+    // Before 7 and when half of it has moved, and the same of 8.
+    assert_eq!(told(false, &mut tender), [0, 4, 8, 12]);
+    assert_eq!(told(true, &mut Tender::new(MANNER, 1000)), [0, 0, 8, 8]);
 }
 
 #[test]
@@ -114,7 +132,7 @@ fn what_a_dry_run_would_move_is_counted_once() {
     let mut moved = |faults| {
         let options = options(true);
         let all = tended(&options, &[(7, faults)]);
-        let round = tender.round(seconds(0), &all, &mut Fake::default(), |_, _| false);
+        let round = tender.round(seconds(0), &all, &mut Fake::default(), |_, _, _| false);
         round.moved
     };
     assert_eq!((moved(1), moved(2)), (8, 0));
@@ -129,14 +147,14 @@ fn who_cannot_be_spread_keeps_nobody_else() {
     };
     let options = options(false);
     let all = tended(&options, &[(7, 1), (8, 1)]);
-    let round = tender.round(seconds(0), &all, &mut fake, |_, _| false);
+    let round = tender.round(seconds(0), &all, &mut fake, |_, _, _| false);
     assert_eq!((round.moved, tender.refused()), (8, 1));
     let [(of, why)] = &round.failed[..] else {
         panic!("{:?}", round.failed);
     };
     assert_eq!(*of, process(7));
     assert!(why.to_string().starts_with("process 7: not permitted"));
-    tender.round(seconds(1), &all[1..], &mut fake, |_, _| false);
+    tender.round(seconds(1), &all[1..], &mut fake, |_, _, _| false);
     assert_eq!(tender.refused(), 0);
 }
 

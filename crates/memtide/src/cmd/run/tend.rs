@@ -31,7 +31,7 @@ pub fn tend(root: &Root, options: &Options, per_second: u64, program: &mut Progr
     while !program.wait_whole(wait) {
         let began = Instant::now();
         let all = descendants(root, program.pid(), options);
-        let round = tender.round(started.elapsed(), &all, &mut Pages(root), |_, wait| {
+        let round = tender.round(started.elapsed(), &all, &mut Pages(root), |_, wait, _| {
             program.wait(wait)
         });
         tending.moved += round.moved;

@@ -35,7 +35,7 @@ impl Spreader for Running {
         process: Process,
         options: &Options,
         budget: &mut Budget,
-        pause: &mut dyn FnMut(Duration) -> bool,
+        pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError> {
         Pages(&self.root).spread(process, options, budget, pause)
     }

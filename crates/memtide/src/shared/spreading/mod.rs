@@ -245,9 +245,21 @@ fn work(
         let tended: Vec<Tended<'_>> = tended.collect();
         let members = members.iter().map(|(process, _, class)| (*process, *class));
         let of: BTreeMap<Process, ClassId> = members.collect();
-        let round = tender.round(started.elapsed(), &tended, machine, |process, wait| {
-            shared.stops(of.get(&process).copied(), wait)
-        });
+        let before = {
+            let figures = &mut shared.latest().figures;
+            figures.processes = tended.len();
+            figures.moved_pages
+        };
+        let round = tender.round(
+            started.elapsed(),
+            &tended,
+            machine,
+            |process, wait, moved| {
+                // Moving gigabytes takes seconds, in which that is seen.
+                shared.latest().figures.moved_pages = before + moved;
+                shared.stops(of.get(&process).copied(), wait)
+            },
+        );
         let mut latest = shared.latest();
         for (process, error) in &round.failed {
             let class = of.get(process);
@@ -263,7 +275,7 @@ fn work(
         latest.figures = Figures {
             processes: tended.len(),
             refused: tender.refused(),
-            moved_pages: latest.figures.moved_pages + round.moved,
+            moved_pages: before + round.moved,
             cpu: machine.cpu(),
         };
         drop(latest);

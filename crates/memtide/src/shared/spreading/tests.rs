@@ -34,7 +34,7 @@ impl Spreader for Fake {
         process: Process,
         options: &Options,
         _: &mut Budget,
-        pause: &mut dyn FnMut(Duration) -> bool,
+        pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError> {
         let looked_at = (process.pid, options.spread.to_string());
         self.looked_at.push(looked_at);
@@ -42,7 +42,7 @@ impl Spreader for Fake {
             7 => Ok(Done {
                 moved: 8,
                 moving: Duration::ZERO,
-                whole: !pause(Duration::ZERO),
+                whole: !pause(Duration::ZERO, 8),
             }),
             pid => Err(RespreadError::NotPermitted(pid)),
         }

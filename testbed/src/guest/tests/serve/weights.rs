@@ -210,7 +210,8 @@ pub(super) fn spread(context: &mut Context) -> Result<()> {
         &classes.concat().replace("tier = false\nweights", "weights"),
     )?;
     socket::refuses("weights: the class is tiered")?;
-    let cpu = service.cpu_seconds();
+    let told: serde_json::Value = serde_json::from_slice(&memtide(&["status", "--json"])?.stdout)?;
+    let (own, all) = (&told["weights"]["cpu_ms"], &told["run_ms"]);
     let ended = service.end(Signal::TERM)?;
     ended.clean()?;
     let says = |line: &String| line.contains("weights: moved ");
@@ -219,6 +220,6 @@ pub(super) fn spread(context: &mut Context) -> Result<()> {
     drop((early, late, paused, left));
     drop((slice, other));
     context.note(format!(
-        "3:1 after {first:.1} s, {first_off} of {PAGES} pages off, and of new memory after {second:.1} s, {second_off} off; {cpu:.2} s of CPU in all"
+        "3:1 after {first:.1} s, {first_off} of {PAGES} pages off, and of new memory after {second:.1} s, {second_off} off; its thread took {own} of {all} ms"
     ))
 }
