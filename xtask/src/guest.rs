@@ -34,6 +34,7 @@ const SILENCE: Duration = Duration::from_secs(240);
 const PER_TEST: Duration = Duration::from_secs(90);
 /// The same of tests that fill gigabytes.
 const PER_LONG_TEST: Duration = Duration::from_secs(240);
+const HALF_AN_HOUR: Duration = Duration::from_secs(1800);
 /// How much of a dead guest's console is printed.
 const CONSOLE_LINES: usize = 40;
 
@@ -281,9 +282,10 @@ impl Bench {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
         let topology = Topology::named(&self.workspace.root, planned.topology)?;
-        let per_test = match planned.needs.gigabytes {
-            true => PER_LONG_TEST,
-            false => PER_TEST,
+        let per_test = match (planned.needs.half_an_hour, planned.needs.gigabytes) {
+            (true, _) => HALF_AN_HOUR,
+            (_, true) => PER_LONG_TEST,
+            _ => PER_TEST,
         };
         let random = match planned.needs.random_programs {
             true => PER_PROGRAM * self.random_programs,

@@ -60,6 +60,7 @@ pub fn plan_of<'a>(tests: impl IntoIterator<Item = &'a Test>) -> Vec<PlannedBoot
             boot.needs.redis |= test.needs.redis;
             boot.needs.random_programs |= test.needs.random_programs;
             boot.needs.gigabytes |= test.needs.gigabytes;
+            boot.needs.half_an_hour |= test.needs.half_an_hour;
             boot.tests.push(test.name.clone());
         } else {
             boots.push(PlannedBoot {

@@ -120,6 +120,24 @@ impl Classes {
         }
     }
 
+    /// Goes on by other rules. Of pods whose choice did not count nobody is told again.
+    pub fn follow(&mut self, rules: Rules) {
+        let known = std::mem::take(&mut self.choices.get_mut().known).into_iter();
+        let told = known.filter(|(_, choice)| choice.told);
+        let told = told.map(|(uid, _)| {
+            let choice = Choice {
+                // It is read at once.
+                read: 0u32.wrapping_sub(LOOK_AGAIN),
+                told: true,
+                ..Choice::default()
+            };
+            (uid, choice)
+        });
+        let known = told.collect();
+        *self = Classes::new(self.root.clone(), rules);
+        self.choices.get_mut().known = known;
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()

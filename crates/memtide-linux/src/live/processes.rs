@@ -97,7 +97,7 @@ impl Selected {
 
     /// Says of each process which of these classes it belongs to.
     pub fn set_classes(&mut self, rules: Rules) {
-        self.classes = Classes::new(self.root.clone(), rules);
+        self.classes.follow(rules);
     }
 
     /// The bytes that each class uses on the nodes `top`; see [`Classes::used`].

@@ -191,10 +191,16 @@ impl Loop {
         Loop::Tier(Box::new(tierer), Box::new(config))
     }
 
-    /// The same options come again, as by a reload: nobody may notice.
+    /// The same options come again, as by a reload, and a class that nobody is in comes or goes, so that the
+    /// others have other numbers: nobody may notice.
     fn reload(&mut self, world: &mut SwarmWorld) {
         if let Loop::Tier(tierer, config) = self {
-            tierer.follow(world, TierConfig::clone(config));
+            world.first_class ^= 1;
+            let mut config = TierConfig::clone(config);
+            if world.first_class == 1 {
+                config.classes.insert(0, nobody());
+            }
+            tierer.follow(world, config);
         }
     }
 
@@ -214,6 +220,18 @@ impl Loop {
             Loop::Tier(tierer, _) => tierer.finish(world),
             Loop::Balance(balancer) => balancer.finish(world).map(|_| ()),
         }
+    }
+}
+
+/// A class without a share.
+fn nobody() -> Class {
+    Class {
+        name: "nobody".to_owned(),
+        low: 0,
+        high: None,
+        leave_alone: false,
+        tiered: Tiered::default(),
+        heed_pressure: true,
     }
 }
 

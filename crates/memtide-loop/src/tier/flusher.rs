@@ -20,7 +20,7 @@ use super::observer::Observer;
 use super::shared::{HOW, Shared};
 use crate::ledger::Ledger;
 use crate::records::Records;
-use crate::world::{PageRun, Settled, World};
+use crate::world::{ClassId, PageRun, Settled, World};
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::{Immovable, Pages as _};
 use memtide_core::tiering::placement::Place;
@@ -107,7 +107,10 @@ impl Flusher {
             commuter.ticks = ticks;
             // One that turned out to be in use stays where it is and may be promoted.
             let used = records.store.peek(commuter.page, now).is_some();
-            if (commuter.out || !used) && self.commute(world, ledger, commuter) {
+            // Its process may have come into a class that keeps its idle pages.
+            let kept = ledger.topology.is_top_tier(commuter.home)
+                && !watched.is_some_and(|watched| idle_pages_leave(shared, watched.class));
+            if (commuter.out || (!used && !kept)) && self.commute(world, ledger, commuter) {
                 return true;
             }
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
@@ -201,6 +204,12 @@ impl Flusher {
     }
 }
 
+/// Whether idle pages of `class` leave fast memory although there is room. Where they stay no page of it
+/// commutes from there, not even for a moment.
+fn idle_pages_leave(shared: &Shared, class: Option<ClassId>) -> bool {
+    shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle
+}
+
 /// The page of a process that is the first to commute, if any may.
 fn choose_first(shared: &Shared, owner: OwnerId, now: Millis) -> Option<Commuter> {
     let Shared {
@@ -208,9 +217,7 @@ fn choose_first(shared: &Shared, owner: OwnerId, now: Millis) -> Option<Commuter
     } = shared;
     first_commuter(ledger, records, owner, now).or_else(|| {
         let class = ledger.processes.get(owner)?.class;
-        // Whose idle pages stay, of these no page leaves, not even for a moment.
-        let from_fast = shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle;
-        from_fast.then(|| fast_commuter(ledger, records, owner, now))?
+        idle_pages_leave(shared, class).then(|| fast_commuter(ledger, records, owner, now))?
     })
 }
 

@@ -37,6 +37,7 @@ impl Tierer {
         self.flusher.recall(world, &self.shared.ledger);
         self.shared.follow(world, config, &numbers);
         self.demoter.renumber(&numbers);
+        self.leaver.renumber(&numbers);
         self.promoter.set_rate_limit(mbps);
         if other_idle {
             self.leaver.begin_anew(&self.shared.config, now);

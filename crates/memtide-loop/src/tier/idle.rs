@@ -24,7 +24,7 @@ use super::config::{IdleRule, TierConfig};
 use super::demoter::{move_down, spares, target_of};
 use super::pressed::Pressed;
 use super::shared::Shared;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Renumbered};
 use crate::options::IdleOnly;
 use crate::random::Random;
 use crate::records::Records;
@@ -102,6 +102,11 @@ impl Leaver {
             left: 0,
             told: None,
         }
+    }
+
+    /// Classes have other numbers from now on.
+    pub fn renumber(&mut self, numbers: &Renumbered) {
+        numbers.rekey(&mut self.own);
     }
 
     /// Goes on by `config` at `now`: rounds begin anew, and people may have to be told again.

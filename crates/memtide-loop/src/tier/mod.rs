@@ -277,7 +277,7 @@ impl Tierer {
         // What takes long waits: a pass that is lost meanwhile is paid for all the same.
         let in_haste = self.observer.needs_a_reader(world.now());
         self.refresh.expire(&mut self.shared.records, world.now());
-        if !in_haste {
+        if !in_haste || self.refresh.is_owed() {
             self.bring_up_to_date(world, reporter)?;
         }
         self.listen(world, reporter)?;

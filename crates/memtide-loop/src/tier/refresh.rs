@@ -77,9 +77,15 @@ pub(super) struct News {
 }
 
 impl Refresh {
-    /// Processes are looked for at the next turn.
+    /// Processes are looked for at the next turn, whatever else is to be done: nothing may be decided
+    /// before.
     pub fn is_due(&mut self) {
         self.refreshed = None;
+    }
+
+    /// Whether that is so.
+    pub fn is_owed(&self) -> bool {
+        self.refreshed.is_none()
     }
 
     /// Looks for processes that came or went, and surveys those whose memory

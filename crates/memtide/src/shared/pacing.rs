@@ -13,27 +13,37 @@ pub enum Ended {
     Interrupted,
 }
 
-/// What may move: so many pages a second since the beginning, over all that is spread by it.
+/// What may move: so many pages a second, over all that is spread by it. What was not used, because there
+/// was nothing to move, piles up to a second's worth.
 #[derive(Debug)]
 pub struct Budget {
     pace: Pace,
+    per_second: u64,
     started: Instant,
     moved: u64,
 }
+
+/// The most that piles up.
+const SAVED: Duration = Duration::from_secs(1);
 
 impl Budget {
     /// One that begins now.
     pub fn new(per_second: u64) -> Budget {
         Budget {
             pace: Pace::new(per_second),
+            per_second: per_second.max(1),
             started: Instant::now(),
             moved: 0,
         }
     }
 
-    /// So many pages, or how long to wait for some.
-    fn allows(&self) -> Result<u64, Duration> {
-        self.pace.allows(self.started.elapsed(), self.moved)
+    /// So many pages, or how long to wait for some, `elapsed` after the beginning.
+    fn allows_at(&mut self, elapsed: Duration) -> Result<u64, Duration> {
+        let used = Duration::from_secs_f64(self.moved as f64 / self.per_second as f64);
+        let unused = elapsed.saturating_sub(used);
+        let lost = unused.saturating_sub(SAVED);
+        self.started += lost;
+        self.pace.allows(elapsed - lost, self.moved)
     }
 }
 
@@ -46,7 +56,7 @@ pub fn spread_out<K: Kernel + Clone>(
     mut progress: impl FnMut(&Respread<K>),
 ) -> Result<Ended, RespreadError> {
     loop {
-        let (pages, wait) = match budget.allows() {
+        let (pages, wait) = match budget.allows_at(budget.started.elapsed()) {
             Ok(pages) => (pages, Duration::ZERO),
             Err(wait) => (0, wait.min(Duration::from_secs(1))),
         };

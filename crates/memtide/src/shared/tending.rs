@@ -81,13 +81,14 @@ impl Spreader for Pages<'_> {
         budget: &mut Budget,
         pause: &mut dyn FnMut(Duration, u64) -> bool,
     ) -> Result<Done, RespreadError> {
-        let (pid, began) = (process.pid, Instant::now());
+        let pid = process.pid;
         let kernel = RunningKernel::new(self.0.clone());
         let mut respread = Respread::open(self.0, kernel, pid, options.clone())?;
         if respread.process() != process {
             return Err(RespreadError::NoProcess(pid));
         }
-        let so_far = Cell::new(0);
+        // Until here it was looked at.
+        let (began, so_far) = (Instant::now(), Cell::new(0));
         let ended = spread_out(
             &mut respread,
             budget,
@@ -189,8 +190,10 @@ impl Tender {
                 planned,
             };
             let (before, dry_run) = (round.moved, one.options.dry_run);
+            let last = Cell::new(0);
             let mut pause = |wait, moved| {
                 let moved = if dry_run { 0 } else { moved };
+                last.set(moved);
                 pause(process, wait, before + moved)
             };
             match spreader.spread(process, one.options, &mut budget, &mut pause) {
@@ -210,6 +213,8 @@ impl Tender {
                 }
                 Err(RespreadError::NoProcess(_) | RespreadError::NoMemory(_)) => {}
                 Err(error) => {
+                    // What had moved by then has moved.
+                    round.moved += last.get();
                     self.refused.insert(process);
                     round.failed.push((process, error));
                 }

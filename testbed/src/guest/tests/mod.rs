@@ -108,6 +108,8 @@ pub struct Needs {
     pub random_programs: bool,
     /// Gigabytes of memory, and the time to fill them.
     pub gigabytes: bool,
+    /// Half an hour.
+    pub half_an_hour: bool,
 }
 
 /// How often a test is tried whose promise of time was not kept, and nothing else; a failed try is told

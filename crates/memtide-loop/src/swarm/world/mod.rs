@@ -91,6 +91,8 @@ pub(super) struct SwarmWorld {
     first_rooms: Option<Vec<(NodeId, NodeSpace)>>,
     first_pids: Option<BTreeSet<ProcessId>>,
     refused: BTreeSet<(ProcessId, VirtualPage)>,
+    /// The number that the loop has for the first class of the plan.
+    pub first_class: u32,
     /// From when on classes are judged, in ms.
     shares_from_ms: u64,
     /// What the loop knows of what classes use: what it was told, and its moves since.
@@ -151,6 +153,7 @@ impl SwarmWorld {
             kernel_ns: BTreeMap::new(),
             dearest_ns: 0,
             judged_ns: 0,
+            first_class: 0,
             observing: Allowance::new(share, BURST_NS),
             own: Allowance::new(own, SAVED_MS * own),
             pressed: Pressed::new(),
@@ -383,6 +386,7 @@ impl World for SwarmWorld {
         for process in &mut self.machine.processes {
             process.ticks += 1;
             let class = self.plan.class(process.id.pid);
+            let class = class.map(|class| ClassId(class.0 + self.first_class));
             list.push(ProcessSeen {
                 class,
                 ..seen(process)
@@ -415,6 +419,7 @@ impl World for SwarmWorld {
         self.asked(Part::Rooms);
         self.work(20_000);
         used.clear();
+        used.resize(self.first_class as usize, Some(0));
         for class in (0..self.plan.classes.len() as u32).map(ClassId) {
             let uses = self.used_by(class);
             self.told.insert(class, uses);

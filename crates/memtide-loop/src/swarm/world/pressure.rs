@@ -35,8 +35,9 @@ impl SwarmWorld {
         let of_class = |class: u64| self.waited_us(|of| of.class_permille * (class + 1));
         *stalls = Stalls {
             machine: Some(waited),
-            classes: (0..self.plan.classes.len() as u64)
-                .map(|class| Some(of_class(class)))
+            classes: (0..self.first_class)
+                .map(|_| Some(0))
+                .chain((0..self.plan.classes.len() as u64).map(|class| Some(of_class(class))))
                 .collect(),
         };
         let until = self.plan.waits.iter().filter(|of| of.from_ms <= now_ms);

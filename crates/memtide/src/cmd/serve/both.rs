@@ -63,6 +63,11 @@ pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
 /// Whether a run by the settings `old` can go on by `new` and forget nothing. Balancing and spreading cannot
 /// follow other classes or options.
 pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
+    // Both keep it free.
+    let headroom = |settings: &Settings| match wanted(settings, false).anybody() {
+        true => Some(settings.tier.headroom),
+        false => None,
+    };
     let who = |settings: &Settings| (settings.select.all, settings.select.cgroup.clone());
     let beside = |settings| wanted(settings, false).anybody() || spread(settings).anybody();
     let classes = |settings: &Settings| {
@@ -72,6 +77,7 @@ pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
     };
     old.tier.goes_on_with(&new.tier)
         && old.balance == new.balance
+        && headroom(old) == headroom(new)
         && who(old) == who(new)
         && rests(nodes, old).is_some() == rests(nodes, new).is_some()
         && ((!beside(old) && !beside(new))

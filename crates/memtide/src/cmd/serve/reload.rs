@@ -127,7 +127,8 @@ impl Service<'_> {
             && both::same_spreading(old, new);
         let goes_on = same_nodes && both::goes_on(&nodes, old, new);
         let opened = (!goes_on).then_some(&running.held[..]);
-        if !same_run && let Err(error) = self.ready_for(&next, &nodes, opened) {
+        let same_work = same_run && old.weights == new.weights;
+        if !same_work && let Err(error) = self.ready_for(&next, &nodes, opened) {
             return Looked::Refused(self.refused(now, &error));
         }
         if old.control != new.control
@@ -168,7 +169,10 @@ impl Service<'_> {
             ..
         } = &next.settings;
         let whom = (class, select.tiered());
-        if let Err(error) = both.tiering.follow(self.context, tier, whom) {
+        // Read anew: a part of a class's share may be of more memory than there was.
+        let followed = nodes(self.context, &next)
+            .and_then(|nodes| both.tiering.follow(self.context, &nodes, tier, whom));
+        if let Err(error) = followed {
             self.have_as_before();
             return Err(self.refused(now, &error));
         }
@@ -249,7 +253,9 @@ impl Service<'_> {
         let Settings {
             metrics, control, ..
         } = self.in_force.settings.clone();
-        if let Err(error) = self.table_by(&self.in_force.clone()) {
+        if let Err(error) = self.table_by(&self.in_force.clone())
+            && self.table.weights().is_none()
+        {
             let what = format!("goes on without its interleave weights: {}", causes(&error));
             self.printer.notice(&what);
         }

@@ -284,7 +284,8 @@ impl Tiering {
         sources.map(|source| source.kind).collect()
     }
 
-    /// Goes on by these options and classes, and forgets nothing.
+    /// Goes on by these options and classes, and forgets nothing. The `nodes` are those of the run, with as
+    /// much memory as they have now.
     ///
     /// # Errors
     ///
@@ -292,12 +293,12 @@ impl Tiering {
     pub fn follow(
         &mut self,
         context: &Context,
+        nodes: &Topology,
         options: &TierOptions,
         whom: (&Classes, Tiered),
     ) -> anyhow::Result<()> {
         let rest = self.rests.is_some();
-        let (nodes, page) = (self.world.topology().clone(), self.world.page());
-        let config = config(options, whom, rest, &nodes, page)?;
+        let config = config(options, whom, rest, nodes, self.world.page())?;
         let rules = rules(context, whom.0)?;
         self.world.set_classes(rules);
         self.tierer.follow(&mut self.world, config);

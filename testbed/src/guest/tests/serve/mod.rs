@@ -58,6 +58,10 @@ pub(super) fn tests() -> Vec<Test> {
     ];
     let many = many.map(|test| Test {
         on_request: true,
+        needs: Needs {
+            half_an_hour: true,
+            ..Needs::default()
+        },
         ..test
     });
     let mut tests = vec![

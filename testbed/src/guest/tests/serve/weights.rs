@@ -193,6 +193,12 @@ pub(super) fn spread(context: &mut Context) -> Result<()> {
     }
     socket::says(&["pause", "spread"], "paused")?;
     let paused = slice.victim(SUBJECT)?;
+    // It has been listed by the time that it is counted.
+    let stretch = Stretch::begin();
+    while !socket::status().contains("; 3 processes are spread, ") {
+        within(&stretch, PATIENCE, socket::status)?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
     stays(&paused)?;
     socket::says(&["status"], "paused, spread")?;
     socket::says(&["resume", "spread"], "resumed")?;
