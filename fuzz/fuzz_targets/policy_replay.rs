@@ -15,7 +15,6 @@ mod policy {
 mod shared {
     pub mod context;
     pub mod outside;
-    pub mod weight_words;
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| policy::replay::fuzz(bytes));

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{SystemTime, UNIX_EPOCH};
 use table::Table;
-use watchers::Watchers;
+use watchers::{NodesWatch, Watchers};
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
@@ -183,6 +183,8 @@ fn loaded(at: SystemTime) -> Loaded {
 impl Service<'_> {
     /// Turns until a signal wants the end, over all reloads.
     fn run(&mut self, mut both: Both) -> anyhow::Result<()> {
+        let root = &self.context.root;
+        let mut nodes_watch = NodesWatch::new(root);
         loop {
             let Both {
                 tiering,
@@ -205,6 +207,8 @@ impl Service<'_> {
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 rests: rests.as_deref(),
                 nodes: tiering.nodes().clone(),
+                nodes_watch: nodes_watch.clone(),
+                reload: &self.reload,
                 page: self.page,
             };
             watchers.tell_control(&status);
@@ -219,6 +223,8 @@ impl Service<'_> {
             if !matches!(end, Ok(Ended::Reload)) {
                 return self.end(both, end);
             }
+            // What comes from now on is seen.
+            nodes_watch = NodesWatch::new(root);
             both = self.reload(both)?;
         }
     }
