@@ -6,7 +6,7 @@ use memtide_core::balancing::sampled::SampledConfig;
 use memtide_core::balancing::{
     self, BalancerConfig, CpupidFormat, Modes, Pacing, SampleSettings, Settings,
 };
-use memtide_core::hotness::{self, Layout, SECTION_PAGES};
+use memtide_core::hotness::{self, Layout};
 use memtide_core::topology::Topology;
 use memtide_core::units::{NodeId, PageSize};
 use std::collections::BTreeSet;
@@ -109,7 +109,7 @@ impl BalanceConfig {
     }
 
     pub(super) fn sampled(&self, topology: &Topology) -> SampledConfig {
-        let pages = u64::from(crate::ledger::SECTIONS) * SECTION_PAGES as u64;
+        let pages = crate::ledger::MOST_PAGES;
         SampledConfig {
             hotness: self.hotness,
             batch_pages: self.turn_pages,

@@ -11,6 +11,7 @@ pub use processes::{Changes, Processes, Renumbered, Watched};
 pub use rooms::Rooms;
 
 use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Sought, Span, World, WorldError};
+use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::{Folio, Immovable, NodeSpace, Pages};
 use memtide_core::tiering::placement::Placement;
 use memtide_core::tiering::space::{OwnerId, Space, SpaceFull, VirtualPage};
@@ -21,6 +22,8 @@ use memtide_core::units::{NodeId, PageNumber, PageSize};
 pub const PAUSED: Immovable = Immovable::Other("its class is paused");
 /// The largest space: 2 TiB of watched addresses.
 pub const SECTIONS: u32 = 16_384;
+/// The pages of all of them.
+pub const MOST_PAGES: u64 = SECTIONS as u64 * SECTION_PAGES as u64;
 
 /// The ledger. See the module's essay.
 #[derive(Debug)]

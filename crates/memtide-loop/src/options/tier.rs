@@ -109,28 +109,16 @@ impl TierOptions {
     /// Whether a loop by these options can go on by `next` and forget nothing. It cannot where sources,
     /// what is hot or what is done with it are others.
     pub fn goes_on_with(&self, next: &TierOptions) -> bool {
-        let TierOptions {
-            rate_limit,
-            headroom,
-            observe_cpu,
-            demote_idle,
-            demote_idle_rate,
-            demote_idle_only,
-            demote_idle_min,
-            pressure,
-            explain,
-            ..
-        } = *next;
         let followed = TierOptions {
-            rate_limit,
-            headroom,
-            observe_cpu,
-            demote_idle,
-            demote_idle_rate,
-            demote_idle_only,
-            demote_idle_min,
-            pressure,
-            explain,
+            rate_limit: next.rate_limit,
+            headroom: next.headroom,
+            observe_cpu: next.observe_cpu,
+            demote_idle: next.demote_idle,
+            demote_idle_rate: next.demote_idle_rate,
+            demote_idle_only: next.demote_idle_only,
+            demote_idle_min: next.demote_idle_min,
+            pressure: next.pressure,
+            explain: next.explain,
             ..self.clone()
         };
         followed == *next

@@ -172,9 +172,7 @@ impl Loop {
             name: format!("class{n}"),
             low: *low,
             high: *high,
-            leave_alone: false,
-            tiered: Tiered::default(),
-            heed_pressure: true,
+            ..nobody()
         };
         config.classes = plan.classes.iter().enumerate().map(class).collect();
         match world.mistake {

@@ -385,25 +385,17 @@ mod tests {
             exchanging: false,
             used: Vec::new(),
         };
+        let class = Class {
+            name: "db".into(),
+            low,
+            high,
+            leave_alone: false,
+            tiered: Tiered::default(),
+            heed_pressure: true,
+        };
         budgets.all.push(Budget {
-            class: Class {
-                name: "db".into(),
-                low,
-                high,
-                leave_alone: false,
-                tiered: Tiered::default(),
-                heed_pressure: true,
-            },
             used: Some(used),
-            above: None,
-            tight: false,
-            waiting: 0,
-            promoted: 0,
-            demoted: 0,
-            returned: 0,
-            rests_until: Millis(0),
-            told: false,
-            paused: false,
+            ..Budget::new(&class)
         });
         budgets.all[0].judge(Millis(0));
         budgets

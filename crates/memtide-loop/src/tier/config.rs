@@ -162,6 +162,11 @@ impl TierConfig {
         })
     }
 
+    /// After how long idle pages leave, if they do.
+    pub(super) fn idle_after(&self) -> Option<IdleTime> {
+        self.idle.as_ref().map(|rule| rule.after)
+    }
+
     /// The same, which does so much for processes of no class, and of those that do not say.
     #[must_use]
     pub fn with_others(self, others: Tiered) -> TierConfig {

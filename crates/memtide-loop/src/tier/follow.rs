@@ -6,6 +6,7 @@
 //! Options on which records and sources are built need another loop:
 //! [`TierOptions::goes_on_with`](crate::options::TierOptions::goes_on_with) says which.
 
+use super::shared::idle_rounds;
 use super::{TierConfig, Tierer};
 use crate::ledger::Renumbered;
 use crate::world::World;
@@ -28,7 +29,7 @@ impl Tierer {
         assert_eq!(old.dry_run, config.dry_run, "what moved has moved");
         let now = world.now();
         let numbers = Renumbered::by_names(&names(old), &names(&config));
-        let other_idle = old.idle != config.idle;
+        let other_time = old.idle_after() != config.idle_after();
         let share = config.cadence.share_permille;
         let other_share = old.cadence.share_permille != share;
         let mbps = config.gate.rate_limit_mbps;
@@ -39,7 +40,9 @@ impl Tierer {
         self.demoter.renumber(&numbers);
         self.leaver.renumber(&numbers);
         self.promoter.set_rate_limit(mbps);
-        if other_idle {
+        if other_time {
+            // Ages are in parts of the old time.
+            self.shared.records.rounds = idle_rounds(&self.shared.config);
             self.leaver.begin_anew(&self.shared.config, now);
         }
         if other_share {

@@ -6,12 +6,12 @@ use super::config::TierConfig;
 use super::latency::Latencies;
 use super::pressed::Pressed;
 use crate::carry::{Carrier, Job, Reasons, Tell};
-use crate::ledger::{Ledger, Renumbered, SECTIONS, Watched};
+use crate::ledger::{Ledger, MOST_PAGES, Renumbered, Watched};
 use crate::records::Records;
 use crate::report::{Direction, Reporter, Stay, WhyStayed};
 use crate::world::{ClassId, MoveHow, Outcome, SharedPages, World};
 use memtide_core::demotion::IdleRounds;
-use memtide_core::hotness::{Hotness, SECTION_PAGES};
+use memtide_core::hotness::Hotness;
 use memtide_core::pages::{Folio, Immovable};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::space::OwnerId;
@@ -72,6 +72,11 @@ impl Reasons for Because {
     }
 }
 
+/// Room for the ages of all pages, if idle ones leave.
+pub(super) fn idle_rounds(config: &TierConfig) -> Option<IdleRounds> {
+    config.idle.as_ref().map(|_| IdleRounds::new(MOST_PAGES))
+}
+
 /// Has those left alone whom `config` does not tier.
 fn leave_alone(ledger: &mut Ledger, config: &TierConfig) {
     let classes = (0..).map(ClassId).zip(&config.classes);
@@ -82,11 +87,10 @@ fn leave_alone(ledger: &mut Ledger, config: &TierConfig) {
 
 impl Shared {
     pub fn new(world: &dyn World, config: TierConfig) -> Shared {
-        let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
         let mut ledger = Ledger::new(world, config.headroom);
         leave_alone(&mut ledger, &config);
-        let mut records = Records::new(config.hotness, pages);
-        records.rounds = config.idle.as_ref().map(|_| IdleRounds::new(pages));
+        let mut records = Records::new(config.hotness, MOST_PAGES);
+        records.rounds = idle_rounds(&config);
         let account = || {
             let window_ms = config.hotness.window_ms();
             Account::new(config.benefit, window_ms, config.page_weight, config.seed)
@@ -109,12 +113,6 @@ impl Shared {
 
     /// Goes on by `config`, whose classes have these numbers.
     pub fn follow(&mut self, world: &dyn World, config: TierConfig, numbers: &Renumbered) {
-        let round = |config: &TierConfig| config.idle.as_ref().map(|rule| rule.after);
-        if round(&config) != round(&self.config) {
-            // Ages are in parts of the old time.
-            let pages = u64::from(SECTIONS) * SECTION_PAGES as u64;
-            self.records.rounds = round(&config).map(|_| IdleRounds::new(pages));
-        }
         self.ledger.set_headroom(config.headroom);
         self.ledger.processes.renumber(numbers);
         leave_alone(&mut self.ledger, &config);

@@ -37,7 +37,8 @@ impl Budget {
         }
     }
 
-    /// So many pages, or how long to wait for some, `elapsed` after the beginning.
+    /// So many pages, or how long to wait for some, `elapsed` after it began. What was lost is no part of
+    /// that any more.
     fn allows_at(&mut self, elapsed: Duration) -> Result<u64, Duration> {
         let used = Duration::from_secs_f64(self.moved as f64 / self.per_second as f64);
         let unused = elapsed.saturating_sub(used);
@@ -75,5 +76,28 @@ pub fn spread_out<K: Kernel + Clone>(
                 Step::Done | Step::Gone => return Ok(Ended::Done),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_saved_and_no_more() {
+        let mut budget = Budget::new(1000);
+        // For a minute there was nothing to move.
+        let mut elapsed = Duration::from_secs(60);
+        let mut at_once = 0;
+        loop {
+            let before = budget.started;
+            let allowed = budget.allows_at(elapsed);
+            elapsed -= budget.started - before;
+            let Ok(pages) = allowed else { break };
+            budget.moved += pages;
+            at_once += pages;
+        }
+        // And the first portion.
+        assert!((1000..=1100).contains(&at_once), "{at_once}");
     }
 }

@@ -82,8 +82,8 @@ pub struct Opened {
 }
 
 /// Opens the sources of accesses, but for a unit of hardware that balancing has `taken`. The classes fit
-/// the machine; for all others so much is done. For
-/// the reason `rests`, if there is one, nobody is tiered, and there are no sources.
+/// the machine; for all others so much is done. For the reason `rests`, if there is one, nobody is tiered,
+/// and there are no sources.
 pub fn open(
     context: &Context,
     nodes: Topology,
