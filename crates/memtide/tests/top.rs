@@ -55,12 +55,14 @@ fn answer(mut stream: UnixStream, keep: &Kept) {
             stream.write_all(reply.as_bytes()).unwrap();
             continue;
         }
-        let more = call.contains("\"more\":true");
-        tell(&mut stream, STATUS, more);
-        if more {
-            keep.lock().unwrap().push(stream);
+        if call.contains("\"more\":true") {
+            // Whoever sees the first status drawn finds the stream kept.
+            let mut kept = keep.lock().unwrap();
+            tell(&mut stream, STATUS, true);
+            kept.push(stream);
             return;
         }
+        tell(&mut stream, STATUS, false);
     }
 }
 
