@@ -44,11 +44,10 @@ pub trait Pages {
         Ok(())
     }
 
-    /// The share of the fast tiers that the page counts against when it comes up,
-    /// and what is left of it; `None` if there is no bound.
-    fn share(&self, page: PageNumber) -> Option<Share> {
-        let _ = page;
-        None
+    /// Tells `each` of the shares of the fast tiers that the page counts against when it
+    /// comes up: every one of them must have room for it. None if there is no bound.
+    fn shares(&self, page: PageNumber, each: &mut dyn FnMut(Share)) {
+        let _ = (page, each);
     }
 
     /// The node's room; `None` if unknown, which never counts as plenty.
@@ -70,8 +69,8 @@ pub struct Folio {
 /// What is left of a bounded share of the fast tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Whose: pages with the same number count against the same share.
-    pub class: u64,
+    /// Which: pages with the same number count against the same share.
+    pub number: u64,
     /// Base pages that may still come up.
     pub left: u64,
 }

@@ -477,7 +477,9 @@ pub struct TierSpent {
 pub struct ClassStatus {
     /// Its name.
     pub name: String,
-    /// Pages of fast memory that it uses; none if that is not known.
+    /// The name of the class that contains it; none if no class does.
+    pub within: Option<String>,
+    /// Pages of fast memory that it and the classes within it use; none if that is not known.
     pub fast_pages: Option<u64>,
     /// Pages that are not taken from it for others.
     pub low_pages: u64,
@@ -489,7 +491,7 @@ pub struct ClassStatus {
     pub demoted_pages: u64,
     /// Of both, pages that were back soon.
     pub returned_pages: u64,
-    /// Hot pages that the bound keeps down.
+    /// Hot pages of its own that a bound keeps down: its own or one of a class that contains it.
     pub waiting_pages: u64,
     /// Whether its processes are not managed.
     pub left_alone: bool,

@@ -9,10 +9,10 @@
 
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, Counted, Found, Invalid, Kept,
-    Lend, MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
-    Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId, ThreadSeen,
-    View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, ClassUse, Counted, Found,
+    Invalid, Kept, Lend, MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen,
+    Report, Sample, Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId,
+    ThreadSeen, View, World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -171,6 +171,8 @@ pub struct FakeWorld {
     pub lent: BTreeMap<ThreadId, NodeId>,
     /// Whether it is known what classes use.
     pub class_use_known: bool,
+    /// Classes that lie within others.
+    pub within: BTreeMap<ClassId, ClassId>,
     /// How often that was asked.
     pub class_use_asked: u64,
     /// For how long programs have waited for memory. With none from the beginning, nobody
@@ -290,6 +292,7 @@ impl FakeWorld {
             tried: Vec::new(),
             lent: BTreeMap::new(),
             class_use_known: true,
+            within: BTreeMap::new(),
             class_use_asked: 0,
             stalls: None,
             stalls_asked: 0,
@@ -557,16 +560,20 @@ impl World for FakeWorld {
         Ok(())
     }
 
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         self.class_use_asked += 1;
         used.clear();
         let classes = self.processes.iter().filter_map(|known| known.class);
+        let classes = classes.chain(self.within.values().copied());
         let classes = classes.max().map_or(0, |last| last.0 + 1);
         let use_of = |class| {
             let members = self.processes.iter();
             let members = members.filter(|known| known.class == Some(class));
             let pages = members.map(|known| known.on(FAST)).sum();
-            self.class_use_known.then_some(pages)
+            ClassUse {
+                pages: self.class_use_known.then_some(pages),
+                within: self.within.get(&class).copied(),
+            }
         };
         used.extend((0..classes).map(ClassId).map(use_of));
         Ok(())

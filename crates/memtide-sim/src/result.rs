@@ -259,7 +259,9 @@ pub struct Tiering {
 pub struct ClassResult {
     /// Its name.
     pub name: String,
-    /// Pages of fast memory that it used; `None` if that was not known.
+    /// The class that contains it; `None` if none does.
+    pub within: Option<String>,
+    /// Pages of fast memory that it and the classes within it used; `None` if that was not known.
     pub fast_pages: Option<u64>,
     /// Pages that were not taken from it for others.
     pub low_pages: u64,

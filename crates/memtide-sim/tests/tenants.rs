@@ -123,7 +123,7 @@ fn damon_shares_out_fast_memory_equally() {
 
 /// So many tenants alike, each with a hot set of 16 of its 64 MiB: all hot sets together fill 1600 of
 /// 2048 MiB of fast memory, and the first tenants begin with all of it.
-fn tenants(count: usize) -> Scenario {
+fn tenants(count: usize, class: &str, around: &str) -> Scenario {
     let mut text =
         "title = \"t\"\nshows = \"s\"\nmachine = \"machines/shared-cxl.toml\"\nscale = 16\n"
             .to_owned();
@@ -137,11 +137,9 @@ fn tenants(count: usize) -> Scenario {
     }
     text += "[[configuration]]\nname = \"row\"\ntier = { source = \"page-table\" }\n";
     for n in 0..count {
-        text += &format!(
-            "[configuration.class.t{n}]\ncgroup = \"/tenants/t{n}\"\nfast.low = \"16MiB\"\n\
-             fast.high = \"20MiB\"\n"
-        );
+        text += &format!("[configuration.class.t{n}]\ncgroup = \"/tenants/t{n}\"\n{class}\n");
     }
+    text += around;
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     Scenario::read(&text, "tenants.toml", &mut |path| {
         std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string())
@@ -151,10 +149,31 @@ fn tenants(count: usize) -> Scenario {
 
 #[test]
 fn a_hundred_equal_tenants_have_equal_shares() {
-    let result = result(&tenants(100), "row");
+    let class = "fast.low = \"16MiB\"\nfast.high = \"20MiB\"";
+    let result = result(&tenants(100, class, ""), "row");
     assert_eq!(result.programs.len(), 100);
     assert!(result.fairness.unwrap() > 0.95, "{:?}", result.fairness);
     for program in &result.programs {
         holds_its_bound(&result, &program.name);
+    }
+}
+
+/// All hot sets together fill 1600 of the 1700 MiB that all tenants together may have.
+#[test]
+fn a_bound_around_a_hundred_tenants_holds_for_all_of_them_together() {
+    let around = "[configuration.class.all]\ncgroup = \"/tenants\"\nfast.high = \"1700MiB\"\n";
+    let result = result(&tenants(100, "fast.low = \"16MiB\"", around), "row");
+    let classes = &result.tiering.as_ref().unwrap().classes;
+    let within = |name: &str| {
+        let class = classes.iter().find(|class| class.name == name).unwrap();
+        class.within.as_deref()
+    };
+    assert_eq!((within("all"), within("t7")), (None, Some("all")));
+    assert!(result.fairness.unwrap() > 0.95, "{:?}", result.fairness);
+    let most = (1700_u64 << 20 >> 12) as f64 * ABOVE;
+    for at in points(&result, SETTLED, 19.0) {
+        let pages = |program: &ProgramResult| program.series.fast_pages[at];
+        let all: u64 = result.programs.iter().map(pages).sum();
+        assert!(all as f64 <= most, "{all} pages, {most} at most");
     }
 }

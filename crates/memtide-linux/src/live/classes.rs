@@ -24,7 +24,7 @@ use crate::fs::proc::Process;
 use crate::fs::{FsError, Root, pods, pressure};
 use memtide_core::units::NodeId;
 use memtide_loop::options::{Fitting, Looks, PodUid, Rules};
-use memtide_loop::world::{ClassId, ProcessId, ProcessSeen};
+use memtide_loop::world::{ClassId, Nesting, ProcessId, ProcessSeen};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -365,6 +365,17 @@ impl Classes {
         Ok(())
     }
 
+    /// The class that contains each class, by [`ClassId`]; as of the last walk.
+    pub fn nesting(&self) -> Nesting {
+        let charged = self.charged.as_deref().unwrap_or_default();
+        let mut nesting = Nesting::default();
+        for one in charged {
+            let above = std::iter::successors(one.above, |above| charged[*above].above);
+            nesting.note(one.class, above.map(|above| charged[above].class));
+        }
+        nesting
+    }
+
     /// For how long tasks of each class have stalled on memory, in µs, by [`ClassId`];
     /// `None` if the kernel does not say. Of several cgroups the one that stalled longest
     /// between two readings counts. What stalls in classes below is contained, for the
@@ -642,6 +653,38 @@ mod tests {
             [None, Some(0), Some(0)]
         );
         assert_eq!(machine.used(&[both]), [Some(8)]);
+    }
+
+    #[test]
+    fn a_class_lies_within_those_above_all_its_cgroups() {
+        let machine = Machine::new();
+        for path in ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/b"] {
+            machine.group(path, "", Some(10));
+        }
+        let within = |classes: &[&str]| {
+            let mut classes = machine.classes(classes);
+            classes.used(&[NodeId(0)], &mut Vec::new()).unwrap();
+            let nesting = classes.nesting();
+            let ids = (0..classes.rules.len() as u32).map(ClassId);
+            let within = ids.map(|class| nesting.within(class).map(|class| class.0));
+            within.collect::<Vec<Option<u32>>>()
+        };
+        let all =
+            ["/a/b/c", "/a", "/a/d", "/gone", "/a/b"].map(|path| format!("cgroup = '{path}'"));
+        assert_eq!(
+            within(&all.each_ref().map(String::as_str)),
+            [Some(4), None, Some(1), None, Some(1)]
+        );
+        // One of its cgroups is not below the other class.
+        assert_eq!(within(&["cgroup = '/a'", "cgroup = '/*/b'"]), [None, None]);
+        assert_eq!(
+            within(&["cgroup = '/'", "cgroup = '/*/b'"]),
+            [None, Some(0)]
+        );
+        assert_eq!(
+            within(&["cgroup = ['/a', '/e']", "cgroup = '/*/b'"]),
+            [None, Some(0)]
+        );
     }
 
     #[test]

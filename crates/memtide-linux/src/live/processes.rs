@@ -27,7 +27,7 @@ use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::{Millis, NodeId, PageSize};
 use memtide_loop::options::Rules;
 use memtide_loop::world::{
-    AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, Notice, ProcessId,
+    AddressSpace, Allowed, Area, Backing, Counted, Fixed, MemoryKind, Nesting, Notice, ProcessId,
     ProcessSeen,
 };
 use rustix::io::Errno;
@@ -107,6 +107,11 @@ impl Selected {
         used: &mut Vec<Option<u64>>,
     ) -> Result<(), FsError> {
         self.classes.used(top, used)
+    }
+
+    /// Which classes contain others; see [`Classes::nesting`].
+    pub fn nesting(&self) -> Nesting {
+        self.classes.nesting()
     }
 
     /// For how long tasks of each class have stalled on memory; see [`Classes::stalls`].

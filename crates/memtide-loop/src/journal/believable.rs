@@ -55,11 +55,11 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
             all.try_for_each(|us| count(*us))
         }
         Answer::ClassUse(used) => {
-            let all = used.iter().flatten();
-            ok(
-                all.clone().all(|pages| *pages <= NODE_PAGES),
-                "so much fast memory",
-            )
+            let mut all = used.iter().filter_map(|of| of.pages);
+            ok(all.all(|pages| pages <= NODE_PAGES), "so much fast memory")?;
+            let mut above = used.iter().filter_map(|of| of.within);
+            let most = used.len() as u32;
+            ok(above.all(|class| class.0 < most), "a class that is none")
         }
         Answer::AddressSpace(Some(space)) => areas(&space.areas),
         Answer::Survey { found, .. } => found.iter().try_for_each(|found| {

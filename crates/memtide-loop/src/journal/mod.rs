@@ -201,7 +201,7 @@ pub enum Answer {
     Latency(Option<u32>),
     Stalls(Stalls),
     Processes(Vec<ProcessSeen>),
-    ClassUse(Vec<Option<u64>>),
+    ClassUse(Vec<crate::world::ClassUse>),
     /// What was read; the process is gone if nothing was.
     AddressSpace(Option<AddressSpace>),
     Survey {

@@ -128,7 +128,7 @@ impl<J: Journal> World for Recording<'_, J> {
         })
     }
 
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<crate::world::ClassUse>) -> Result<(), WorldError> {
         let result = self.world.class_use(used);
         self.tried(Call::ClassUse, result, |()| Answer::ClassUse(used.clone()))
     }

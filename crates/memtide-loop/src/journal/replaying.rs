@@ -146,7 +146,7 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         expect!(self, Call::Pressure, Answer::Stalls(found) => *stalls = found)
     }
 
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<crate::world::ClassUse>) -> Result<(), WorldError> {
         expect!(self, Call::ClassUse, Answer::ClassUse(found) => *used = found)
     }
 

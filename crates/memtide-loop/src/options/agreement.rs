@@ -3,8 +3,10 @@
 //! The service's file and a scenario's file have the same classes, so both are held to the same. Who
 //! reads a file knows where each key stands, and puts that before what is said here.
 
-use super::{Amount, ClassOptions, Classes, Tiered};
+use super::{Amount, AnyOf, ClassOptions, Classes, Pattern, Tiered, Unit};
 
+/// Where cgroups are mounted, as a rule.
+const CGROUPS: &str = "/sys/fs/cgroup";
 /// The longest name.
 const LONGEST: usize = 32;
 
@@ -181,6 +183,11 @@ pub fn fit(classes: &Classes, place: Place<'_>, fast: Option<u64>) -> Result<(),
         if fast.is_none() && matches!(low, Amount::Bytes(_)) {
             continue;
         }
+        let guards = |other: &ClassOptions| other.fast.low.is_some() && lies_within(class, other);
+        if classes.values().any(guards) {
+            // It has a part of what is protected around it.
+            continue;
+        }
         lows = lows.saturating_add(bytes(low));
         if lows > fast.unwrap_or(ANY) {
             let what = match fast {
@@ -193,6 +200,43 @@ pub fn fit(classes: &Classes, place: Place<'_>, fast: Option<u64>) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Whether `class` surely lies within `other`, by what both name: each cgroup below one of the other's,
+/// or each slice below one of its slices.
+fn lies_within(class: &ClassOptions, other: &ClassOptions) -> bool {
+    if other.kinds() > 1 {
+        return false;
+    }
+    let below_path = |pattern: &Pattern, other: &Pattern| {
+        let (pattern, other) = (pattern.below(CGROUPS), other.below(CGROUPS));
+        let (fixed, above) = (pattern.fixed(), other.names());
+        let deeper = pattern
+            .names()
+            .iter()
+            .filter(|name| **name != b"**")
+            .count();
+        other.is_plain() && deeper > above.len() && fixed.starts_with(&above)
+    };
+    let below_slice = |unit: &Unit, other: &Unit| {
+        let stem = |unit: &Unit| unit.to_string().strip_suffix(".slice").map(str::to_owned);
+        let stems = stem(unit).zip(stem(other));
+        let plain = unit.is_plain() && other.is_plain();
+        plain && stems.is_some_and(|(of, above)| of.starts_with(&format!("{above}-")))
+    };
+    let all_below = |all: AnyOf<Pattern>| {
+        let above = other.cgroup.as_ref();
+        all.all().iter().all(|pattern| {
+            above.is_some_and(|above| above.all().iter().any(|other| below_path(pattern, other)))
+        })
+    };
+    let slices_below = |all: &AnyOf<Unit>| {
+        let above = other.unit.as_ref();
+        all.all().iter().all(|unit| {
+            above.is_some_and(|above| above.all().iter().any(|other| below_slice(unit, other)))
+        })
+    };
+    class.cgroups().is_some_and(all_below) || class.unit.as_ref().is_some_and(slices_below)
 }
 
 #[cfg(test)]
@@ -234,6 +278,30 @@ mod tests {
         assert_eq!(objection(&two("3GiB", "2GiB"), None), None);
         assert_eq!(objection(&two("3GiB", "2GiB"), Some(5 << 30)), None);
         assert!(objection(&two("3GiB", "2GiB"), Some(4 << 30)).is_some());
+    }
+
+    /// What lies within a class has a part of its protection.
+    #[test]
+    fn what_is_protected_within_a_class_counts_once() {
+        let two = |one: &str, other: &str| {
+            let text = format!("[a]\n{one}\nfast.low = '60%'\n[b]\n{other}\nfast.low = '50%'");
+            objection(&text, None).is_none()
+        };
+        assert!(two("cgroup = '/a'", "cgroup = '/a/b'"));
+        assert!(two(
+            "cgroup = '/sys/fs/cgroup/a'",
+            "cgroup = ['/a/b', '/a/*/c']"
+        ));
+        assert!(two(
+            "unit = 'app.slice'",
+            "unit = ['app-db.slice', 'app-web-x.slice']"
+        ));
+        // Not all of it, or not for sure.
+        assert!(!two("cgroup = '/a'", "cgroup = ['/a/b', '/c']"));
+        assert!(!two("cgroup = '/a'", "cgroup = '/*/b'"));
+        assert!(!two("cgroup = '/a*'", "cgroup = '/a/b'"));
+        assert!(!two("unit = 'app.slice'", "unit = 'apple-db.slice'"));
+        assert!(!two("unit = 'app.slice'", "unit = 'db.service'"));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Unit {
         above.iter().all(|name| name.ends_with(b".slice")) && one(self.0.as_bytes(), unit)
     }
 
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         !self.0.contains('*')
     }
 }

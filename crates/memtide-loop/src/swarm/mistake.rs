@@ -45,6 +45,8 @@ pub enum Mistake {
     IgnoreLow,
     /// What classes use is not read.
     ClassUseUncounted,
+    /// That one class lies within another is not read.
+    NestingUnread,
     /// Pages of the top tier that are in use are taken for idle ones, where these leave.
     ForgetUse,
     /// It is not heeded that programs wait for memory.
@@ -53,7 +55,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Mistake; 21] = [
+    pub const ALL: [Mistake; 22] = [
         Mistake::IgnorePolicy,
         Mistake::IgnoreCpuset,
         Mistake::IgnoreWatermark,
@@ -73,6 +75,7 @@ impl Mistake {
         Mistake::IgnoreHigh,
         Mistake::IgnoreLow,
         Mistake::ClassUseUncounted,
+        Mistake::NestingUnread,
         Mistake::ForgetUse,
         Mistake::IgnorePressure,
     ];

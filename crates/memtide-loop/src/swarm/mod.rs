@@ -170,7 +170,7 @@ impl Loop {
         config.look_pages = plan.look_pages;
         let class = |(n, (low, high)): (usize, &(u64, Option<u64>))| Class {
             name: format!("class{n}"),
-            low: *low,
+            low: (*low > 0).then_some(*low),
             high: *high,
             ..nobody()
         };
@@ -180,7 +180,7 @@ impl Loop {
             Some(Mistake::DryRunMoves) => config.dry_run = false,
             Some(Mistake::NoRateLimit) => config.gate.rate_limit_mbps = 1 << 12,
             Some(Mistake::IgnoreHigh) => config.classes.iter_mut().for_each(|of| of.high = None),
-            Some(Mistake::IgnoreLow) => config.classes.iter_mut().for_each(|of| of.low = 0),
+            Some(Mistake::IgnoreLow) => config.classes.iter_mut().for_each(|of| of.low = None),
             Some(Mistake::IgnorePressure) => config.heed_pressure = false,
             Some(Mistake::NoCpuBudget) => config.cadence.share_permille = 1000,
             _ => {}
@@ -225,7 +225,7 @@ impl Loop {
 fn nobody() -> Class {
     Class {
         name: "nobody".to_owned(),
-        low: 0,
+        low: None,
         high: None,
         leave_alone: false,
         tiered: Tiered::default(),

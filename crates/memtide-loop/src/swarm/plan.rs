@@ -133,6 +133,8 @@ pub(super) struct Plan {
     /// Classes with shares of fast memory: what is protected, and the bound, in
     /// pages. A program belongs to the class that its pid says.
     pub classes: Vec<(u64, Option<u64>)>,
+    /// Whether the second class lies within the first.
+    pub nested: bool,
     /// When programs wait for memory; where they never do nobody can tell.
     pub waits: Vec<Waits>,
 }
@@ -165,6 +167,7 @@ impl Plan {
             faults: Vec::new(),
             many_mappings,
             classes: classes(seed, &nodes),
+            nested: (seed / 2).is_multiple_of(2),
             waits: waits(seed, faulty_ms),
             nodes,
             programs,
@@ -200,6 +203,16 @@ impl Plan {
         (class < self.classes.len() as u32).then_some(ClassId(class))
     }
 
+    /// The class that contains `class`.
+    pub fn within(&self, class: ClassId) -> Option<ClassId> {
+        (self.nested && class == ClassId(1)).then_some(ClassId(0))
+    }
+
+    /// `class` and those that contain it.
+    pub fn path(&self, class: ClassId) -> impl Iterator<Item = ClassId> {
+        std::iter::successors(Some(class), |class| self.within(*class))
+    }
+
     /// How many things can be left out.
     pub fn items(&self) -> usize {
         self.faults.len() + self.programs.len()
@@ -214,8 +227,8 @@ impl Plan {
         let options = match self.balance {
             true => format!("{:?}", self.balancing),
             false => format!(
-                "{:?}, looks take {}, classes {:?}, {:?}",
-                self.tier, self.look_pages, self.classes, self.waits
+                "{:?}, looks take {}, classes {:?} (nested: {}), {:?}",
+                self.tier, self.look_pages, self.classes, self.nested, self.waits
             ),
         };
         let faults = self.faults.iter();

@@ -11,6 +11,16 @@
 //! class it is observed which ones are idle, however much room there is: these
 //! leave first.
 //!
+//! A class may lie *within* another one: all its cgroups are below cgroups of that
+//! one. Its *total* is what it uses and what those use that lie within it, and all is
+//! judged by totals: a page counts against the bound of each class that contains it.
+//!
+//! A class's *floor* is what of its total is not taken for others. That is its `low`,
+//! but classes within one that has a `low` too divide that among them, as the kernel
+//! does it with `memory.low` (Linux, "Control Group v2", "Memory Interface Files"): in
+//! proportion to what they use of their own. Unlike there, a class without a `low`
+//! takes nothing from those within it.
+//!
 //! # Properties
 //!
 //! - What a class uses is read from the world, since others place pages, too: the
@@ -23,7 +33,8 @@
 use super::config::TierConfig;
 use crate::options::Tiered;
 use crate::report::{ClassStatus, Direction, Event, Reporter};
-use crate::world::{ClassId, World, WorldError};
+use crate::world::{ClassId, ClassUse, World, WorldError};
+use memtide_core::pages::Share;
 use memtide_core::units::Millis;
 
 /// How often it is read what classes use, in ms.
@@ -39,8 +50,8 @@ const REST_MS: u64 = 2000;
 pub struct Class {
     /// Its name.
     pub name: String,
-    /// Pages of fast memory that are not taken from it for others.
-    pub low: u64,
+    /// Pages of fast memory that are not taken from it for others; `None` if nobody says.
+    pub low: Option<u64>,
     /// The most that it may have, if there is a bound.
     pub high: Option<u64>,
     /// Its processes are not managed.
@@ -55,12 +66,21 @@ pub struct Class {
 #[derive(Debug)]
 struct Budget {
     class: Class,
-    /// Pages of fast memory that it uses; `None` if that is not known.
+    /// Pages of fast memory that it uses, without those within; `None` if that is not
+    /// known.
     used: Option<u64>,
+    /// The class that contains it.
+    within: Option<ClassId>,
+    /// What it uses, and what those use that lie within it.
+    total: Option<u64>,
+    /// What of that is not taken for others.
+    floor: u64,
+    /// Hot pages that its bound keeps down, and not that of a class within it.
+    bound: u64,
     /// Since when it is above its bound.
     above: Option<Millis>,
     tight: bool,
-    /// Hot pages that its bound keeps down.
+    /// Hot pages of its own that a bound keeps down.
     waiting: u64,
     promoted: u64,
     demoted: u64,
@@ -81,7 +101,9 @@ pub(super) struct Budgets {
     read: Option<Millis>,
     /// Pages of a class left so that others of it can come: that goes on soon.
     pub exchanging: bool,
-    used: Vec<Option<u64>>,
+    used: Vec<ClassUse>,
+    /// All classes, those first that lie within others.
+    order: Vec<ClassId>,
 }
 
 impl Budgets {
@@ -92,6 +114,7 @@ impl Budgets {
             read: None,
             exchanging: false,
             used: Vec::new(),
+            order: (0..config.classes.len() as u32).map(ClassId).collect(),
         }
     }
 
@@ -106,8 +129,9 @@ impl Budgets {
             match known {
                 Some(n) => Budget {
                     class: class.clone(),
-                    // It has its patience again.
+                    // It has its patience again, and other numbers are around it.
                     above: None,
+                    within: None,
                     ..old.swap_remove(n)
                 },
                 None => Budget::new(class),
@@ -116,6 +140,7 @@ impl Budgets {
         self.all = config.classes.iter().map(budget).collect();
         self.others = config.others;
         self.read = None;
+        self.add_up();
     }
 
     /// Whether there are no classes.
@@ -126,6 +151,23 @@ impl Budgets {
     /// The classes.
     pub fn ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         (0..self.all.len() as u32).map(ClassId)
+    }
+
+    /// The classes, those first that lie within others: the n-th of them.
+    pub fn nth_from_within(&self, n: usize) -> Option<ClassId> {
+        self.order.get(n).copied()
+    }
+
+    /// `class` and those that contain it, one after the other.
+    pub(super) fn path(&self, class: Option<ClassId>) -> impl Iterator<Item = ClassId> {
+        let known = |class: Option<ClassId>| class.filter(|of| self.get(Some(*of)).is_some());
+        std::iter::successors(known(class), move |class| {
+            known(self.all[class.0 as usize].within)
+        })
+    }
+
+    fn on_path(&self, class: Option<ClassId>) -> impl Iterator<Item = &Budget> {
+        self.path(class).map(|class| &self.all[class.0 as usize])
     }
 
     /// Reads what classes use, if it is time. Whether other classes are tight now.
@@ -146,12 +188,16 @@ impl Budgets {
         world.class_use(&mut self.used)?;
         let mut changed = false;
         for (n, budget) in self.all.iter_mut().enumerate() {
-            budget.used = self.used.get(n).copied().flatten();
+            let told = self.used.get(n).copied().unwrap_or_default();
+            (budget.used, budget.within) = (told.pages, told.within);
             if let Some(used) = budget.used.as_mut().filter(|_| dry_run) {
                 *used = (*used + budget.promoted).saturating_sub(budget.demoted);
             }
+        }
+        self.add_up();
+        for budget in &mut self.all {
             changed |= budget.judge(now);
-            let shares = budget.class.low > 0 || budget.class.high.is_some();
+            let shares = budget.class.low > Some(0) || budget.class.high.is_some();
             if shares && budget.used.is_none() && !std::mem::replace(&mut budget.told, true) {
                 let text = format!(
                     "class {}: how much fast memory it uses is not known, so fast.low and fast.high \
@@ -164,25 +210,93 @@ impl Budgets {
         Ok(changed)
     }
 
+    /// Puts the classes in order, and adds up what they use.
+    fn add_up(&mut self) {
+        let most = self.all.len();
+        // Nobody contains what contains them.
+        for n in 0..most {
+            let path = self.path(Some(ClassId(n as u32)));
+            if path.take(most + 1).count() > most {
+                self.all[n].within = None;
+            }
+        }
+        let mut order: Vec<(usize, ClassId)> = (self.ids())
+            .map(|class| (self.path(Some(class)).count(), class))
+            .collect();
+        order.sort_by(|(one, a), (other, b)| other.cmp(one).then(a.cmp(b)));
+        self.order = order.into_iter().map(|(_, class)| class).collect();
+        self.all
+            .iter_mut()
+            .for_each(|budget| budget.total = budget.used);
+        for class in &self.order {
+            let of = &self.all[class.0 as usize];
+            // What the kernel does not tell of a class is in what it tells of the one above.
+            let (total, within) = (of.total.unwrap_or(0), of.within);
+            if let Some(above) = within.and_then(|above| self.all.get_mut(above.0 as usize)) {
+                above.total = above.total.map(|of| of.saturating_add(total));
+            }
+        }
+        self.set_floors();
+    }
+
+    fn set_floors(&mut self) {
+        // Who protects a class from above divides its own floor.
+        let protects = |class: &ClassId| self.all[class.0 as usize].class.low.is_some();
+        let guards: Vec<Option<ClassId>> = (self.order.iter())
+            .map(|class| self.path(Some(*class)).skip(1).find(protects))
+            .collect();
+        let protected = |budget: &Budget| {
+            let low = budget.class.low.unwrap_or(0);
+            budget.total.unwrap_or(low).min(low)
+        };
+        let mut claims = vec![0_u64; self.all.len()];
+        for (class, guard) in self.order.iter().zip(&guards) {
+            if let Some(guard) = guard {
+                let claim = protected(&self.all[class.0 as usize]);
+                let sum = &mut claims[guard.0 as usize];
+                *sum = sum.saturating_add(claim);
+            }
+        }
+        for (class, guard) in self.order.iter().zip(guards).rev() {
+            let of = &self.all[class.0 as usize];
+            let (low, own) = (of.class.low.unwrap_or(0), protected(of));
+            let floor = match guard {
+                None => low,
+                Some(guard) => {
+                    let (all, have) = (claims[guard.0 as usize], self.all[guard.0 as usize].floor);
+                    match all > have {
+                        true => (u128::from(own) * u128::from(have) / u128::from(all)) as u64,
+                        false => low.min(own.saturating_add(have - all)),
+                    }
+                }
+            };
+            self.all[class.0 as usize].floor = floor;
+        }
+    }
+
     /// Pages of `class` moved, or would have.
     pub fn moved(&mut self, class: ClassId, direction: Direction, pages: u64, now: Millis) {
         let Some(budget) = self.all.get_mut(class.0 as usize) else {
             return;
         };
+        let changed = |pages_of: Option<u64>| match direction {
+            Direction::Promotion => pages_of.map(|of| of + pages),
+            Direction::Demotion => pages_of.map(|of| of.saturating_sub(pages)),
+        };
         match direction {
-            Direction::Promotion => {
-                budget.promoted += pages;
-                budget.used = budget.used.map(|used| used + pages);
-            }
-            Direction::Demotion => {
-                budget.demoted += pages;
-                budget.used = budget.used.map(|used| used.saturating_sub(pages));
-            }
+            Direction::Promotion => budget.promoted += pages,
+            Direction::Demotion => budget.demoted += pages,
         }
-        // Who is tight is said by what the world tells.
-        let tight = budget.tight;
-        budget.judge(now);
-        budget.tight = tight;
+        budget.used = changed(budget.used);
+        let mut at = Some(class);
+        while let Some(budget) = at.and_then(|at| self.all.get_mut(at.0 as usize)) {
+            budget.total = changed(budget.total);
+            // Who is tight is said by what the world tells.
+            let tight = budget.tight;
+            budget.judge(now);
+            budget.tight = tight;
+            at = budget.within;
+        }
     }
 
     /// So many pages of `class` that moved came back.
@@ -192,10 +306,19 @@ impl Budgets {
         }
     }
 
-    /// Notes how many hot pages of each class its bound keeps down.
+    /// Notes how many hot pages of each class bounds keep down.
     pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64) {
         for (n, budget) in self.all.iter_mut().enumerate() {
             budget.waiting = waiting(ClassId(n as u32));
+            budget.bound = budget.waiting;
+        }
+        for class in &self.order {
+            let of = &self.all[class.0 as usize];
+            // For more its own bound leaves no room.
+            let pass_on = of.bound.min(of.left().unwrap_or(u64::MAX));
+            if let Some(above) = (of.within).and_then(|above| self.all.get_mut(above.0 as usize)) {
+                above.bound = above.bound.saturating_add(pass_on);
+            }
         }
     }
 
@@ -239,8 +362,29 @@ impl Budgets {
 
     /// Pages of `class` that may still come up; `None` if there is no bound.
     pub fn left(&self, class: ClassId) -> Option<u64> {
-        let budget = self.get(Some(class))?;
-        Some(budget.mark()?.saturating_sub(budget.used?))
+        self.on_path(Some(class)).filter_map(Budget::left).min()
+    }
+
+    /// Pages that may still come up of `class` and those within, by its own bound.
+    pub fn left_of_own(&self, class: ClassId) -> Option<u64> {
+        self.get(Some(class)).and_then(Budget::left)
+    }
+
+    /// The shares that pages of `class` count against.
+    pub fn shares(&self, class: ClassId, each: &mut dyn FnMut(Share)) {
+        for class in self.path(Some(class)) {
+            if let Some(left) = self.left_of_own(class) {
+                let number = 2 * u64::from(class.0);
+                each(Share { number, left });
+            }
+        }
+    }
+
+    /// What pages of `class` count against while only those come up that are protected.
+    pub fn protected_share(&self, class: ClassId) -> Share {
+        let (of, left) = self.shortest(Some(class)).unwrap_or((class, 0));
+        let number = 2 * u64::from(of.0) + 1;
+        Share { number, left }
     }
 
     /// What is done for processes of `class`.
@@ -259,22 +403,56 @@ impl Budgets {
         if !self.tiered(class).demote {
             return 0;
         }
-        let spare = |budget: &Budget| Some(budget.used?.saturating_sub(budget.class.low));
-        self.get(class).and_then(spare).unwrap_or(u64::MAX)
+        let spare = self.on_path(class).filter_map(Budget::spare).min();
+        spare.unwrap_or(u64::MAX)
     }
 
-    /// Pages that `class` has less than is protected.
+    /// Pages of `class` that may be taken for others within `around`, or for others of
+    /// any class.
+    pub fn may_lose_within(&self, class: Option<ClassId>, around: Option<ClassId>) -> u64 {
+        if !self.tiered(class).demote {
+            return 0;
+        }
+        let inner = self.path(class).take_while(|class| Some(*class) != around);
+        let spare = inner.filter_map(|class| self.spare(class)).min();
+        spare.unwrap_or(u64::MAX)
+    }
+
+    /// Pages that `class` and those within it use above what is protected of them; `None`
+    /// if that is not known.
+    pub fn spare(&self, class: ClassId) -> Option<u64> {
+        self.get(Some(class)).and_then(Budget::spare)
+    }
+
+    /// Whether `class` is `around` or lies within it.
+    pub fn is_within(&self, class: Option<ClassId>, around: ClassId) -> bool {
+        self.path(class).any(|class| class == around)
+    }
+
+    /// Pages that `class`, or one that contains it, has less than is protected.
     pub fn below_low(&self, class: Option<ClassId>) -> u64 {
-        let short = |budget: &Budget| Some(budget.class.low.saturating_sub(budget.used?));
-        let budget = self.get(class).filter(|budget| !budget.paused);
-        budget.and_then(short).unwrap_or(0)
+        self.shortest(class).map_or(0, |(_, short)| short)
     }
 
-    /// Pages that have to leave because `class` is above its bound.
+    /// Of `class` and those that contain it, the one that has most less than is protected
+    /// of it, and how much.
+    fn shortest(&self, class: Option<ClassId>) -> Option<(ClassId, u64)> {
+        self.get(class).filter(|budget| !budget.paused)?;
+        let short = |class: ClassId| {
+            let budget = self.get(Some(class))?;
+            Some((class, budget.floor.saturating_sub(budget.total?)))
+        };
+        self.path(class)
+            .filter_map(short)
+            .max_by_key(|(_, short)| *short)
+    }
+
+    /// Pages that have to leave of `class`, and of those within, because it is above its
+    /// bound.
     pub fn excess(&self, class: ClassId, now: Millis) -> u64 {
         let excess = |budget: &Budget| {
             budget.above?;
-            Some(budget.used?.saturating_sub(budget.mark()?))
+            Some(budget.total?.saturating_sub(budget.mark()?))
         };
         let budget = self.get(Some(class));
         let budget = budget.filter(|budget| !budget.paused && now >= budget.rests_until);
@@ -288,14 +466,14 @@ impl Budgets {
         above.is_some_and(|above| now.since(above) >= PATIENCE_MS)
     }
 
-    /// Hot pages of `class` that its bound keeps down.
+    /// Hot pages of `class` and those within that its bound keeps down.
     pub fn waiting(&self, class: ClassId) -> u64 {
-        self.get(Some(class)).map_or(0, |budget| budget.waiting)
+        self.get(Some(class)).map_or(0, |budget| budget.bound)
     }
 
     /// Whether it is observed which pages of `class` are idle.
     pub fn is_tight(&self, class: Option<ClassId>) -> bool {
-        self.get(class).is_some_and(|budget| budget.tight)
+        self.on_path(class).any(|budget| budget.tight)
     }
 
     /// Whether any class is tight.
@@ -312,8 +490,9 @@ impl Budgets {
     pub fn status(&self) -> Vec<ClassStatus> {
         let status = |budget: &Budget| ClassStatus {
             name: budget.class.name.clone(),
-            fast_pages: budget.used,
-            low_pages: budget.class.low,
+            within: budget.within.and_then(|class| self.name(class)),
+            fast_pages: budget.total,
+            low_pages: budget.class.low.unwrap_or(0),
             high_pages: budget.class.high,
             promoted_pages: budget.promoted,
             demoted_pages: budget.demoted,
@@ -335,6 +514,10 @@ impl Budget {
         Budget {
             class: class.clone(),
             used: None,
+            within: None,
+            total: None,
+            floor: 0,
+            bound: 0,
             above: None,
             tight: false,
             waiting: 0,
@@ -351,12 +534,22 @@ impl Budget {
     /// bound, but not in what is protected.
     fn mark(&self) -> Option<u64> {
         let high = self.class.high?;
-        Some((high - high.div_ceil(100)).max(self.class.low).min(high))
+        let low = self.class.low.unwrap_or(0);
+        Some((high - high.div_ceil(100)).max(low).min(high))
+    }
+
+    fn left(&self) -> Option<u64> {
+        Some(self.mark()?.saturating_sub(self.total?))
+    }
+
+    fn spare(&self) -> Option<u64> {
+        Some(self.total?.saturating_sub(self.floor))
     }
 
     /// Judges what it uses. Whether that changed if it is tight.
     fn judge(&mut self, now: Millis) -> bool {
-        let (Some(used), Some(high), Some(mark)) = (self.used, self.class.high, self.mark()) else {
+        let (Some(used), Some(high), Some(mark)) = (self.total, self.class.high, self.mark())
+        else {
             self.above = None;
             return std::mem::take(&mut self.tight);
         };
@@ -374,80 +567,5 @@ impl Budget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budgets(low: u64, high: Option<u64>, used: u64) -> Budgets {
-        let mut budgets = Budgets {
-            all: Vec::new(),
-            others: Tiered::default(),
-            read: None,
-            exchanging: false,
-            used: Vec::new(),
-        };
-        let class = Class {
-            name: "db".into(),
-            low,
-            high,
-            leave_alone: false,
-            tiered: Tiered::default(),
-            heed_pressure: true,
-        };
-        budgets.all.push(Budget {
-            used: Some(used),
-            ..Budget::new(&class)
-        });
-        budgets.all[0].judge(Millis(0));
-        budgets
-    }
-
-    const DB: ClassId = ClassId(0);
-
-    #[test]
-    fn between_mark_and_bound_nothing_begins() {
-        // The mark of 1000 is 990.
-        let mut db = budgets(0, Some(1000), 1000);
-        assert_eq!((db.excess(DB, Millis(0)), db.left(DB)), (0, Some(0)));
-        db.moved(DB, Direction::Promotion, 1, Millis(10));
-        assert_eq!(db.excess(DB, Millis(10)), 11);
-        assert!(!db.patience_is_over(DB, Millis(1509)));
-        assert!(db.patience_is_over(DB, Millis(1510)));
-        // It goes on to the mark, and not only to the bound.
-        db.moved(DB, Direction::Demotion, 5, Millis(20));
-        assert_eq!(db.excess(DB, Millis(20)), 6);
-        db.moved(DB, Direction::Demotion, 6, Millis(30));
-        assert_eq!((db.excess(DB, Millis(30)), db.left(DB)), (0, Some(0)));
-        db.moved(DB, Direction::Demotion, 40, Millis(40));
-        assert_eq!(db.left(DB), Some(40));
-    }
-
-    #[test]
-    fn the_mark_is_not_in_what_is_protected() {
-        let db = budgets(1000, Some(1000), 999);
-        assert_eq!((db.left(DB), db.below_low(Some(DB))), (Some(1), 1));
-        assert_eq!(db.may_lose(Some(DB)), 0);
-        let small = budgets(0, Some(50), 10);
-        assert_eq!(small.left(DB), Some(39));
-        assert_eq!(budgets(0, Some(0), 0).left(DB), Some(0));
-    }
-
-    #[test]
-    fn who_is_in_no_class_or_has_no_figures_may_do_anything() {
-        let mut db = budgets(1000, Some(2000), 500);
-        assert_eq!((db.may_lose(None), db.below_low(None)), (u64::MAX, 0));
-        assert_eq!(db.may_lose(Some(ClassId(7))), u64::MAX);
-        db.all[0].used = None;
-        db.all[0].judge(Millis(0));
-        assert_eq!((db.left(DB), db.may_lose(Some(DB))), (None, u64::MAX));
-        assert_eq!((db.below_low(Some(DB)), db.excess(DB, Millis(0))), (0, 0));
-    }
-
-    #[test]
-    fn where_nothing_leaves_it_is_not_asked_again_at_once() {
-        let mut db = budgets(0, Some(100), 200);
-        assert_eq!(db.excess(DB, Millis(0)), 101);
-        db.rest(DB, Millis(0));
-        assert_eq!(db.excess(DB, Millis(1999)), 0);
-        assert_eq!(db.excess(DB, Millis(2000)), 101);
-    }
-}
+#[path = "budgets_tests.rs"]
+mod tests;

@@ -200,7 +200,7 @@ impl TierConfig {
             let pages = |amount: Option<Amount>| Some(amount?.of(fast) >> page.shift());
             Class {
                 name: name.clone(),
-                low: pages(options.fast.low).unwrap_or(0),
+                low: pages(options.fast.low),
                 high: pages(options.fast.high),
                 leave_alone: options.leave_alone,
                 tiered: options.tiered(self.others),

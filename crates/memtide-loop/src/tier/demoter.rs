@@ -3,6 +3,7 @@
 
 use super::budgets::Budgets;
 use super::config::TierConfig;
+use super::losses::Losses;
 use super::making_way::{MakingWay, Turn};
 use super::shared::Shared;
 use crate::ledger::{Ledger, Renumbered};
@@ -112,11 +113,14 @@ impl Demoter {
     ) {
         let mut left = shared.config.turn_pages;
         shared.budgets.exchanging = false;
-        for class in shared.budgets.ids() {
+        let mut n = 0;
+        // Who lies within another one is first: what leaves of it counts for both.
+        while let Some(class) = shared.budgets.nth_from_within(n) {
+            n += 1;
             let paused = shared.ledger.processes.is_paused(Some(class));
             let budgets = &shared.budgets;
             let excess = budgets.excess(class, turn.now).min(left);
-            let bound = budgets.high(class).zip(budgets.left(class));
+            let bound = budgets.high(class).zip(budgets.left_of_own(class));
             let (Some((high, free)), 0, false) = (bound, excess, paused) else {
                 self.is_making_way_due(shared, class, 0, turn);
                 if excess > 0 && !paused {
@@ -201,7 +205,8 @@ impl Demoter {
     ) -> Vec<Folio> {
         let (ledger, evidence) = (&shared.ledger, evidence(&shared.records));
         let settle_ms = shared.config.settle_ms;
-        let sections = sections_of(ledger, class);
+        let sections = sections_of(shared, class, true);
+        let mut losses = Losses::new(&shared.budgets, Some(class));
         let (mut drawn, mut folios, mut found) = (BTreeSet::new(), Vec::new(), 0);
         let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / PIECE_PAGES);
         for _ in 0..pieces.min(MOST_PIECES) {
@@ -230,6 +235,7 @@ impl Demoter {
                         && folio.first >= first
                         && ledger.may_move(folio.first, *target).is_ok()
                         && evidence.may_be_idle(folio, settle_ms, now)
+                        && losses.spares(ledger.class(folio.first), u64::from(folio.pages))
                     {
                         found += u64::from(folio.pages);
                         folios.push(folio);
@@ -259,11 +265,15 @@ impl Demoter {
         }
         let why = "among the coldest of its class, which is above its fast.high";
         let targets = self.targets(&shared.ledger);
-        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
-        moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
-        if moved == 0 {
-            shared.budgets.rest(class, now);
+        // What is protected of classes within this one goes only if nothing else does.
+        for protect in [true, false] {
+            let coldest = self.coldest(shared, class, protect, excess - moved, &targets, now);
+            moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
+            if moved > 0 {
+                return moved;
+            }
         }
+        shared.budgets.rest(class, now);
         moved
     }
 
@@ -335,8 +345,8 @@ impl Demoter {
 
     /// At least `short` pages that were idle for long enough and may go that `way`,
     /// if there are so many: one round over everything at most, and only as far as
-    /// it takes. They are those of one class, or of all that have more than is
-    /// protected.
+    /// it takes. They are those of one class and of classes within it, or of all; in either
+    /// case of those that have more than is protected.
     fn victims(
         &mut self,
         shared: &Shared,
@@ -363,7 +373,7 @@ impl Demoter {
         };
         let extent = ledger.space.extent();
         let (mut victims, mut found, mut scanned) = (Vec::new(), 0, 0);
-        let mut lost: BTreeMap<ClassId, u64> = BTreeMap::new();
+        let mut losses = Losses::new(budgets, only);
         while found < short && scanned < extent && leaving.refused.get() < MOST_REFUSED {
             if self.cursor.page().0 >= extent {
                 self.cursor = Cursor::default();
@@ -378,7 +388,7 @@ impl Demoter {
             scanned += SCAN_PAGES;
             for Victim { folio, .. } in some.folios {
                 let pages = u64::from(folio.pages);
-                if only.is_none() && !spares(ledger, budgets, folio, &mut lost) {
+                if !losses.spares(ledger.class(folio.first), pages) {
                     leaving.refused.update(|refused| refused + 1);
                     continue;
                 }
@@ -396,6 +406,7 @@ impl Demoter {
         &mut self,
         shared: &Shared,
         class: ClassId,
+        protect: bool,
         wanted: u64,
         targets: &[(NodeId, NodeId)],
         now: Millis,
@@ -406,7 +417,7 @@ impl Demoter {
             records,
             ..
         } = shared;
-        let mut sections = sections_of(ledger, class);
+        let mut sections = sections_of(shared, class, protect);
         let from = *self.next_section.entry(class).or_default();
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
@@ -437,14 +448,27 @@ impl Demoter {
             };
             ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         }
-        coldest.into_folios().map(|(folio, _)| folio).collect()
+        let mut losses = Losses::new(&shared.budgets, Some(class));
+        let mut goes = |folio: &Folio| {
+            !protect || losses.spares(ledger.class(folio.first), u64::from(folio.pages))
+        };
+        let folios = coldest.into_folios().map(|(folio, _)| folio);
+        folios.filter(|folio| goes(folio)).collect()
     }
 }
 
-/// The sections of all processes of `class`, in order.
-fn sections_of(ledger: &Ledger, class: ClassId) -> Vec<u32> {
-    let members = ledger.processes.iter();
-    let members = members.filter(|watched| watched.class == Some(class));
+/// The sections of all processes of `class` and of classes within it, in order; of those only
+/// that may lose pages for others within it, if what they keep is to `protect`.
+fn sections_of(shared: &Shared, class: ClassId, protect: bool) -> Vec<u32> {
+    let Shared {
+        ledger, budgets, ..
+    } = shared;
+    let members = ledger.processes.iter().filter(|watched| {
+        let of = watched.class;
+        budgets.is_within(of, class)
+            && budgets.tiered(of).demote
+            && (!protect || budgets.may_lose_within(of, Some(class)) > 0)
+    });
     let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
     let mut sections: Vec<u32> = sections.collect();
     sections.sort_unstable();
@@ -465,30 +489,8 @@ struct Leaving<'a> {
     target: NodeId,
     /// How many folios were asked about that their owners do not let go.
     refused: Cell<u64>,
-    /// Only those of this class.
+    /// Only those of this class, and of classes within it.
     only: Option<ClassId>,
-}
-
-/// Whether the class of `folio` has it to spare, beside what it has `lost`.
-pub(super) fn spares(
-    ledger: &Ledger,
-    budgets: &Budgets,
-    folio: Folio,
-    lost: &mut BTreeMap<ClassId, u64>,
-) -> bool {
-    if budgets.lets_all_go() {
-        return true;
-    }
-    let Some(class) = ledger.class(folio.first) else {
-        return budgets.may_lose(None) > 0;
-    };
-    let lost = lost.entry(class).or_default();
-    let more = *lost + u64::from(folio.pages);
-    let spares = more <= budgets.may_lose(Some(class));
-    if spares {
-        *lost = more;
-    }
-    spares
 }
 
 /// Where cold pages of `node` go; `random` picks among equals.
@@ -510,10 +512,9 @@ impl Pages for Leaving<'_> {
     fn may_leave(&self, page: PageNumber) -> Result<(), Immovable> {
         if !self.budgets.lets_all_go() {
             let class = self.ledger.class(page);
-            let may = match self.only {
-                Some(only) => class == Some(only),
-                None => self.budgets.may_lose(class) > 0,
-            };
+            let within = |around| self.budgets.is_within(class, around);
+            let may =
+                self.only.is_none_or(within) && self.budgets.may_lose_within(class, self.only) > 0;
             if !may {
                 return Err(Immovable::Other("its class keeps it"));
             }

@@ -21,7 +21,8 @@
 
 use super::budgets::Budgets;
 use super::config::{IdleRule, TierConfig};
-use super::demoter::{move_down, spares, target_of};
+use super::demoter::{move_down, target_of};
+use super::losses::Losses;
 use super::pressed::Pressed;
 use super::shared::Shared;
 use crate::ledger::{Ledger, Renumbered};
@@ -296,8 +297,7 @@ struct Leaving<'a> {
     now: Millis,
     /// Where pages of each node of the top tier might go.
     ways: Vec<(NodeId, NodeId)>,
-    /// What each class loses by this choice.
-    lost: BTreeMap<ClassId, u64>,
+    losses: Losses<'a>,
 }
 
 impl<'a> Leaving<'a> {
@@ -313,7 +313,7 @@ impl<'a> Leaving<'a> {
             settle_ms: shared.config.settle_ms,
             now,
             ways: ledger.top_nodes().into_iter().filter_map(way).collect(),
-            lost: BTreeMap::new(),
+            losses: Losses::new(&shared.budgets, None),
         }
     }
 
@@ -350,7 +350,8 @@ impl<'a> Leaving<'a> {
     }
 
     fn spares(&mut self, folio: Folio) -> bool {
-        spares(self.ledger, self.budgets, folio, &mut self.lost)
+        let class = self.ledger.class(folio.first);
+        self.losses.spares(class, u64::from(folio.pages))
     }
 }
 

@@ -36,6 +36,7 @@ mod idle;
 mod intake;
 mod latency;
 mod listeners;
+mod losses;
 mod making_way;
 mod observer;
 mod page;
@@ -51,6 +52,8 @@ mod subjects;
 mod idle_tests;
 #[cfg(test)]
 mod listeners_tests;
+#[cfg(test)]
+mod nested_tests;
 #[cfg(test)]
 mod pressed_tests;
 #[cfg(test)]

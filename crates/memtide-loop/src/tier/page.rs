@@ -137,15 +137,16 @@ fn why_up(
     if let Ok(Some(by)) = refusal {
         return format!("it stays on fast memory: {by}");
     }
-    let above = |class| budgets.excess(class, now) > 0;
-    if watched.class.is_some_and(above) {
-        return "its class is above its fast.high: the coldest of its pages leave".to_owned();
+    let mut around = budgets.path(watched.class);
+    if around.any(|class| budgets.excess(class, now) > 0) {
+        return "its class, or one around it, is above its fast.high: the coldest of its pages leave"
+            .to_owned();
     }
     if !budgets.tiered(watched.class).demote {
         return "nothing of its class is demoted, as the configuration says".to_owned();
     }
     if budgets.may_lose(watched.class) == 0 {
-        return "its class uses no more than its fast.low, so that none of its pages leaves for others"
+        return "its class, or one around it, uses no more than its fast.low, so that none of its pages leaves for others"
             .to_owned();
     }
     if let Some(why) = long_idle(shared, leaver, folio, now) {
@@ -236,7 +237,8 @@ fn why_down(
         .class
         .is_some_and(|class| budgets.left(class) == Some(0))
     {
-        return "it is hot, and waits for its class, which is at its fast.high".to_owned();
+        return "it is hot, and waits for its class, or one around it, which is at its fast.high"
+            .to_owned();
     }
     let rests = explain::rests(shared, page).or_else(|| explain::no_faster(shared, place.node()));
     if let Some(why) = rests {

@@ -112,6 +112,10 @@ impl Finding<'_> {
     }
 }
 
+/// Added to a class's number it is that of its share under pressure, apart from those of its
+/// bound and of what is protected.
+const PRESSED_SHARES: u64 = 1 << 40;
+
 /// The pages of the ledger as those whose turn it is may come up.
 struct Admission<'a> {
     ledger: &'a Ledger,
@@ -157,21 +161,21 @@ impl Pages for Admission<'_> {
         }
     }
 
-    fn share(&self, page: PageNumber) -> Option<Share> {
+    fn shares(&self, page: PageNumber, each: &mut dyn FnMut(Share)) {
         if self.budgets.is_empty() {
-            return None;
+            return;
         }
-        let class = self.ledger.class(page)?;
-        let left = self.budgets.left(class).into_iter();
-        let left = left.chain(self.pressed.left(class)).min();
-        let left = match self.round {
-            Round::All => left?,
-            Round::BelowLow => left
-                .unwrap_or(u64::MAX)
-                .min(self.budgets.below_low(Some(class))),
+        let Some(class) = self.ledger.class(page) else {
+            return;
         };
-        let class = u64::from(class.0);
-        Some(Share { class, left })
+        self.budgets.shares(class, each);
+        if let Some(left) = self.pressed.left(class) {
+            let number = PRESSED_SHARES + u64::from(class.0);
+            each(Share { number, left });
+        }
+        if self.round == Round::BelowLow {
+            each(self.budgets.protected_share(class));
+        }
     }
 
     fn space(&self, node: NodeId) -> Option<NodeSpace> {

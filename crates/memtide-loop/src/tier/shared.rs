@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(RETURN_MS, 2 * config.settle_ms);
         config.classes.push(Class {
             name: "db".into(),
-            low: 0,
+            low: None,
             high: None,
             leave_alone: false,
             tiered: Tiered::default(),

@@ -8,14 +8,18 @@ use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Allowed, ClassId};
 use std::collections::BTreeMap;
 
-type Events = Vec<(Millis, Event)>;
+pub(super) type Events = Vec<(Millis, Event)>;
 
 /// A loop with classes whose `fast.low` and `fast.high` are these, in pages.
-fn tierer(world: &mut FakeWorld, options: &TierOptions, classes: &[(u64, Option<u64>)]) -> Tierer {
+pub(super) fn tierer(
+    world: &mut FakeWorld,
+    options: &TierOptions,
+    classes: &[(u64, Option<u64>)],
+) -> Tierer {
     tierer_with(world, options, classes, |_| {})
 }
 
-fn tierer_with(
+pub(super) fn tierer_with(
     world: &mut FakeWorld,
     options: &TierOptions,
     classes: &[(u64, Option<u64>)],
@@ -35,7 +39,7 @@ fn tierer_with(
     Tierer::new(world, config.with_classes(&classes, &topology, page))
 }
 
-fn options() -> TierOptions {
+pub(super) fn options() -> TierOptions {
     TierOptions {
         headroom: "0".parse().unwrap(),
         ..TierOptions::DEFAULT
@@ -43,7 +47,7 @@ fn options() -> TierOptions {
 }
 
 /// Turns until `ms` of the world's time have passed; `each` sees the world after each.
-fn run_and(
+pub(super) fn run_and(
     tierer: &mut Tierer,
     world: &mut FakeWorld,
     ms: u64,
@@ -58,11 +62,11 @@ fn run_and(
     events
 }
 
-fn run(tierer: &mut Tierer, world: &mut FakeWorld, ms: u64) -> Events {
+pub(super) fn run(tierer: &mut Tierer, world: &mut FakeWorld, ms: u64) -> Events {
     run_and(tierer, world, ms, |_| {})
 }
 
-fn process(
+pub(super) fn process(
     pid: u32,
     class: Option<u32>,
     pages: u64,
@@ -73,17 +77,17 @@ fn process(
     process
 }
 
-fn hot(process: &mut FakeProcess, pages: u64) {
+pub(super) fn hot(process: &mut FakeProcess, pages: u64) {
     process.hot = process.pages.keys().take(pages as usize).copied().collect();
 }
 
-fn on(world: &FakeWorld, pid: u32, node: memtide_core::units::NodeId) -> u64 {
+pub(super) fn on(world: &FakeWorld, pid: u32, node: memtide_core::units::NodeId) -> u64 {
     let mut all = world.processes.iter();
     all.find(|known| known.process.pid == pid).unwrap().on(node)
 }
 
 /// A page of each process commutes while it is observed.
-const COMMUTER: u64 = 1;
+pub(super) const COMMUTER: u64 = 1;
 
 #[test]
 fn nothing_comes_up_above_the_bound_and_others_come() {

@@ -35,11 +35,13 @@
 //! The trait can be used as an object. All that it speaks is plain data with
 //! `serde`, so that a journal can hold each call and its answer.
 
+mod class_use;
 mod error;
 mod memory;
 mod process;
 mod sources;
 
+pub use class_use::{ClassUse, Nesting};
 pub use error::WorldError;
 pub use memory::{
     Counted, Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Settled, SharedPages, Sought, Span,
@@ -135,10 +137,10 @@ pub trait World {
     /// was named by its pid is listed only as long as it is that process.
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError>;
 
-    /// The pages of fast memory that each class uses, by [`ClassId`]: all that is
-    /// charged to it, whoever maps it. Replaces what `used` held. `None` where that
-    /// is not known. Called only if there are classes.
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    /// What each class uses of fast memory, by [`ClassId`]: all that is charged to it,
+    /// whoever maps it; and which of them contains it. No class contains one that
+    /// contains it. Replaces what `used` held. Called only if there are classes.
+    fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         used.clear();
         Ok(())
     }

@@ -102,7 +102,10 @@ fn check_cgroup(path: &str) -> Result<(), String> {
     }
 }
 
-/// A class of `classes` that no program is in, with what to do about it.
+/// The most cgroups that are named to who named another one.
+const MOST_NAMED: usize = 8;
+
+/// A class of `classes` that no program is in, nor in a class within it, with what to do about it.
 pub fn without_program(classes: &Classes, cases: &[Case]) -> Option<String> {
     let programs = cases.iter().flat_map(|case| match &case.workload {
         WorkloadSpec::Programs(ProgramsSpec(all)) => all.as_slice(),
@@ -112,7 +115,10 @@ pub fn without_program(classes: &Classes, cases: &[Case]) -> Option<String> {
     let membership = Membership::new(classes);
     let taken = |n: u32| {
         let mut all = cgroups.iter();
-        all.any(|cgroup| membership.of_cgroup(cgroup) == Some(ClassId(n)))
+        all.any(|cgroup| {
+            let of = membership.of_cgroup(cgroup);
+            of == Some(ClassId(n)) || membership.around(cgroup).contains(&ClassId(n))
+        })
     };
     let (_, (name, class)) = (0..).zip(classes).find(|&(n, _)| !taken(n))?;
     let asked = class
@@ -123,7 +129,14 @@ pub fn without_program(classes: &Classes, cases: &[Case]) -> Option<String> {
     let mean = asked.map(|asked| did_you_mean(&asked, &cgroups)).next();
     let known = match cgroups.is_empty() {
         true => "no program has a cgroup; give one its cgroup".to_owned(),
-        false => format!("programs are in {}", cgroups.join(", ")),
+        false => {
+            let more = match cgroups.len().saturating_sub(MOST_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let some = &cgroups[..cgroups.len().min(MOST_NAMED)];
+            format!("programs are in {}{more}", some.join(", "))
+        }
     };
     Some(format!(
         "class {name}: no program is in it{}; {known}",

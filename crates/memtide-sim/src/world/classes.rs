@@ -8,7 +8,8 @@
 use super::Machine;
 use memtide_core::topology::Topology;
 use memtide_loop::options::{Classes, Fitting, Looks, Rules};
-use memtide_loop::world::{ClassId, ProcessSeen};
+use memtide_loop::world::{ClassId, ClassUse, Nesting, ProcessSeen};
+use std::collections::BTreeMap;
 
 /// Where cgroups would be mounted.
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -47,27 +48,65 @@ impl Membership {
         }
     }
 
-    /// The pages that each class uses on the top tier of `topology`.
-    pub fn used<M: Machine>(&self, machine: &M, topology: &Topology, used: &mut Vec<Option<u64>>) {
+    /// What each class uses on the top tier of `topology`, and which contains it.
+    pub fn used<M: Machine>(&self, machine: &M, topology: &Topology, used: &mut Vec<ClassUse>) {
         used.clear();
-        let ids = (0..self.rules.len() as u32).map(ClassId);
-        used.extend(ids.map(|class| self.rules.is_charged(class).then_some(0)));
+        let ids = || (0..self.rules.len() as u32).map(ClassId);
+        used.extend(ids().map(|class| ClassUse {
+            pages: self.rules.is_charged(class).then_some(0),
+            within: None,
+        }));
+        let mut nesting = Nesting::default();
+        let mut known: BTreeMap<String, Option<ClassId>> = BTreeMap::new();
         machine.charged(&mut |cgroup, node, pages| {
-            if !topology.is_top_tier(node) {
-                return;
-            }
-            let class = self.rules.class_of_cgroup(&self.fitting(cgroup));
-            if let Some(Some(sum)) = class.and_then(|class| used.get_mut(class.0 as usize)) {
+            let class = match known.get(cgroup) {
+                Some(class) => *class,
+                None => {
+                    let around = self.around(cgroup);
+                    for (n, class) in around.iter().enumerate() {
+                        nesting.note(*class, around[n + 1..].iter().copied());
+                    }
+                    let class = around.first().copied();
+                    known.insert(cgroup.to_owned(), class);
+                    class
+                }
+            };
+            let of = class.and_then(|class| used.get_mut(class.0 as usize));
+            if topology.is_top_tier(node)
+                && let Some(sum) = of.and_then(|of| of.pages.as_mut())
+            {
                 *sum += pages;
             }
         });
+        for (of, class) in used.iter_mut().zip(ids()) {
+            of.within = nesting.within(class);
+        }
     }
 
     fn fitting(&self, cgroup: &str) -> Fitting {
+        self.along(cgroup).pop().unwrap_or_default()
+    }
+
+    /// What fits each cgroup from the root to this one.
+    fn along(&self, cgroup: &str) -> Vec<Fitting> {
         let names = cgroup.split('/').filter(|name| !name.is_empty());
         let names: Vec<&[u8]> = names.map(str::as_bytes).collect();
-        let fitting = |above, n| self.rules.fitting(&above, &names[..n], None);
-        (0..=names.len()).fold(Fitting::new(), fitting)
+        let fitting = |above: &mut Fitting, n| {
+            *above = self.rules.fitting(above, &names[..n], None);
+            Some(above.clone())
+        };
+        (0..=names.len()).scan(Fitting::new(), fitting).collect()
+    }
+
+    /// The class to which pages of this cgroup are charged, and those around it, the nearest first.
+    pub fn around(&self, cgroup: &str) -> Vec<ClassId> {
+        let along = self.along(cgroup);
+        let all = along.iter().rev();
+        let mut around: Vec<ClassId> = all
+            .filter_map(|fitting| self.rules.class_of_cgroup(fitting))
+            .collect();
+        around.dedup();
+        around
     }
 }
 

@@ -53,9 +53,9 @@ use memtide_core::topology::{HandTiers, Topology, TopologyError};
 use memtide_core::units::{NodeId, PageSize};
 use memtide_loop::options::Classes;
 use memtide_loop::world::{
-    AddressSpace, Affinity, Came, Counted, Found, HUGE_PAGES, Lend, MoveHow, PageRun, Presence,
-    ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus, Span,
-    Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    AddressSpace, Affinity, Came, ClassUse, Counted, Found, HUGE_PAGES, Lend, MoveHow, PageRun,
+    Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
+    Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use sampler::Sampler;
 
@@ -426,7 +426,7 @@ impl<M: Machine> World for SimWorld<M> {
     }
 
     /// What reading a cgroup's file costs is what a process in the list of all does.
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         let own = self.machine.topology();
         let topology = self.by_hand.as_ref().unwrap_or(own);
         self.classes.used(&self.machine, topology, used);

@@ -234,6 +234,11 @@ fn classes(classes: &[Class], styled: bool) -> String {
     ];
     let mut table = table(&header, styled);
     for class in classes {
+        let mut states = class.states();
+        if let Some(around) = &class.within {
+            let comma = if states.is_empty() { "" } else { ", " };
+            states += &format!("{comma}in {}", outside(around));
+        }
         table.add_row([
             outside(&class.name).into_owned(),
             class.fast_bytes.map_or("?".to_owned(), amount),
@@ -243,7 +248,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.demoted_bytes),
             amount(class.returned_bytes),
             amount(class.waiting_bytes),
-            class.states(),
+            states,
         ]);
     }
     table.trim_fmt()

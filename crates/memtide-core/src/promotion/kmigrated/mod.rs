@@ -82,6 +82,7 @@ impl<'a, G: Admit> Kmigrated<'a, G> {
             last: None,
             destinations: Vec::new(),
             shares: Vec::new(),
+            counted: Vec::new(),
             report: PassReport::default(),
         };
         let drained = self.store.drain(stops.sections, now, |page, taken| {
@@ -120,6 +121,8 @@ struct Pass<'p, G, P, S> {
     destinations: Vec<Destination>,
     /// What is left of each share that was asked for.
     shares: Vec<Share>,
+    /// Which of these the page counts against that is asked about.
+    counted: Vec<usize>,
     report: PassReport,
 }
 
@@ -184,8 +187,12 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
         }
         self.pages.may_move(page, target).map_err(Kept::Immovable)?;
         let count = u64::from(folio.pages);
-        let share = self.share(page);
-        if share.is_some_and(|share| self.shares[share].left < count) {
+        self.find_shares(page);
+        if self
+            .counted
+            .iter()
+            .any(|share| self.shares[*share].left < count)
+        {
             return Err(Kept::Share);
         }
         let at = self.destination(target);
@@ -205,8 +212,8 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
             return Err(Kept::NoRoom(target));
         }
         self.destinations[at].space = space.map(|s| s.less(count));
-        if let Some(share) = share {
-            self.shares[share].left -= count;
+        for share in &self.counted {
+            self.shares[*share].left -= count;
         }
         self.add(target, self.pages.group(page), folio, *hotness);
         Ok(())
@@ -240,14 +247,20 @@ impl<G: Admit, P: Pages, S: Sink> Pass<'_, G, P, S> {
         })
     }
 
-    /// The place of the page's share among those of this pass, if it has one.
-    fn share(&mut self, page: PageNumber) -> Option<usize> {
-        let share = self.pages.share(page)?;
-        let known = self.shares.iter().position(|s| s.class == share.class);
-        Some(known.unwrap_or_else(|| {
-            self.shares.push(share);
-            self.shares.len() - 1
-        }))
+    /// Finds the places of the page's shares among those of this pass.
+    fn find_shares(&mut self, page: PageNumber) {
+        self.counted.clear();
+        let (shares, counted) = (&mut self.shares, &mut self.counted);
+        self.pages.shares(page, &mut |share| {
+            let known = shares.iter().position(|s| s.number == share.number);
+            let at = known.unwrap_or(shares.len());
+            if at == shares.len() {
+                shares.push(share);
+            }
+            if !counted.contains(&at) {
+                counted.push(at);
+            }
+        });
     }
 
     fn ask(&self, candidate: &Candidate, counters: &mut Counters) -> Result<(), Kept> {

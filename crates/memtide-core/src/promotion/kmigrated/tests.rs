@@ -60,10 +60,18 @@ impl Pages for Machine {
             Ok(())
         }
     }
-    fn share(&self, page: PageNumber) -> Option<Share> {
-        let class = self.group(page);
-        let left = *self.shares.get(&class)?;
-        Some(Share { class, left })
+    fn shares(&self, page: PageNumber, each: &mut dyn FnMut(Share)) {
+        let number = self.group(page);
+        // Eight and nine are parts of seven.
+        for number in [number, 7]
+            .into_iter()
+            .take(1 + usize::from([8, 9].contains(&number)))
+        {
+            if let Some(left) = self.shares.get(&number) {
+                let left = *left;
+                each(Share { number, left });
+            }
+        }
     }
     fn space(&self, _: NodeId) -> Option<NodeSpace> {
         self.space
@@ -416,6 +424,7 @@ fn a_move_to_where_a_page_is_would_be_noticed() {
         last: None,
         destinations: Vec::new(),
         shares: Vec::new(),
+        counted: Vec::new(),
         report: PassReport::default(),
     };
     let folio = Folio {
@@ -443,6 +452,19 @@ fn a_share_that_is_used_up_keeps_its_pages_and_nobody_elses() {
     assert_eq!(s.counters.get(Counter::PgpromoteCandidate), 8);
     s.machine.shares = [(7, 100)].into();
     assert_eq!(s.pass(6200).0.pages, 7);
+}
+
+#[test]
+fn a_page_counts_against_all_its_shares() {
+    let mut s = setup(Layout::Precise, 1000);
+    s.machine.groups = (0..10).map(|page| (page, 8 + page / 5)).collect();
+    // Of the first part two may come; of both together four.
+    s.machine.shares = [(7, 4), (8, 2)].into();
+    s.heat(0..10, None, 6000);
+    let (report, sink) = s.pass(6100);
+    assert_eq!((report.pages, report.over_share), (4, 6));
+    let kept: Vec<u64> = sink.kept.iter().map(|(page, _)| *page).collect();
+    assert_eq!(kept, [2, 3, 4, 7, 8, 9]);
 }
 
 #[test]

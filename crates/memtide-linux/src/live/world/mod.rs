@@ -19,9 +19,9 @@ use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId, PageSize};
 use memtide_loop::options::Rules;
 use memtide_loop::world::{
-    Abilities, AddressSpace, Affinity, Came, Found, Invalid, Lend, MoveHow, Notice, PageRun,
-    Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
-    Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Came, ClassId, ClassUse, Found, Invalid, Lend, MoveHow,
+    Notice, PageRun, Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId,
+    SourceInfo, SourceStatus, Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use rustix::time::ClockId;
 use std::collections::{BTreeSet, VecDeque};
@@ -337,12 +337,19 @@ impl World for LiveWorld {
         Ok(())
     }
 
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         let top = self.topology.nodes().iter().filter(|node| node.top_tier);
         let top: Vec<NodeId> = top.map(|node| node.id).collect();
-        self.selected.class_use(&top, used).map_err(failed)?;
-        let pages = |bytes: &mut u64| *bytes >>= self.page.shift();
-        used.iter_mut().flatten().for_each(pages);
+        let mut bytes = Vec::new();
+        self.selected.class_use(&top, &mut bytes).map_err(failed)?;
+        let nesting = self.selected.nesting();
+        let ids = (0..).map(ClassId);
+        let uses = ids.zip(bytes).map(|(class, bytes)| ClassUse {
+            pages: bytes.map(|bytes| bytes >> self.page.shift()),
+            within: nesting.within(class),
+        });
+        used.clear();
+        used.extend(uses);
         Ok(())
     }
 

@@ -14,10 +14,10 @@ use super::plan::{FAILURES, Fault, Plan, Program};
 use super::watch::{Allowance, Pressed, Violations};
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, Counted, Found, Invalid, Kept, Lend,
-    MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled, Sought,
-    SourceId, SourceInfo, SourceStatus, Span, Stalls, Subject, ThreadId, ThreadSeen, View, World,
-    WorldError,
+    Abilities, AddressSpace, Affinity, Allowed, Came, ClassId, ClassUse, Counted, Found, Invalid,
+    Kept, Lend, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample,
+    Settled, Sought, SourceId, SourceInfo, SourceStatus, Span, Stalls, Subject, ThreadId,
+    ThreadSeen, View, World, WorldError,
 };
 use memtide_core::access;
 use memtide_core::nodemask::NodeMask;
@@ -259,7 +259,7 @@ impl SwarmWorld {
         if let Outcome::Moved { .. } = outcome {
             self.coverage.moved += 1;
             self.note_down(of, page, target);
-            self.judge_share(of, target, before);
+            self.judge_share(of, target, &before);
             self.judge_protected(of, target);
             self.judge_waits(of, target);
             let node = self.machine.node(target);
@@ -415,18 +415,28 @@ impl World for SwarmWorld {
         Ok(())
     }
 
-    fn class_use(&mut self, used: &mut Vec<Option<u64>>) -> Result<(), WorldError> {
+    fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         self.asked(Part::Rooms);
         self.work(20_000);
         used.clear();
-        used.resize(self.first_class as usize, Some(0));
+        let none = ClassUse {
+            pages: Some(0),
+            within: None,
+        };
+        used.resize(self.first_class as usize, none);
         for class in (0..self.plan.classes.len() as u32).map(ClassId) {
-            let uses = self.used_by(class);
-            self.told.insert(class, uses);
-            used.push(Some(match self.is(Mistake::ClassUseUncounted) {
-                true => 0,
-                false => uses,
-            }));
+            let uses = self.used_by(|of| of == class);
+            let total = self.used_within(class);
+            self.told.insert(class, total);
+            used.push(ClassUse {
+                pages: Some(match self.is(Mistake::ClassUseUncounted) {
+                    true => 0,
+                    false => uses,
+                }),
+                within: (self.plan.within(class))
+                    .filter(|_| !self.is(Mistake::NestingUnread))
+                    .map(|of| ClassId(of.0 + self.first_class)),
+            });
         }
         Ok(())
     }

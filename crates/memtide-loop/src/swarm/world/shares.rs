@@ -9,10 +9,15 @@ const BOUND_MS: u64 = 5_000;
 const BOUND_AFTER_FAILURES_MS: u64 = 190_000;
 
 impl SwarmWorld {
-    /// The pages of `class` on the top tier.
-    pub(super) fn used_by(&self, class: ClassId) -> u64 {
+    /// The pages of `class`, and of those within it, on the top tier.
+    pub(super) fn used_within(&self, class: ClassId) -> u64 {
+        self.used_by(|of| self.plan.path(of).any(|of| of == class))
+    }
+
+    /// The pages on the top tier of classes that `fit`.
+    pub(super) fn used_by(&self, fit: impl Fn(ClassId) -> bool) -> u64 {
         let members = self.machine.processes.iter();
-        let members = members.filter(|process| self.plan.class(process.id.pid) == Some(class));
+        let members = members.filter(|process| self.plan.class(process.id.pid).is_some_and(&fit));
         let on_top = |process: &Process| {
             let present = process.present();
             present
@@ -22,19 +27,27 @@ impl SwarmWorld {
         members.map(on_top).sum()
     }
 
-    /// The class of `process`, and what it uses now, if that is judged by now.
-    pub(super) fn class_pages(&self, process: ProcessId) -> Option<(ClassId, u64)> {
+    /// The classes that contain `process`, and what they use now, if that is judged by now.
+    pub(super) fn class_pages(&self, process: ProcessId) -> Vec<(ClassId, u64)> {
         let judged = self.now_ms() >= self.shares_from_ms;
-        let class = self.plan.class(process.pid).filter(|_| judged)?;
-        Some((class, self.used_by(class)))
+        let class = self.plan.class(process.pid).filter(|_| judged);
+        let around = class.into_iter().flat_map(|class| self.plan.path(class));
+        around
+            .map(|class| (class, self.used_within(class)))
+            .collect()
     }
 
     /// Judges a move of a page by what the loop knew: of who has less than is protected
-    /// only pages that commute leave, one of each process in a turn.
+    /// only pages that commute leave, one of each process in a turn. Bounds of classes within
+    /// one hold whatever is protected around them.
     pub(super) fn judge_protected(&mut self, process: ProcessId, target: NodeId) {
         let Some(class) = self.plan.class(process.pid) else {
             return;
         };
+        let has_bound = |class: ClassId| self.plan.classes[class.0 as usize].1.is_some();
+        let around = self.plan.path(class).last().unwrap_or(class);
+        let bound = (self.plan.path(class)).any(|class| class != around && has_bound(class));
+        let class = around;
         let (low, _) = self.plan.classes[class.0 as usize];
         let (now_ms, slack) = (self.now_ms(), self.commuting());
         let Some(told) = self.told.get_mut(&class) else {
@@ -46,7 +59,7 @@ impl SwarmWorld {
             return;
         }
         *told = before.saturating_sub(1);
-        if before + slack >= low {
+        if bound || before + slack >= low {
             return;
         }
         let taken = self.taken.entry(class).or_default();
@@ -71,9 +84,14 @@ impl SwarmWorld {
         &mut self,
         process: ProcessId,
         target: NodeId,
-        before: Option<(ClassId, u64)>,
+        before: &[(ClassId, u64)],
     ) {
-        let Some((class, used)) = before else { return };
+        for (class, used) in before {
+            self.judge_bound(process, target, *class, *used);
+        }
+    }
+
+    fn judge_bound(&mut self, process: ProcessId, target: NodeId, class: ClassId, used: u64) {
         let (_, high) = self.plan.classes[class.0 as usize];
         let (now_ms, slack) = (self.now_ms(), self.commuting());
         let up = self.machine.node(target).top;
@@ -119,9 +137,11 @@ impl SwarmWorld {
             let Some(high) = self.plan.classes[class.0 as usize].1 else {
                 continue;
             };
-            let (used, slack) = (self.used_by(class), self.commuting());
+            let (used, slack) = (self.used_within(class), self.commuting());
+            let contains = |of| self.plan.path(of).any(|of| of == class);
             let members = self.machine.processes.iter();
-            let members = members.filter(|process| self.plan.class(process.id.pid) == Some(class));
+            let members =
+                members.filter(|process| self.plan.class(process.id.pid).is_some_and(contains));
             let stays = |process: &Process| {
                 let present = process.present();
                 let may = |page, node: &NodeId| process.memory.may_move(page, *node).is_ok();

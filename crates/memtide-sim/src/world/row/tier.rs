@@ -114,6 +114,7 @@ pub fn attended_ns(machine: &MachineSpec, options: &TierOptions) -> u64 {
 fn class_result(class: &ClassStatus, scale: u64) -> ClassResult {
     ClassResult {
         name: class.name.clone(),
+        within: class.within.clone(),
         fast_pages: class.fast_pages.map(|pages| pages * scale),
         low_pages: class.low_pages * scale,
         high_pages: class.high_pages.map(|pages| pages * scale),
@@ -136,7 +137,7 @@ pub(super) fn config(
     let whole = whole.with_classes(classes, topology, page);
     let scale = u64::from(scale);
     let share = |class: &Class| Class {
-        low: class.low / scale,
+        low: class.low.map(|low| low / scale),
         high: class.high.map(|high| high / scale),
         ..class.clone()
     };

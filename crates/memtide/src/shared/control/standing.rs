@@ -37,7 +37,10 @@ pub struct Node {
 pub struct Class {
     /// Its name.
     pub name: String,
-    /// What it uses of fast memory, if that is known.
+    /// The name of the class that contains it, if one does.
+    #[serde(default)]
+    pub within: Option<String>,
+    /// What it and the classes within it use of fast memory, if that is known.
     pub fast_bytes: Option<u64>,
     /// What is not taken from it for others.
     pub low_bytes: u64,
@@ -49,7 +52,7 @@ pub struct Class {
     pub demoted_bytes: u64,
     /// Of both, what was back soon.
     pub returned_bytes: u64,
-    /// Hot memory that the bound keeps down.
+    /// Hot memory of its own that its bound, or one around it, keeps down.
     pub waiting_bytes: u64,
     /// Whether its processes are not managed.
     pub left_alone: bool,
@@ -499,6 +502,7 @@ impl Standing {
         });
         let class = |class: &ClassStatus| Class {
             name: class.name.clone(),
+            within: class.within.clone(),
             fast_bytes: class.fast_pages.map(bytes),
             low_bytes: bytes(class.low_pages),
             high_bytes: class.high_pages.map(bytes),

@@ -359,7 +359,7 @@ impl Families {
         };
         self.bytes(
             "memtide_class_fast",
-            "Fast memory that a class uses",
+            "Fast memory that a class and the classes within it use",
             known(|class| class.fast_pages),
         );
         self.bytes(
@@ -374,7 +374,7 @@ impl Families {
         );
         self.bytes(
             "memtide_class_waiting",
-            "Hot memory of a class that its fast.high keeps on slower tiers",
+            "Hot memory of a class that its fast.high, or one around it, keeps on slower tiers",
             known(|class| Some(class.waiting_pages)),
         );
         let stalls = classes.iter().filter_map(|class| {

@@ -52,7 +52,11 @@ fn share(printer: &Printer, class: &ClassStatus) -> String {
         return format!("class {} left alone", outside(&class.name));
     }
     let size = |pages: Option<u64>| pages.map_or("unknown".to_owned(), |pages| printer.size(pages));
-    let mut text = format!("class {} {}", outside(&class.name), size(class.fast_pages));
+    let mut text = format!("class {}", outside(&class.name));
+    if let Some(around) = &class.within {
+        text += &format!(" in {}", outside(around));
+    }
+    text += &format!(" {}", size(class.fast_pages));
     let bounds = [
         ("low", Some(class.low_pages).filter(|low| *low > 0)),
         ("high", class.high_pages),

@@ -75,6 +75,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("serve/weights-table", "cxl", weights::lent),
         test("serve/share-high", "small-dram", shares::high),
         test("serve/share-low", "small-dram", shares::low),
+        test("serve/share-nested", "small-dram", shares::nested),
         Test {
             needs,
             ..three_slices

@@ -48,6 +48,15 @@ impl Slice {
         Ok(Self(path))
     }
 
+    /// A cgroup in this one.
+    pub(super) fn below(&self, name: &str) -> Result<Self> {
+        std::fs::write(self.0.join("cgroup.subtree_control"), "+memory")
+            .context("cannot switch the memory controller on")?;
+        let path = self.0.join(name);
+        std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
+    }
+
     /// Starts something in it: memory is charged to the cgroup in which it is first touched.
     pub(super) fn start<T>(&self, start: impl FnOnce() -> Result<T>) -> Result<T> {
         let enter = |group: &Path| std::fs::write(group.join("cgroup.procs"), "0");
@@ -216,6 +225,56 @@ pub(super) fn low(context: &mut Context) -> Result<()> {
     context.note(format!(
         "{} MiB protected: at least {} MiB stayed, {:.0} % of the others' hot pages found room; without protection all came home after {seconds:.1} s, and {} MiB stayed",
         mib(before), mib(least), hot.share() * 100.0, mib(after)
+    ))
+}
+
+/// A bound around two classes holds for both together, and what is protected of one of them stays.
+pub(super) fn nested(context: &mut Context) -> Result<()> {
+    let around = Slice::create("around")?;
+    let (kept, other) = (around.below("kept")?, around.below("other")?);
+    let kept_mib = 48;
+    let idle = kept.victim(&format!("--node {FAST} --size {kept_mib}"))?;
+    let used = other.victim(&format!("--node {FAST} --size 128 --hot 16 --scattered"))?;
+    let before = kept.used()?;
+    ensure!(
+        around.used()? > 170 << 20,
+        "the victims are not charged to their cgroups"
+    );
+    let classes = [
+        around.class("around", &format!("fast.high = \"{BOUND_MIB}MiB\"")),
+        kept.class("kept", &format!("fast.low = \"{}MiB\"", (before >> 20) + 1)),
+        other.class("other", ""),
+    ];
+    put(MAIN, &classes.concat())?;
+    let manager = Manager::listen()?;
+    let mut service = start()?;
+    manager.wait_for("READY=1", 1)?;
+    let stretch = Stretch::begin();
+    while around.used()? > MOST {
+        within(&stretch, BOUND_AFTER, || {
+            "the classes were above the bound around them".to_owned()
+        })?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let seconds = stretch.elapsed().as_secs_f64();
+    let most = watch(&around, &mut service)?;
+    let least = kept.used()?;
+    ensure!(
+        least >= before / 100 * 98,
+        "the class had {before} bytes of fast memory, all protected, and has {least}"
+    );
+    socket::says(&["status"], "in around")?;
+    until_home(&mut service, &used.known_pages(), &[FAST], EXCHANGED_WITHIN)?;
+    service.end(Signal::TERM)?.clean()?;
+    clear()?;
+    drop((idle, used));
+    drop((kept, other));
+    drop(around);
+    context.note(format!(
+        "{seconds:.1} s down to the bound of {BOUND_MIB} MiB around both, at most {:.2} MiB then; {} MiB protected, {} MiB stayed",
+        most as f64 / f64::from(1 << 20),
+        before >> 20,
+        least >> 20
     ))
 }
 
