@@ -16,10 +16,11 @@
 //! judged by totals: a page counts against the bound of each class that contains it.
 //!
 //! A class's *floor* is what of its total is not taken for others. That is its `low`,
-//! but classes within one that has a `low` too divide that among them, as the kernel
-//! does it with `memory.low` (Linux, "Control Group v2", "Memory Interface Files"): in
-//! proportion to what they use of their own. Unlike there, a class without a `low`
-//! takes nothing from those within it.
+//! but classes within one that has a `low` or a bound divide the smaller of both among
+//! them, as the kernel does it with `memory.low` (Linux, "Control Group v2", "Memory
+//! Interface Files"): in proportion to what they use of their own. Unlike there, a class
+//! without a `low` takes nothing from those within it. So all floors within a class fit
+//! into its bound, and where it is above it, there is something that may leave.
 //!
 //! # Properties
 //!
@@ -240,37 +241,46 @@ impl Budgets {
     }
 
     fn set_floors(&mut self) {
-        // Who protects a class from above divides its own floor.
-        let protects = |class: &ClassId| self.all[class.0 as usize].class.low.is_some();
-        let guards: Vec<Option<ClassId>> = (self.order.iter())
-            .map(|class| self.path(Some(*class)).skip(1).find(protects))
-            .collect();
-        let protected = |budget: &Budget| {
-            let low = budget.class.low.unwrap_or(0);
-            budget.total.unwrap_or(low).min(low)
-        };
-        let mut claims = vec![0_u64; self.all.len()];
-        for (class, guard) in self.order.iter().zip(&guards) {
-            if let Some(guard) = guard {
-                let claim = protected(&self.all[class.0 as usize]);
-                let sum = &mut claims[guard.0 as usize];
+        let most = self.all.len();
+        let at = |class: ClassId| class.0 as usize;
+        // What each claims, and what those within it do together.
+        let (mut claims, mut inner) = (vec![0_u64; most], vec![0_u64; most]);
+        for class in &self.order {
+            let of = &self.all[at(*class)];
+            let claim = match of.class.low {
+                Some(low) => of.total.unwrap_or(low).min(low),
+                None => inner[at(*class)],
+            };
+            let claim = claim.min(of.mark().unwrap_or(u64::MAX));
+            claims[at(*class)] = claim;
+            if let Some(sum) = of.within.and_then(|above| inner.get_mut(at(above))) {
                 *sum = sum.saturating_add(claim);
             }
         }
-        for (class, guard) in self.order.iter().zip(guards).rev() {
-            let of = &self.all[class.0 as usize];
-            let (low, own) = (of.class.low.unwrap_or(0), protected(of));
-            let floor = match guard {
-                None => low,
-                Some(guard) => {
-                    let (all, have) = (claims[guard.0 as usize], self.all[guard.0 as usize].floor);
-                    match all > have {
-                        true => (u128::from(own) * u128::from(have) / u128::from(all)) as u64,
-                        false => low.min(own.saturating_add(have - all)),
-                    }
+        // What is had for each of it: without a limit, where nobody around it sets one.
+        let mut granted = vec![u64::MAX; most];
+        for class in self.order.iter().rev() {
+            let of = &self.all[at(*class)];
+            let claim = claims[at(*class)];
+            let around = of.within.filter(|above| at(*above) < most);
+            let granted_around = around.map_or(u64::MAX, |above| granted[at(above)]);
+            let all = around.map_or(0, |above| inner[at(above)]);
+            let mut grant = match granted_around {
+                u64::MAX => u64::MAX,
+                have if all > have => {
+                    (u128::from(claim) * u128::from(have) / u128::from(all)) as u64
                 }
+                // What is left over goes to whoever grows.
+                have => claim.saturating_add(have - all),
             };
-            self.all[class.0 as usize].floor = floor;
+            for limit in of.class.low.into_iter().chain(of.mark()) {
+                grant = grant.min(limit);
+            }
+            granted[at(*class)] = grant;
+            self.all[at(*class)].floor = match of.class.low {
+                Some(_) => grant,
+                None => 0,
+            };
         }
     }
 

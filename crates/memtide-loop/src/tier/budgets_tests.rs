@@ -168,6 +168,16 @@ fn what_is_protected_is_divided_among_those_within() {
     let of = |low| [(low, None, None, 0), (Some(300), None, Some(0), 500)];
     assert_eq!(floors(&of(None)), [0, 300]);
     assert_eq!(floors(&of(Some(0))), [0, 0]);
+    // So is what is protected within a bound: 990 is its mark.
+    let of = |used| {
+        [
+            (None, Some(1000), None, 0),
+            (Some(900), None, Some(0), used),
+            (Some(1100), None, Some(0), 1100),
+        ]
+    };
+    assert_eq!(floors(&of(900)), [0, 445, 544]);
+    assert_eq!(floors(&of(0)), [0, 0, 990]);
     // Over it, too.
     let all = [
         (Some(100), None, None, 0),

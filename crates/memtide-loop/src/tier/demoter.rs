@@ -205,7 +205,7 @@ impl Demoter {
     ) -> Vec<Folio> {
         let (ledger, evidence) = (&shared.ledger, evidence(&shared.records));
         let settle_ms = shared.config.settle_ms;
-        let sections = sections_of(shared, class, true);
+        let sections = sections_of(shared, class);
         let mut losses = Losses::new(&shared.budgets, Some(class));
         let (mut drawn, mut folios, mut found) = (BTreeSet::new(), Vec::new(), 0);
         let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / PIECE_PAGES);
@@ -265,15 +265,11 @@ impl Demoter {
         }
         let why = "among the coldest of its class, which is above its fast.high";
         let targets = self.targets(&shared.ledger);
-        // What is protected of classes within this one goes only if nothing else does.
-        for protect in [true, false] {
-            let coldest = self.coldest(shared, class, protect, excess - moved, &targets, now);
-            moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
-            if moved > 0 {
-                return moved;
-            }
+        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
+        moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
+        if moved == 0 {
+            shared.budgets.rest(class, now);
         }
-        shared.budgets.rest(class, now);
         moved
     }
 
@@ -406,7 +402,6 @@ impl Demoter {
         &mut self,
         shared: &Shared,
         class: ClassId,
-        protect: bool,
         wanted: u64,
         targets: &[(NodeId, NodeId)],
         now: Millis,
@@ -417,7 +412,7 @@ impl Demoter {
             records,
             ..
         } = shared;
-        let mut sections = sections_of(shared, class, protect);
+        let mut sections = sections_of(shared, class);
         let from = *self.next_section.entry(class).or_default();
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
@@ -449,25 +444,22 @@ impl Demoter {
             ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         }
         let mut losses = Losses::new(&shared.budgets, Some(class));
-        let mut goes = |folio: &Folio| {
-            !protect || losses.spares(ledger.class(folio.first), u64::from(folio.pages))
-        };
+        let mut goes =
+            |folio: &Folio| losses.spares(ledger.class(folio.first), u64::from(folio.pages));
         let folios = coldest.into_folios().map(|(folio, _)| folio);
         folios.filter(|folio| goes(folio)).collect()
     }
 }
 
-/// The sections of all processes of `class` and of classes within it, in order; of those only
-/// that may lose pages for others within it, if what they keep is to `protect`.
-fn sections_of(shared: &Shared, class: ClassId, protect: bool) -> Vec<u32> {
+/// The sections of all processes of `class` and of classes within it that may lose pages for
+/// others in it, in order.
+fn sections_of(shared: &Shared, class: ClassId) -> Vec<u32> {
     let Shared {
         ledger, budgets, ..
     } = shared;
     let members = ledger.processes.iter().filter(|watched| {
         let of = watched.class;
-        budgets.is_within(of, class)
-            && budgets.tiered(of).demote
-            && (!protect || budgets.may_lose_within(of, Some(class)) > 0)
+        budgets.is_within(of, class) && budgets.may_lose_within(of, Some(class)) > 0
     });
     let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
     let mut sections: Vec<u32> = sections.collect();
