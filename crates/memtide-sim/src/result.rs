@@ -258,6 +258,11 @@ pub struct ClassResult {
     pub demoted_pages: u64,
     /// Hot pages that its bound kept down.
     pub waiting_pages: u64,
+    /// Of its accesses that the loop sampled in the last half minute, those to fast memory, in
+    /// thousandths; `None` if the loop did not know.
+    pub fast_access_permille: Option<u32>,
+    /// Of its pages that the loop saw touched in that time, those on fast memory, likewise.
+    pub fast_touched_permille: Option<u32>,
 }
 
 /// What `memtide balance` met, beside the pages that it moved. Samples and pages are times S.
