@@ -371,3 +371,69 @@ fn index(shares: &[Option<f64>]) -> Option<u32> {
 pub(super) fn permille(share: f64) -> u32 {
     (share * 1000.0).round() as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sides(fast: u64, slow: u64) -> Sides {
+        Sides { fast, slow }
+    }
+
+    /// Half of the fast pages, and 32 slow ones or all that there are.
+    #[test]
+    fn little_that_was_looked_at_says_nothing_of_the_rest() {
+        let says = |looked: (u64, u64), resident: (u64, u64)| {
+            let pass = Pass {
+                looked: sides(looked.0, looked.1),
+                resident: sides(resident.0, resident.1),
+                ..Pass::default()
+            };
+            pass.says_something()
+        };
+        assert!(says((501, 32), (1001, 5000)));
+        assert!(!says((500, 32), (1001, 5000)));
+        assert!(!says((501, 31), (1001, 5000)));
+        assert!(says((501, 31), (1001, 31)));
+        assert!(says((0, 32), (0, 5000)));
+        assert!(says((501, 0), (1001, 0)));
+        assert!(!says((0, 32), (1, 5000)));
+    }
+
+    /// 1000 * 250 / 800 = 312, and 900 * 8 / 36 = 200.
+    #[test]
+    fn what_was_looked_at_stands_for_all() {
+        let pass = Pass {
+            touched: sides(250, 8),
+            looked: sides(800, 36),
+            resident: sides(1000, 900),
+            seen: 0,
+        };
+        let Sides { fast, slow } = pass.all_touched();
+        assert_eq!((fast, slow), (312, 200));
+        let nothing = Pass::default().all_touched();
+        assert!(nothing.share().is_none());
+    }
+
+    /// Of the pass before only a part came: its 200 fast pages do not count.
+    #[test]
+    fn a_source_that_is_told_anew_begins_another_pass() {
+        let mut fairness = Fairness::new(1);
+        let see = |fairness: &mut Fairness, fast, slow| {
+            fairness.classes[0].pass.touched.add(sides(fast, slow));
+            fairness.classes[0].pass.seen += fast + slow;
+        };
+        fairness.told(Millis(10));
+        see(&mut fairness, 200, 0);
+        fairness.told(Millis(20));
+        see(&mut fairness, 60, 30);
+        fairness.told(Millis(20));
+        see(&mut fairness, 15, 45);
+        fairness.look_done(Millis(30));
+        let touched = |ms| fairness.of(ClassId(0), Millis(ms)).touched;
+        // 75 of 150, until the sixth bucket after is over.
+        assert_eq!((touched(40), touched(29_999)), (Some(0.5), Some(0.5)));
+        assert_eq!(touched(30_000), None);
+        assert_eq!(fairness.of(ClassId(1), Millis(40)), Shares::default());
+    }
+}
