@@ -90,6 +90,7 @@ pub mod balancing;
 pub mod demotion;
 mod dense;
 pub mod eviction;
+pub mod fairness;
 pub mod hotness;
 pub mod keys;
 pub mod lazy_flush;

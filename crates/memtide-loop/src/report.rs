@@ -425,6 +425,12 @@ pub struct TierStatus {
     /// Classes with a share of fast memory.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<ClassStatus>,
+    /// How equal their [`ClassStatus::fast_access_permille`] are: Jain's index, in
+    /// thousandths, of classes that are tiered and not paused; none where fewer than two of
+    /// these have one.
+    pub access_fairness_permille: Option<u32>,
+    /// The same of their [`ClassStatus::fast_touched_permille`].
+    pub touched_fairness_permille: Option<u32>,
     /// What promotion won and cost; none where nobody can tell how late nodes answer.
     pub account: Option<AccountStatus>,
     /// Whether programs wait for memory; none where that is not heeded or not told.
@@ -505,6 +511,13 @@ pub struct ClassStatus {
     pub paused: bool,
     /// Whether its processes wait for memory; none where that is not heeded or not told.
     pub pressure: Option<PressureStatus>,
+    /// Of its accesses that were sampled in the last half minute, those to fast memory, in
+    /// thousandths; none where fewer than 100 were.
+    pub fast_access_permille: Option<u32>,
+    /// Of its pages that passes of the last half minute saw touched, those on fast memory, in
+    /// thousandths; none where not both kinds of memory were looked at alike, or where too
+    /// little was touched.
+    pub fast_touched_permille: Option<u32>,
 }
 
 impl ClassStatus {

@@ -131,8 +131,8 @@ pub struct RunResult {
     /// oracle's row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramResult>,
-    /// Of several programs: Jain's index ([`jain`]) of the shares of their memory accesses that the top tier
-    /// served. Programs of one cgroup count as one.
+    /// Of several programs: Jain's index ([`jain`](memtide_core::fairness::jain)) of the shares of their
+    /// memory accesses that the top tier served. Programs of one cgroup count as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
 }
@@ -195,19 +195,6 @@ pub struct ProgramSeries {
     pub fast_share: Vec<Option<f64>>,
     /// Its pages on the top tier at the interval's end, times S.
     pub fast_pages: Vec<u64>,
-}
-
-/// Jain's index of fairness of n shares: the square of their sum over n times the sum of their squares
-/// (Jain, Chiu, Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984). 1 if all are
-/// equal, 1/n if one has everything; nobody is treated unfairly where nobody has anything.
-#[must_use]
-pub fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    match squares > 0.0 {
-        true => sum * sum / (shares.len() as f64 * squares),
-        false => 1.0,
-    }
 }
 
 /// NUMA balancing's account, in events, pages and nanoseconds of the real machine.
@@ -273,6 +260,11 @@ pub struct ClassResult {
     pub demoted_pages: u64,
     /// Hot pages that its bound kept down.
     pub waiting_pages: u64,
+    /// Of its accesses that the loop sampled in the last half minute, those to fast memory, in
+    /// thousandths; `None` if the loop did not know.
+    pub fast_access_permille: Option<u32>,
+    /// Of its pages that the loop saw touched in that time, those on fast memory, likewise.
+    pub fast_touched_permille: Option<u32>,
 }
 
 /// What `memtide balance` met, beside the pages that it moved. Samples and pages are times S.
@@ -449,19 +441,4 @@ pub struct HeatPart {
     pub region: String,
     /// How many pages, times S.
     pub pages: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::jain;
-
-    #[test]
-    fn fairness_by_hand() {
-        assert_eq!(jain(&[0.5, 0.5, 0.5]), 1.0);
-        // One has everything: 1 / 4.
-        assert_eq!(jain(&[1.0, 0.0, 0.0, 0.0]), 0.25);
-        // (1 + 0.5)^2 / (2 * (1 + 0.25)) = 2.25 / 2.5.
-        assert!((jain(&[1.0, 0.5]) - 0.9).abs() < 1e-12);
-        assert_eq!((jain(&[0.0, 0.0]), jain(&[])), (1.0, 1.0));
-    }
 }

@@ -514,6 +514,8 @@ impl Budgets {
             demotes_idle: budget.class.tiered.demote_idle,
             paused: budget.paused,
             pressure: None,
+            fast_access_permille: None,
+            fast_touched_permille: None,
         };
         self.all.iter().map(status).collect()
     }

@@ -34,6 +34,7 @@ pub(super) struct Digest<'a> {
 impl Digest<'_> {
     /// Records `reports`; whether a page became ready.
     pub fn take(&mut self, reports: &[Report]) -> bool {
+        self.shared.fairness.told(self.observer.told_at);
         let mut news = false;
         for report in reports {
             self.note_use(report);
@@ -74,6 +75,10 @@ impl Digest<'_> {
                 let note = |_, dense, pages| rounds.touched(dense, pages);
                 self.shared.ledger.space.for_runs(owner, page, 1, note);
             }
+            let Shared {
+                fairness, ledger, ..
+            } = &mut *self.shared;
+            fairness.sampled(ledger, owner, page, self.now);
             news |= self.heard(sample.source, owner, page, 1);
         }
         news
@@ -113,6 +118,7 @@ impl Digest<'_> {
                 pages,
                 ..
             } if self.touched_stretch(owner, first) => {
+                self.glanced(owner, first, pages, true);
                 self.idle_run(owner, first, pages, false);
                 false
             }
@@ -145,8 +151,9 @@ impl Digest<'_> {
                 pages,
                 ..
             } => {
-                if view == View::Look {
-                    self.tell_search(owner, first, pages);
+                match view {
+                    View::Look => self.tell_search(owner, first, pages),
+                    View::Glance => self.glanced(owner, first, pages, false),
                 }
                 self.touched(view, owner, first, pages)
             }
@@ -172,6 +179,15 @@ impl Digest<'_> {
                 self.search_pass(search::View::Look)
             }
         }
+    }
+
+    /// Notes for its class that a stretch of the top tier was touched, or a single page of
+    /// a lower one.
+    fn glanced(&mut self, owner: OwnerId, first: VirtualPage, pages: u64, top: bool) {
+        let Shared {
+            fairness, ledger, ..
+        } = &mut *self.shared;
+        fairness.glanced(ledger, (owner, first, pages), top);
     }
 
     /// Tells the search which pages a look saw in use; those that are on the top
@@ -239,6 +255,10 @@ impl Digest<'_> {
         }
         if !observer.abilities.glances {
             self.shared.records.idle.pass_done(now);
+            match observer.is_partial {
+                true => self.shared.fairness.drop_pass(),
+                false => self.shared.fairness.look_done(now),
+            }
         }
         observer.cadence.pass_done(now, news);
     }
@@ -252,6 +272,17 @@ impl Digest<'_> {
         }
         self.observer.stretches = stretches;
         self.shared.records.idle.pass_done(self.now);
+        let observer = &*self.observer;
+        let Shared {
+            fairness, ledger, ..
+        } = &mut *self.shared;
+        match observer.searching.is_none() && !observer.is_looking() {
+            true => {
+                let single = observer.draws.last();
+                fairness.glance_done(ledger, &observer.stretches, single, self.now);
+            }
+            false => fairness.drop_pass(),
+        }
         let news = std::mem::take(&mut self.observer.glance_news);
         self.observer
             .cadence
@@ -292,13 +323,14 @@ impl Digest<'_> {
             ledger,
             records,
             counters,
+            fairness,
             ..
         } = &mut *self.shared;
         let (ledger, records) = (&*ledger, &*records);
         let intake = Intake::new(&records.store, &ledger.topology, SourceSet::ALL);
         let targets = &self.targets;
         let mut news = PassNews::default();
-        let mut mistaken = false;
+        let (mut mistaken, mut fast) = (false, 0);
         ledger
             .space
             .for_runs(owner, first, pages, |_, dense, pages| {
@@ -332,6 +364,7 @@ impl Digest<'_> {
                         }
                         Intook::TopTier | Intook::Local => {
                             records.idle.touched(folio.first, u64::from(folio.pages));
+                            fast += u64::from(folio.pages);
                         }
                         Intook::BadNode | Intook::SourceDisabled | Intook::NoPage => {}
                     }
@@ -339,6 +372,11 @@ impl Digest<'_> {
             });
         if mistaken {
             self.observer.doubted = Some(now);
+        }
+        let abilities = self.observer.abilities;
+        if view == View::Look && abilities.passes && !abilities.glances {
+            let watched = ledger.processes.get(owner);
+            fairness.looked(watched, fast, news.touched);
         }
         let sum = match view {
             View::Look => &mut self.observer.look_news,

@@ -15,6 +15,7 @@
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`fairness`] knows how well fast memory serves each class;
 //! - [`pressed`] knows whether programs wait for memory;
 //! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
 //! - [`page`] says of one page why it is where it is;
@@ -30,6 +31,7 @@ pub mod choice;
 mod config;
 mod demoter;
 mod explain;
+mod fairness;
 mod flusher;
 mod follow;
 mod idle;
@@ -48,6 +50,8 @@ mod searching;
 mod shared;
 mod subjects;
 
+#[cfg(test)]
+mod fairness_tests;
 #[cfg(test)]
 mod idle_tests;
 #[cfg(test)]
@@ -570,6 +574,9 @@ impl Tierer {
             ledger, counters, ..
         } = &self.shared;
         let (kernel_ns, lost) = self.observing(world);
+        let now = world.now();
+        let classes = self.classes(now);
+        let [by_accesses, by_touched] = self.fairness(&classes, now);
         let tiering = TierStatus {
             top_pages: ledger.resident(true),
             lower_pages: ledger.resident(false),
@@ -589,12 +596,14 @@ impl Tierer {
             },
             kernel_cpu: Duration::from_nanos(kernel_ns),
             demoted_idle_pages: self.shared.config.idle.as_ref().map(|_| self.leaver.left),
-            classes: self.classes(),
+            classes,
+            access_fairness_permille: by_accesses,
+            touched_fairness_permille: by_touched,
             account: self.account(),
             pressure: self.shared.pressed.status(None),
         };
         Status {
-            at_ms: world.now().0,
+            at_ms: now.0,
             processes: ledger.processes.len(),
             failed_pages: self.shared.failed_pages,
             lost,
@@ -604,13 +613,19 @@ impl Tierer {
         }
     }
 
-    fn classes(&self) -> Vec<ClassStatus> {
+    fn classes(&self, now: Millis) -> Vec<ClassStatus> {
         let Shared {
-            budgets, pressed, ..
+            budgets,
+            pressed,
+            fairness,
+            ..
         } = &self.shared;
         let mut all = budgets.status();
         for (class, of) in budgets.ids().zip(&mut all) {
             of.pressure = pressed.status(Some(class));
+            let shares = fairness.of(class, now);
+            of.fast_access_permille = shares.accesses.map(fairness::permille);
+            of.fast_touched_permille = shares.touched.map(fairness::permille);
         }
         all
     }

@@ -109,7 +109,7 @@ pub(super) struct Observer {
     lost: u64,
     accounted: Millis,
     random: Random,
-    draws: subjects::Draws,
+    pub draws: subjects::Draws,
 }
 
 /// What a look takes in.

@@ -3,6 +3,7 @@
 use super::account::Account;
 use super::budgets::Budgets;
 use super::config::TierConfig;
+use super::fairness::Fairness;
 use super::latency::Latencies;
 use super::pressed::Pressed;
 use crate::carry::{Carrier, Job, Reasons, Tell};
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     pub counters: Counters,
     pub budgets: Budgets,
     pub pressed: Pressed,
+    pub fairness: Fairness,
     /// What promotion won and cost; none where nodes' latencies cannot be told.
     pub account: Option<Account>,
     pub latencies: Latencies,
@@ -103,6 +105,7 @@ impl Shared {
             counters: Counters::default(),
             budgets: Budgets::new(&config),
             pressed: Pressed::new(world, &config),
+            fairness: Fairness::new(config.classes.len()),
             failed_pages: 0,
             returned_pages: 0,
             moved: Vec::new(),
@@ -118,6 +121,7 @@ impl Shared {
         leave_alone(&mut self.ledger, &config);
         self.budgets.follow(&config);
         self.pressed.follow(world, &config, numbers);
+        self.fairness.follow(config.classes.len(), numbers);
         self.config = config;
     }
 

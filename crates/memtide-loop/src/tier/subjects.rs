@@ -131,6 +131,11 @@ pub struct Draws {
 }
 
 impl Draws {
+    /// What was drawn last of each process.
+    pub fn last(&self) -> &BTreeMap<OwnerId, Vec<VirtualPage>> {
+        &self.last
+    }
+
     /// Begins the next time, for the processes of `ledger` only.
     pub fn begin(&mut self, ledger: &Ledger) {
         self.times = (self.times + 1) % RENEWED;

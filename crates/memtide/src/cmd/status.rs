@@ -108,6 +108,9 @@ fn text(standing: &Standing, styled: bool) -> String {
             ),
         );
     }
+    if let Some(fairness) = standing.fairness() {
+        line("fairness", format!("{fairness} (1 is equal)"));
+    }
     if let Some(pressure) = &standing.pressure {
         let seconds = time_of(pressure.stalled_ms);
         let limit = amount(pressure.limit_bytes);
@@ -230,6 +233,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
         ("demoted", Right),
         ("returned", Right),
         ("waiting", Right),
+        ("fast use", Right),
         ("", Left),
     ];
     let mut table = table(&header, styled);
@@ -248,6 +252,7 @@ fn classes(classes: &[Class], styled: bool) -> String {
             amount(class.demoted_bytes),
             amount(class.returned_bytes),
             amount(class.waiting_bytes),
+            class.served(),
             states,
         ]);
     }
@@ -279,8 +284,9 @@ mod tests {
             "weights the kernel's table reads 0=9,2=1 until the service ends; 4 processes are spread, 1 of them cannot be; moved 48.0 MiB",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
-            "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB",
-            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB keeps idle pages, balanced",
+            "fairness 0.651 by touched pages (1 is equal)",
+            "batch ? 0 KiB 2.0 GiB 0 KiB 0 KiB 0 KiB 1.0 MiB 12 % pages in db",
+            "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 16.0 MiB 0 KiB 95 % acc. keeps idle pages, balanced",
         ] {
             let there = |there: &str| there.split_whitespace().eq(line.split(' '));
             assert!(text.lines().any(there), "{line}\n{text}");
@@ -301,7 +307,7 @@ mod tests {
         );
         let mut lines = text.lines();
         assert!(
-            lines.any(|line| line.starts_with("batch") && line.ends_with("pressed")),
+            lines.any(|line| line.starts_with("batch") && line.ends_with("pressed, in db")),
             "{text}"
         );
     }
@@ -332,7 +338,7 @@ mod tests {
         assert!(said.contains(rests), "{said}");
         let ends = |text: &str, word: &str| {
             let mut lines = text.lines();
-            lines.any(|line| line.starts_with("batch") && line.ends_with(word))
+            lines.any(|line| line.starts_with("batch") && line.ends_with(&format!("{word}, in db")))
         };
         assert!(ends(&said, " paused, spread"), "{said}");
         one.classes[0].paused = false;

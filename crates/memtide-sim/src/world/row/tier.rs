@@ -121,6 +121,8 @@ fn class_result(class: &ClassStatus, scale: u64) -> ClassResult {
         promoted_pages: class.promoted_pages * scale,
         demoted_pages: class.demoted_pages * scale,
         waiting_pages: class.waiting_pages * scale,
+        fast_access_permille: class.fast_access_permille,
+        fast_touched_permille: class.fast_touched_permille,
     }
 }
 

@@ -24,8 +24,10 @@ const WORDS: u16 = 24;
 const BAR: u16 = 40;
 /// The width from which it is shown what has returned.
 const WIDE: u16 = 95;
-/// Columns of a table, of which the last one, what has returned, is only for wide screens.
-const COLUMNS: usize = 8;
+/// The width from which it is shown how fast memory serves classes, too.
+const WIDER: u16 = 110;
+/// Columns of both tables that are shown on any screen; the next one is what has returned.
+const COLUMNS: usize = 7;
 /// What stands beside a bar.
 const BESIDE: u16 = 48;
 const KEYS: [&str; 7] = [
@@ -288,10 +290,11 @@ fn draw_classes(frame: &mut Frame<'_>, area: Rect, state: &State) {
         return;
     }
     let names = [
-        "class", "uses", "low", "high", "promoted", "demoted", "waiting", "returned",
+        "class", "uses", "low", "high", "promoted", "demoted", "waiting", "returned", "fast use",
     ];
-    let mut widths = [Constraint::Length(10); COLUMNS];
+    let mut widths = [Constraint::Length(10); COLUMNS + 2];
     widths[0] = Constraint::Min(8);
+    widths[COLUMNS + 1] = Constraint::Length(11);
     let rows = classes.into_iter().map(row);
     draw_table(frame, area, state, (names, widths), rows);
 }
@@ -306,7 +309,7 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let names = [
         "pid", "process", "class", "fast", "slow", "promoted", "demoted", "returned",
     ];
-    let mut widths = [Constraint::Length(10); COLUMNS];
+    let mut widths = [Constraint::Length(10); COLUMNS + 1];
     widths[0] = Constraint::Length(7);
     widths[1] = Constraint::Min(8);
     widths[2] = Constraint::Max(12);
@@ -314,14 +317,15 @@ fn draw_processes(frame: &mut Frame<'_>, area: Rect, state: &State) {
     draw_table(frame, area, state, (names, widths), rows);
 }
 
-fn draw_table(
+fn draw_table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,
     state: &State,
-    (names, widths): ([&'static str; COLUMNS], [Constraint; COLUMNS]),
-    rows: impl Iterator<Item = [String; COLUMNS]>,
+    (names, widths): ([&'static str; N], [Constraint; N]),
+    rows: impl Iterator<Item = [String; N]>,
 ) {
-    let shown = COLUMNS - usize::from(area.width < WIDE);
+    let more = usize::from(area.width >= WIDE) + usize::from(area.width >= WIDER);
+    let shown = (COLUMNS + more).min(N);
     let header = names.map(|name| Line::styled(name, bold(state)));
     let header = header.into_iter().take(shown);
     let rows = rows.map(|cells| Row::new(cells.into_iter().take(shown)));
@@ -333,7 +337,7 @@ fn draw_table(
     frame.render_stateful_widget(table, area, &mut chosen);
 }
 
-fn process_row(process: &Process) -> [String; COLUMNS] {
+fn process_row(process: &Process) -> [String; COLUMNS + 1] {
     [
         process.pid.to_string(),
         outside(&process.name).into_owned(),
@@ -349,7 +353,7 @@ fn process_row(process: &Process) -> [String; COLUMNS] {
     ]
 }
 
-fn row(class: &Class) -> [String; COLUMNS] {
+fn row(class: &Class) -> [String; COLUMNS + 2] {
     [
         outside(&class.name).into_owned(),
         class.fast_bytes.map_or("?".to_owned(), amount),
@@ -362,6 +366,7 @@ fn row(class: &Class) -> [String; COLUMNS] {
             state => state.to_owned(),
         },
         amount(class.returned_bytes),
+        class.served(),
     ]
 }
 
@@ -510,6 +515,11 @@ mod tests {
         assert_eq!(row(lines[11]), names, "{text}");
         let db = "db 2.0 GiB 1.0 GiB - 300.0 MiB 0 KiB 0 KiB 16.0 MiB";
         assert_eq!(row(lines[13]), db, "{text}");
+        let wider = page(&state, WIDER, 24).unwrap();
+        let lines: Vec<&str> = wider.lines().collect();
+        assert_eq!(row(lines[11]), format!("{names} fast use"), "{wider}");
+        assert!(row(lines[12]).ends_with(" 12 % pages"), "{wider}");
+        assert_eq!(row(lines[13]), format!("{db} 95 % acc."), "{wider}");
         state.press(Key::Table);
         state.hear_processes(vec![Process {
             pid: 7,

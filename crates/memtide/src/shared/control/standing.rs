@@ -76,6 +76,13 @@ pub struct Class {
     /// Whether its processes wait for memory, if that is heeded and known.
     #[serde(default)]
     pub pressure: Option<Pressure>,
+    /// Of its accesses that were sampled of late, those to fast memory, in thousandths, if that is
+    /// known.
+    #[serde(default)]
+    pub fast_access_permille: Option<u32>,
+    /// Of its pages that were seen touched of late, those on fast memory, likewise.
+    #[serde(default)]
+    pub fast_touched_permille: Option<u32>,
 }
 
 /// What a service that does not say so does.
@@ -322,6 +329,17 @@ impl Class {
         }
     }
 
+    /// How much of what it uses fast memory serves, in a word: of its accesses, or else of the pages that
+    /// it touches.
+    pub fn served(&self) -> String {
+        let percent = |permille: u32| f64::from(permille) / 10.0;
+        match (self.fast_access_permille, self.fast_touched_permille) {
+            (Some(share), _) => format!("{:.0} % acc.", percent(share)),
+            (None, Some(share)) => format!("{:.0} % pages", percent(share)),
+            (None, None) => "?".to_owned(),
+        }
+    }
+
     /// All that is to be known of how it is treated, in words or none.
     pub fn states(&self) -> String {
         let mut all = vec![self.state()];
@@ -472,6 +490,12 @@ pub struct Standing {
     pub weights: Option<Weights>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
+    /// How equal their shares of accesses are that fast memory serves, in thousandths, if that is known.
+    #[serde(default)]
+    pub access_fairness_permille: Option<u32>,
+    /// And their shares of touched pages.
+    #[serde(default)]
+    pub touched_fairness_permille: Option<u32>,
     /// The last reload, if there was one.
     pub reload: Option<Reload>,
     /// Why the last reload was refused, if it was.
@@ -519,6 +543,8 @@ impl Standing {
             balanced: false,
             spread: false,
             pressure: class.pressure.map(|of| Pressure::of(&of, page)),
+            fast_access_permille: class.fast_access_permille,
+            fast_touched_permille: class.fast_touched_permille,
         };
         Standing {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -546,6 +572,8 @@ impl Standing {
             balancing: None,
             weights: None,
             classes: tier.classes.iter().map(class).collect(),
+            access_fairness_permille: tier.access_fairness_permille,
+            touched_fairness_permille: tier.touched_fairness_permille,
             reload: None,
             refused: None,
         }
@@ -580,6 +608,20 @@ impl Standing {
             _ => "has begun",
         };
         doing.to_owned()
+    }
+
+    /// How alike classes are served, in words, if that is known.
+    pub fn fairness(&self) -> Option<String> {
+        let known = [
+            (self.access_fairness_permille, "accesses"),
+            (self.touched_fairness_permille, "touched pages"),
+        ];
+        let words = |(permille, of): (Option<u32>, &str)| {
+            let index = f64::from(permille?) / 1000.0;
+            Some(format!("{index:.3} by {of}"))
+        };
+        let words: Vec<String> = known.into_iter().filter_map(words).collect();
+        (!words.is_empty()).then(|| words.join(", "))
     }
 
     /// Percent of a CPU since the run began: the service's own, and the kernel's for it.

@@ -85,8 +85,10 @@ pub fn standing() -> Standing {
         classes: vec![
             Class {
                 name: "batch".to_owned(),
+                within: Some("db".to_owned()),
                 high_bytes: Some(2 << 30),
                 waiting_bytes: 1 << 20,
+                fast_touched_permille: Some(123),
                 tiered: true,
                 demotes: true,
                 demotes_idle: true,
@@ -94,6 +96,7 @@ pub fn standing() -> Standing {
             },
             Class {
                 name: "db".to_owned(),
+                within: None,
                 fast_bytes: Some(2 << 30),
                 low_bytes: 1 << 30,
                 high_bytes: None,
@@ -113,8 +116,12 @@ pub fn standing() -> Standing {
                     limit_bytes: 4 << 30,
                     slowed: false,
                 }),
+                fast_access_permille: Some(950),
+                fast_touched_permille: Some(800),
             },
         ],
+        access_fairness_permille: None,
+        touched_fairness_permille: Some(651),
         reload: Some(Reload {
             unix_ms: 1_800_000_000_000,
             taken: true,

@@ -188,8 +188,11 @@ pub mod tests {
                     demoted_pages: 1,
                     returned_pages: 2,
                     pressure: pressure(2),
+                    fast_access_permille: Some(750),
+                    fast_touched_permille: Some(1000),
                     ..ClassStatus::default()
                 }],
+                access_fairness_permille: Some(829),
                 account: Some(AccountStatus {
                     won_ns: 1_500_000_000,
                     latencies_ns: vec![(NodeId(0), 112)],
@@ -269,6 +272,10 @@ pub mod tests {
             "memtide_class_fast_bytes{loop=\"tier\",class=\"db\"} 36864",
             "memtide_class_demoted_bytes_total{loop=\"tier\",class=\"db\"} 4096",
             "memtide_class_returned_bytes_total{loop=\"tier\",class=\"db\"} 8192",
+            "# TYPE memtide_class_fast_access_ratio gauge",
+            "memtide_class_fast_access_ratio{loop=\"tier\",class=\"db\"} 0.75",
+            "memtide_class_fast_touched_ratio{loop=\"tier\",class=\"db\"} 1.0",
+            "memtide_fairness_ratio{loop=\"tier\",of=\"accesses\"} 0.829",
             "memtide_cpu_seconds_total{loop=\"tier\"} 1.5",
             "memtide_config_last_reload_successful{loop=\"tier\"} 0",
             "memtide_config_last_reload_success_timestamp_seconds{loop=\"tier\"} 1800000000.5",
@@ -276,6 +283,7 @@ pub mod tests {
             assert!(open.lines().any(|there| there == line), "{line}\n{open}");
         }
         assert!(open.ends_with("\n# EOF\n"), "{open}");
+        assert!(!open.contains("touched_pages"), "{open}");
         for line in [
             "# HELP memtide_promoted_bytes_total Memory that moved to a faster tier, or would have in a dry run (pgpromote_success)",
             "# TYPE memtide_promoted_bytes_total counter",

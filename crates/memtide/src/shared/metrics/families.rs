@@ -1,7 +1,8 @@
 //! What a status says, as families of metrics.
 //!
 //! Names and units follow Prometheus' conventions: base units (seconds, bytes), counters that only
-//! grow, no rates or shares, no label without an end (no pid, no address). `docs/metrics.md` has
+//! grow, no rates, shares from 0 to 1 and only where counters cannot give them, no label without an
+//! end (no pid, no address). `docs/metrics.md` has
 //! them all; a test compares.
 
 use crate::shared::spreading::Figures;
@@ -39,7 +40,7 @@ pub struct Family {
 pub enum Value {
     /// Of what comes one by one.
     Whole(u64),
-    /// Of time.
+    /// Of time, and of shares.
     Real(f64),
 }
 
@@ -59,6 +60,11 @@ impl From<Duration> for Value {
     fn from(value: Duration) -> Value {
         Value::Real(value.as_secs_f64())
     }
+}
+
+/// A share.
+fn ratio(permille: u32) -> Value {
+    Value::Real(f64::from(permille) / 1000.0)
 }
 
 /// The families of the status of the loop of this name, in a fixed order.
@@ -218,6 +224,8 @@ impl Families {
             observing,
             kernel_cpu,
             classes,
+            access_fairness_permille,
+            touched_fairness_permille,
             account,
             pressure,
         } = status;
@@ -303,6 +311,19 @@ impl Families {
             );
         }
         self.classes(classes);
+        let fairness = [
+            ("accesses", *access_fairness_permille),
+            ("touched_pages", *touched_fairness_permille),
+        ];
+        let fairness = fairness.into_iter().filter_map(|(of, permille)| {
+            let label = vec![("of", of.to_owned())];
+            Some((label, ratio(permille?)))
+        });
+        self.gauges(
+            "memtide_fairness_ratio",
+            "How equal the shares of accesses, or of touched pages, are that fast memory serves of each class: Jain's index",
+            fairness,
+        );
     }
 
     fn account(&mut self, account: &AccountStatus) {
@@ -376,6 +397,23 @@ impl Families {
             "memtide_class_waiting",
             "Hot memory of a class that its fast.high, or one around it, keeps on slower tiers",
             known(|class| Some(class.waiting_pages)),
+        );
+        let shares = |permille: fn(&ClassStatus) -> Option<u32>| {
+            let sample = move |class: &ClassStatus| {
+                let label = vec![("class", class.name.clone())];
+                Some((label, ratio(permille(class)?)))
+            };
+            classes.iter().filter_map(sample).collect::<Vec<_>>()
+        };
+        self.gauges(
+            "memtide_class_fast_access_ratio",
+            "Of accesses of a class that were sampled in the last half minute, those to fast memory",
+            shares(|class| class.fast_access_permille),
+        );
+        self.gauges(
+            "memtide_class_fast_touched_ratio",
+            "Of pages of a class that were seen touched in the last half minute, those on fast memory",
+            shares(|class| class.fast_touched_permille),
         );
         let stalls = classes.iter().filter_map(|class| {
             let stalled = Duration::from_millis(class.pressure?.stalled_ms);
