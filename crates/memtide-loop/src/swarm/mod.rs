@@ -272,7 +272,7 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     if !plan.classes.is_empty() {
         let judged_ms = world.judge_shares_from();
         until(&mut world, &mut looping, judged_ms);
-        world.check_shares();
+        world.check_shares(false);
     }
     if !plan.many_mappings {
         let fit = fits(&world, &plan);
@@ -295,7 +295,7 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
         }
     }
     if !plan.classes.is_empty() {
-        world.check_shares();
+        world.check_shares(true);
     }
     check_rate(&mut world.violations, &plan, &events);
     if let Err(error) = looping.finish(&mut world) {

@@ -20,7 +20,8 @@
 //! them, as the kernel does it with `memory.low` (Linux, "Control Group v2", "Memory
 //! Interface Files"): in proportion to what they use of their own. Unlike there, a class
 //! without a `low` takes nothing from those within it. So all floors within a class fit
-//! into its bound, and where it is above it, there is something that may leave.
+//! into its bound, and where it is above it, there is something that may leave. If none of
+//! that leaves for long, because it may not move, the bound takes what is protected.
 //!
 //! # Properties
 //!
@@ -43,6 +44,9 @@ const READ_MS: u64 = 500;
 /// How long a class that is above its bound may have no pages that are known to be
 /// idle before others leave, in ms: so long does it take to see what is idle.
 const PATIENCE_MS: u64 = 1500;
+/// How long nothing has left of a class that is above its bound before what is protected
+/// within it leaves, in ms: so long pages may not be known, or busy.
+const HELD_MS: u64 = 10_000;
 /// How long is waited after nothing would leave, in ms.
 const REST_MS: u64 = 2000;
 
@@ -80,6 +84,8 @@ struct Budget {
     bound: u64,
     /// Since when it is above its bound.
     above: Option<Millis>,
+    /// Since when nothing leaves although it is above its bound.
+    held: Option<Millis>,
     tight: bool,
     /// Hot pages of its own that a bound keeps down.
     waiting: u64,
@@ -128,13 +134,19 @@ impl Budgets {
                 .iter()
                 .position(|budget| budget.class.name == class.name);
             match known {
-                Some(n) => Budget {
-                    class: class.clone(),
-                    // It has its patience again, and other numbers are around it.
-                    above: None,
-                    within: None,
-                    ..old.swap_remove(n)
-                },
+                Some(n) => {
+                    let old = old.swap_remove(n);
+                    let same = old.class.high == class.high;
+                    Budget {
+                        class: class.clone(),
+                        // With another bound it has its patience again.
+                        above: old.above.filter(|_| same),
+                        held: old.held.filter(|_| same),
+                        // Classes have other numbers now.
+                        within: None,
+                        ..old
+                    }
+                }
                 None => Budget::new(class),
             }
         };
@@ -336,7 +348,21 @@ impl Budgets {
     pub fn rest(&mut self, class: ClassId, now: Millis) {
         if let Some(budget) = self.all.get_mut(class.0 as usize) {
             budget.rests_until = Millis(now.0 + REST_MS);
+            budget.held.get_or_insert(now);
         }
+    }
+
+    /// Pages of `class` left because it is above its bound.
+    pub fn goes_down(&mut self, class: ClassId) {
+        if let Some(budget) = self.all.get_mut(class.0 as usize) {
+            budget.held = None;
+        }
+    }
+
+    /// Whether so long nothing left of `class` that its bound takes what is protected within it.
+    pub fn bound_takes_all(&self, class: ClassId, now: Millis) -> bool {
+        let held = self.get(Some(class)).and_then(|budget| budget.held);
+        held.is_some_and(|held| now.since(held) >= HELD_MS)
     }
 
     fn get(&self, class: Option<ClassId>) -> Option<&Budget> {
@@ -531,6 +557,7 @@ impl Budget {
             floor: 0,
             bound: 0,
             above: None,
+            held: None,
             tight: false,
             waiting: 0,
             promoted: 0,
@@ -562,13 +589,13 @@ impl Budget {
     fn judge(&mut self, now: Millis) -> bool {
         let (Some(used), Some(high), Some(mark)) = (self.total, self.class.high, self.mark())
         else {
-            self.above = None;
+            (self.above, self.held) = (None, None);
             return std::mem::take(&mut self.tight);
         };
         if used > high {
             self.above.get_or_insert(now);
         } else if used <= mark {
-            self.above = None;
+            (self.above, self.held) = (None, None);
         }
         let tight = match self.tight {
             true => used >= high - high / 4,

@@ -258,3 +258,20 @@ fn classes_that_contain_each_other_are_taken_apart() {
     let none = nested(&[(None, Some(100), Some(7), 10)]);
     assert_eq!(none.left(DB), Some(89));
 }
+
+/// Ten seconds after nothing left for the first time.
+#[test]
+fn a_bound_takes_what_is_protected_only_where_nothing_else_leaves_for_long() {
+    let mut db = budgets(0, Some(100), 200);
+    let takes = |db: &Budgets, ms| db.bound_takes_all(DB, Millis(ms));
+    assert!(!takes(&db, 60_000));
+    db.rest(DB, Millis(1000));
+    db.rest(DB, Millis(3000));
+    assert_eq!((takes(&db, 10_999), takes(&db, 11_000)), (false, true));
+    db.goes_down(DB);
+    assert!(!takes(&db, 11_000));
+    db.rest(DB, Millis(12_000));
+    db.moved(DB, Direction::Demotion, 101, Millis(13_000));
+    db.moved(DB, Direction::Promotion, 101, Millis(14_000));
+    assert!(!takes(&db, 60_000));
+}

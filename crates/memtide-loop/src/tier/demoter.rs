@@ -205,7 +205,7 @@ impl Demoter {
     ) -> Vec<Folio> {
         let (ledger, evidence) = (&shared.ledger, evidence(&shared.records));
         let settle_ms = shared.config.settle_ms;
-        let sections = sections_of(shared, class);
+        let sections = sections_of(shared, class, true);
         let mut losses = Losses::new(&shared.budgets, Some(class));
         let (mut drawn, mut folios, mut found) = (BTreeSet::new(), Vec::new(), 0);
         let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / PIECE_PAGES);
@@ -265,10 +265,16 @@ impl Demoter {
         }
         let why = "among the coldest of its class, which is above its fast.high";
         let targets = self.targets(&shared.ledger);
-        let coldest = self.coldest(shared, class, excess - moved, &targets, now);
+        let coldest = self.coldest(shared, class, true, excess - moved, &targets, now);
         moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
-        if moved == 0 {
+        if moved > 0 {
+            shared.budgets.goes_down(class);
+        } else {
             shared.budgets.rest(class, now);
+            if shared.budgets.bound_takes_all(class, now) {
+                let coldest = self.coldest(shared, class, false, excess, &targets, now);
+                moved = self.send_in_use(world, shared, &coldest, &targets, why, reporter);
+            }
         }
         moved
     }
@@ -395,13 +401,15 @@ impl Demoter {
         victims
     }
 
-    /// The coldest pages of `class` on these nodes that may leave for their targets,
+    /// The coldest pages of `class` on these nodes that may leave for their targets, but for
+    /// what is protected within it if that is to `protect`,
     /// however warm they are: `wanted` of them, of the [`COLDEST_PAGES`] that come
     /// next if there are more.
     fn coldest(
         &mut self,
         shared: &Shared,
         class: ClassId,
+        protect: bool,
         wanted: u64,
         targets: &[(NodeId, NodeId)],
         now: Millis,
@@ -412,7 +420,7 @@ impl Demoter {
             records,
             ..
         } = shared;
-        let mut sections = sections_of(shared, class);
+        let mut sections = sections_of(shared, class, protect);
         let from = *self.next_section.entry(class).or_default();
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
@@ -444,22 +452,25 @@ impl Demoter {
             ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         }
         let mut losses = Losses::new(&shared.budgets, Some(class));
-        let mut goes =
-            |folio: &Folio| losses.spares(ledger.class(folio.first), u64::from(folio.pages));
+        let mut goes = |folio: &Folio| {
+            !protect || losses.spares(ledger.class(folio.first), u64::from(folio.pages))
+        };
         let folios = coldest.into_folios().map(|(folio, _)| folio);
         folios.filter(|folio| goes(folio)).collect()
     }
 }
 
-/// The sections of all processes of `class` and of classes within it that may lose pages for
-/// others in it, in order.
-fn sections_of(shared: &Shared, class: ClassId) -> Vec<u32> {
+/// The sections of all processes of `class` and of classes within it, in order; of those only that
+/// may lose pages for others in it, if what they keep is to `protect`.
+fn sections_of(shared: &Shared, class: ClassId, protect: bool) -> Vec<u32> {
     let Shared {
         ledger, budgets, ..
     } = shared;
     let members = ledger.processes.iter().filter(|watched| {
         let of = watched.class;
-        budgets.is_within(of, class) && budgets.may_lose_within(of, Some(class)) > 0
+        budgets.is_within(of, class)
+            && budgets.tiered(of).demote
+            && (!protect || budgets.may_lose_within(of, Some(class)) > 0)
     });
     let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
     let mut sections: Vec<u32> = sections.collect();

@@ -125,8 +125,9 @@ impl SwarmWorld {
     }
 
     /// Judges whether each class is within its bound, by more than a fiftieth; but for
-    /// pages that may not leave, or for which there is no room.
-    pub fn check_shares(&mut self) {
+    /// pages that may not leave, or for which there is no room, and for what is protected
+    /// within it until things have `settled`.
+    pub fn check_shares(&mut self, settled: bool) {
         if self.dry_run() {
             return;
         }
@@ -150,7 +151,10 @@ impl SwarmWorld {
                 });
                 stays.count() as u64
             };
-            let fixed: u64 = members.map(stays).sum();
+            let mut fixed: u64 = members.map(stays).sum();
+            if !settled && self.plan.nested && class == ClassId(0) && self.plan.classes.len() > 1 {
+                fixed += self.plan.classes[1].0;
+            }
             if used > fixed.max(high + high / 50) + slack {
                 let now_ms = self.now_ms();
                 let text = || {
