@@ -10,12 +10,14 @@ mod endings;
 mod package;
 mod reload;
 mod rights;
+mod slices;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use super::manners::PATIENCE;
 use super::packages::DEB;
@@ -48,6 +50,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("watchdog", endings::watchdog),
         test("killed", endings::killed),
         test("rights", rights::as_the_unit_says),
+        test("slices", slices::are_classes),
         test("remove", package::goes),
     ]
 }
@@ -150,6 +153,12 @@ fn entries(fields: &[&str]) -> Result<String> {
     words.extend(fields);
     words.extend(["--boot", "--output=cat", "--no-pager"]);
     done(&words)
+}
+
+/// What `memtide status --json` prints.
+fn standing() -> Result<Value> {
+    let text = done(&["memtide", "status", "--json"])?;
+    serde_json::from_str(&text).with_context(|| text)
 }
 
 /// Installs the package as a user does who has its file; without effect where it is installed.
