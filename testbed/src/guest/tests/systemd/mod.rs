@@ -11,6 +11,7 @@ mod package;
 mod reload;
 mod rights;
 mod slices;
+mod weights;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -51,6 +52,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("killed", endings::killed),
         test("rights", rights::as_the_unit_says),
         test("slices", slices::are_classes),
+        test("weights", weights::lent),
         test("remove", package::goes),
     ]
 }
