@@ -12,6 +12,7 @@ mod reload;
 mod rights;
 mod slices;
 mod weights;
+mod writes;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -53,6 +54,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("rights", rights::as_the_unit_says),
         test("slices", slices::are_classes),
         test("weights", weights::lent),
+        test("writes", writes::with_a_right_more),
         test("remove", package::goes),
     ]
 }
