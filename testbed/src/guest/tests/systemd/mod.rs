@@ -175,6 +175,16 @@ fn install() -> Result<()> {
 
 /// Waits until the victim's hot pages are in fast memory; the seconds that it took.
 fn until_home(unit: &Unit, victim: &Victim, context: &Context) -> Result<f64> {
+    until_home_within(PATIENCE, unit, victim, context)
+}
+
+/// The same, with another limit.
+fn until_home_within(
+    limit: Duration,
+    unit: &Unit,
+    victim: &Victim,
+    context: &Context,
+) -> Result<f64> {
     let known = victim.known_pages();
     let stretch = Stretch::begin();
     loop {
@@ -182,7 +192,7 @@ fn until_home(unit: &Unit, victim: &Victim, context: &Context) -> Result<f64> {
         if share >= GOAL {
             return Ok(stretch.elapsed().as_secs_f64());
         }
-        within(&stretch, PATIENCE, || {
+        within(&stretch, limit, || {
             let status = unit.get("StatusText").unwrap_or_default();
             format!(
                 "{:.1} % of the hot pages on DRAM and no more ({status})",
