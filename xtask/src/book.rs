@@ -267,7 +267,9 @@ mod tests {
         for page in pages {
             assert!(book.join("src").join(page).is_file(), "{page}");
         }
-        assert!(book.join("src/docs/overview.svg").is_file());
+        for picture in ["overview.svg", "top.svg"] {
+            assert!(book.join("src/docs").join(picture).is_file(), "{picture}");
+        }
         let readme = std::fs::read_to_string(book.join("src/README.md")).unwrap();
         assert!(!readme.contains("SUMMARY.md"));
     }

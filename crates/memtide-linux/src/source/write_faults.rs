@@ -32,7 +32,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteFaultsError {
     /// The kernel refused to protect a process's pages.
-    #[error("{}: cannot write-protect its pages: {source}; run as root", path.display())]
+    #[error("{}: cannot write-protect its pages: {source}; run as root, for other users' processes with CAP_DAC_OVERRIDE", path.display())]
     Protect {
         /// The file.
         path: PathBuf,

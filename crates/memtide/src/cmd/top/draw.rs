@@ -23,12 +23,12 @@ const WORDS: u16 = 24;
 /// The most cells of a bar.
 const BAR: u16 = 40;
 /// The width from which it is shown what has returned.
-const WIDE: u16 = 95;
+pub const WIDE: u16 = 95;
 /// The width from which it is shown how fast memory serves classes, too.
 const WIDER: u16 = 110;
 /// Columns of both tables that are shown on any screen; the next one is what has returned.
 const COLUMNS: usize = 7;
-/// What stands beside a bar.
+/// What stands beside a bar, or more where amounts are long.
 const BESIDE: u16 = 48;
 const KEYS: [&str; 7] = [
     "q, Esc      end",
@@ -212,7 +212,7 @@ fn memory(state: &State, width: u16) -> Vec<Line<'static>> {
         ("fast", true, standing.fast_bytes, Color::Green),
         ("slow", false, standing.slow_bytes, Color::Blue),
     ];
-    let mut lines = Vec::new();
+    let mut found = Vec::new();
     for (name, fast, managed, color) in tiers {
         let nodes: Vec<&Node> = standing
             .nodes
@@ -229,7 +229,18 @@ fn memory(state: &State, width: u16) -> Vec<Line<'static>> {
         let mut free = nodes.iter().map(|node| node.free_bytes);
         let free = free.try_fold(0, |sum: u64, free| Some(sum.saturating_add(free?)));
         let used = free.map(|free| all.saturating_sub(free));
-        let cells = width.saturating_sub(BESIDE).min(BAR);
+        let text = format!(
+            " {} of {} used, {} managed",
+            used.map_or("?".to_owned(), amount),
+            amount(all),
+            amount(managed)
+        );
+        found.push((name, color, used, all, text));
+    }
+    let long = |(name, .., text): &(&str, _, _, _, String)| name.len() + 1 + text.len();
+    let longest = found.iter().map(long).max().unwrap_or(0) as u16;
+    let cells = width.saturating_sub(longest.max(BESIDE)).min(BAR);
+    let line = |(name, color, used, all, text): (&str, Color, Option<u64>, u64, String)| {
         let full = match used {
             Some(used) if all > 0 => {
                 (u128::from(used) * u128::from(cells) / u128::from(all)) as usize
@@ -237,20 +248,14 @@ fn memory(state: &State, width: u16) -> Vec<Line<'static>> {
             _ => 0,
         };
         let rest = usize::from(cells) - full.min(usize::from(cells));
-        let text = format!(
-            " {} of {} used, {} managed",
-            used.map_or("?".to_owned(), amount),
-            amount(all),
-            amount(managed)
-        );
-        lines.push(Line::from(vec![
+        Line::from(vec![
             Span::raw(format!("{name} ")),
             Span::styled("\u{2588}".repeat(full), painted(state, color)),
             Span::raw("\u{2591}".repeat(rest)),
             Span::raw(text),
-        ]));
-    }
-    lines
+        ])
+    };
+    found.into_iter().map(line).collect()
 }
 
 fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -679,6 +684,23 @@ mod tests {
             !text.contains(|c: char| is_hidden(c) && c != '\n'),
             "{text:?}"
         );
+    }
+
+    #[test]
+    fn long_amounts_are_not_cut() {
+        let mut state = state();
+        let standing = state.standing.as_mut().unwrap();
+        standing.fast_bytes = 850 << 30;
+        for node in &mut standing.nodes {
+            (node.memory_bytes, node.free_bytes) = (1000 << 30, Some(500 << 30));
+        }
+        let text = page(&state, 80, 24).unwrap();
+        // 80 - 53 are left for the bar, and half of that is full.
+        let bar = format!("{}{}", "\u{2588}".repeat(13), "\u{2591}".repeat(14));
+        let fast = format!("\nfast {bar} 500.0 GiB of 1000.0 GiB used, 850.0 GiB managed\n");
+        assert!(text.contains(&fast), "{text}");
+        let slow = format!("\nslow {bar} 500.0 GiB of 1000.0 GiB used, 1.0 GiB managed\n");
+        assert!(text.contains(&slow), "{text}");
     }
 
     /// Every small size; of large ones some.

@@ -10,6 +10,8 @@
 
 mod draw;
 mod listen;
+#[cfg(test)]
+mod picture;
 mod screen;
 mod state;
 

@@ -7,10 +7,10 @@ mod balance;
 mod container;
 mod kills;
 mod reloads;
-mod shares;
+pub(super) mod shares;
 mod slices;
 mod socket;
-mod weights;
+pub(super) mod weights;
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;

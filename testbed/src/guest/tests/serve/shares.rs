@@ -77,20 +77,25 @@ impl Slice {
 
     /// Bytes that it has on the fast node.
     pub(super) fn used(&self) -> Result<u64> {
-        let path = self.0.join("memory.numa_stat");
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let lists = text.lines().filter(|line| {
-            let name = line.split(' ').next().unwrap_or_default();
-            name.starts_with("active_") || name.starts_with("inactive_") || name == "unevictable"
-        });
-        let on_fast = |line: &str| {
-            let mut fields = line.split(' ');
-            let field = fields.find_map(|field| field.strip_prefix(&format!("N{FAST}=")));
-            field.and_then(|bytes| bytes.parse::<u64>().ok())
-        };
-        let sum: Option<u64> = lists.map(on_fast).sum();
-        sum.with_context(|| format!("{} has no node {FAST}: {text}", path.display()))
+        on_node(&self.0, FAST)
     }
+}
+
+/// Bytes that a cgroup has on a node.
+pub(in crate::guest::tests) fn on_node(group: &Path, node: u32) -> Result<u64> {
+    let path = group.join("memory.numa_stat");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let lists = text.lines().filter(|line| {
+        let name = line.split(' ').next().unwrap_or_default();
+        name.starts_with("active_") || name.starts_with("inactive_") || name == "unevictable"
+    });
+    let there = |line: &str| {
+        let mut fields = line.split(' ');
+        let field = fields.find_map(|field| field.strip_prefix(&format!("N{node}=")));
+        field.and_then(|bytes| bytes.parse::<u64>().ok())
+    };
+    let sum: Option<u64> = lists.map(there).sum();
+    sum.with_context(|| format!("{} has no node {node}: {text}", path.display()))
 }
 
 impl Drop for Slice {

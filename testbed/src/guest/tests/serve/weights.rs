@@ -37,7 +37,7 @@ fn weights() -> Result<BTreeMap<String, String>> {
 }
 
 /// That these nodes have these weights.
-fn reads(wanted: &[(u32, u8)]) -> Result<()> {
+pub(in crate::guest::tests) fn reads(wanted: &[(u32, u8)]) -> Result<()> {
     let there = weights()?;
     for (node, weight) in wanted {
         ensure!(

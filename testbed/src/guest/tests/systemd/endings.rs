@@ -15,9 +15,9 @@ use crate::guest::subject::Victim;
 /// The watchdog of this test, in seconds; the unit's is as long as a test should take.
 const WATCHDOG: u64 = 8;
 /// Until it is back: the watchdog, the unit's five seconds before a restart, and what goes on around them.
-const BACK_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const BACK_WITHIN: Duration = Duration::from_secs(30);
 /// Until systemd has seen that it is gone and has run what the unit has it run then.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A service that stands still is ended and started again.
 pub(super) fn watchdog(context: &mut Context) -> Result<()> {

@@ -10,12 +10,16 @@ mod endings;
 mod package;
 mod reload;
 mod rights;
+mod slices;
+mod weights;
+mod writes;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 
 use super::manners::PATIENCE;
 use super::packages::DEB;
@@ -48,6 +52,9 @@ pub(super) fn tests() -> Vec<Test> {
         test("watchdog", endings::watchdog),
         test("killed", endings::killed),
         test("rights", rights::as_the_unit_says),
+        test("slices", slices::are_classes),
+        test("weights", weights::lent),
+        test("writes", writes::with_a_right_more),
         test("remove", package::goes),
     ]
 }
@@ -152,6 +159,12 @@ fn entries(fields: &[&str]) -> Result<String> {
     done(&words)
 }
 
+/// What `memtide status --json` prints.
+fn standing() -> Result<Value> {
+    let text = done(&["memtide", "status", "--json"])?;
+    serde_json::from_str(&text).with_context(|| text)
+}
+
 /// Installs the package as a user does who has its file; without effect where it is installed.
 fn install() -> Result<()> {
     if !Path::new(MEMTIDE).exists() {
@@ -162,6 +175,16 @@ fn install() -> Result<()> {
 
 /// Waits until the victim's hot pages are in fast memory; the seconds that it took.
 fn until_home(unit: &Unit, victim: &Victim, context: &Context) -> Result<f64> {
+    until_home_within(PATIENCE, unit, victim, context)
+}
+
+/// The same, with another limit.
+fn until_home_within(
+    limit: Duration,
+    unit: &Unit,
+    victim: &Victim,
+    context: &Context,
+) -> Result<f64> {
     let known = victim.known_pages();
     let stretch = Stretch::begin();
     loop {
@@ -169,7 +192,7 @@ fn until_home(unit: &Unit, victim: &Victim, context: &Context) -> Result<f64> {
         if share >= GOAL {
             return Ok(stretch.elapsed().as_secs_f64());
         }
-        within(&stretch, PATIENCE, || {
+        within(&stretch, limit, || {
             let status = unit.get("StatusText").unwrap_or_default();
             format!(
                 "{:.1} % of the hot pages on DRAM and no more ({status})",
