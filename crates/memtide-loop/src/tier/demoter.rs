@@ -30,7 +30,7 @@ const SCAN_PAGES: u64 = SECTION_PAGES as u64;
 const MOST_REFUSED: u64 = 1 << 18;
 /// Pages among which the coldest are looked for, where some have to leave: 1 GiB.
 const COLDEST_PAGES: u64 = 1 << 18;
-/// The part of its share that a class exchanges in one turn, at most: one in so many.
+/// The part of its share that a class leaves free for hot pages of it, at most: one in so many.
 const EXCHANGED: u64 = 16;
 /// Pages that are drawn together where some make way, and the most such pieces.
 const PIECE_PAGES: u64 = 64;
@@ -130,9 +130,10 @@ impl Demoter {
                 }
                 continue;
             };
-            // Little at a time: what left comes back as other pages at once.
-            let most = left.min(high.div_ceil(EXCHANGED));
-            let short = budgets.waiting(class).saturating_sub(free).min(most);
+            // Little at a time: what left comes back as other pages at once. Where it does not, because the
+            // gate holds them, no more leaves.
+            let room = budgets.waiting(class).min(high.div_ceil(EXCHANGED));
+            let short = room.saturating_sub(free).min(left);
             let mut moved = 0;
             if short > 0 {
                 let settle_ms = shared.config.settle_ms;

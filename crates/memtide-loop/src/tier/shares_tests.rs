@@ -1,5 +1,6 @@
 //! Shares of fast memory, in virtual time.
 
+use super::making_way::Turn;
 use super::*;
 use crate::options::{ClassOptions, TierOptions};
 use crate::random::Random;
@@ -661,4 +662,25 @@ fn pages_that_go_to_and_fro_are_counted() {
         of_each.collect::<Vec<_>>(),
         [(7, status.returned_pages), (8, 0)]
     );
+}
+
+/// 600 hot pages wait, and none of them comes up.
+#[test]
+fn a_class_makes_no_more_room_than_is_used() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.processes.push(process(7, Some(0), 1590, FAST));
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(1600))]);
+    let mut events = run(&mut tierer, &mut world, 5000);
+    tierer.shared.budgets.set_waiting(|_| 600);
+    for _ in 0..20 {
+        let turn = Turn {
+            now: world.now(),
+            looks: 0,
+            seen: 0,
+        };
+        let shared = &mut tierer.shared;
+        (tierer.demoter).keep_bounds(&mut world, shared, turn, &mut events);
+    }
+    // A sixteenth of the bound, below its mark.
+    assert_eq!(on(&world, 7, FAST), 1584 - 100);
 }
