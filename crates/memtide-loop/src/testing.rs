@@ -171,6 +171,10 @@ pub struct FakeWorld {
     pub lent: BTreeMap<ThreadId, NodeId>,
     /// Whether it is known what classes use.
     pub class_use_known: bool,
+    /// Each time what classes used the last time is told.
+    pub class_use_lags: bool,
+    /// What classes used when that was asked last.
+    pub class_use_last: Vec<ClassUse>,
     /// Classes that lie within others.
     pub within: BTreeMap<ClassId, ClassId>,
     /// How often that was asked.
@@ -292,6 +296,8 @@ impl FakeWorld {
             tried: Vec::new(),
             lent: BTreeMap::new(),
             class_use_known: true,
+            class_use_lags: false,
+            class_use_last: Vec::new(),
             within: BTreeMap::new(),
             class_use_asked: 0,
             stalls: None,
@@ -576,6 +582,10 @@ impl World for FakeWorld {
             }
         };
         used.extend((0..classes).map(ClassId).map(use_of));
+        let last = std::mem::replace(&mut self.class_use_last, used.clone());
+        if self.class_use_lags && last.len() == used.len() {
+            used.clone_from(&last);
+        }
         Ok(())
     }
 

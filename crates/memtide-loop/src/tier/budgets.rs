@@ -27,11 +27,12 @@
 //!
 //! - What a class uses is read from the world, since others place pages, too: the
 //!   kernel at first touch and when it reclaims. Between two readings the loop's
-//!   own moves are counted.
+//!   own moves are counted, and some time after, as what is told may lack them.
 //! - Of a class of which that is not known, nothing is held back and nothing is
 //!   kept; people are told so.
 //! - Without classes nothing is asked and nothing is decided.
 
+use super::class_count::{OwnMoves, Range};
 use super::config::TierConfig;
 use crate::options::Tiered;
 use crate::report::{ClassStatus, Direction, Event, Reporter};
@@ -73,13 +74,14 @@ struct Budget {
     class: Class,
     /// Pages of fast memory that it uses, without those within; `None` if that is not
     /// known.
-    used: Option<u64>,
+    used: Option<Range>,
     /// The class that contains it.
     within: Option<ClassId>,
     /// What it uses, and what those use that lie within it.
-    total: Option<u64>,
+    total: Option<Range>,
     /// What of that is not taken for others.
     floor: u64,
+    own_moves: OwnMoves,
     /// Hot pages that its bound keeps down, and not that of a class within it.
     bound: u64,
     /// Since when it is above its bound.
@@ -202,10 +204,15 @@ impl Budgets {
         let mut changed = false;
         for (n, budget) in self.all.iter_mut().enumerate() {
             let told = self.used.get(n).copied().unwrap_or_default();
-            (budget.used, budget.within) = (told.pages, told.within);
-            if let Some(used) = budget.used.as_mut().filter(|_| dry_run) {
-                *used = (*used + budget.promoted).saturating_sub(budget.demoted);
-            }
+            budget.within = told.within;
+            budget.used = told.pages.map(|told| match dry_run {
+                // The world knows of none of its moves.
+                true => {
+                    let used = (told + budget.promoted).saturating_sub(budget.demoted);
+                    Range::exactly(used)
+                }
+                false => budget.own_moves.range(budget.used, told, now),
+            });
         }
         self.add_up();
         for budget in &mut self.all {
@@ -238,15 +245,13 @@ impl Budgets {
             .collect();
         order.sort_by(|(one, a), (other, b)| other.cmp(one).then(a.cmp(b)));
         self.order = order.into_iter().map(|(_, class)| class).collect();
-        self.all
-            .iter_mut()
-            .for_each(|budget| budget.total = budget.used);
+        self.all.iter_mut().for_each(|of| of.total = of.used);
         for class in &self.order {
             let of = &self.all[class.0 as usize];
             // What the kernel does not tell of a class is in what it tells of the one above.
-            let (total, within) = (of.total.unwrap_or(0), of.within);
+            let (total, within) = (of.total.unwrap_or_default(), of.within);
             if let Some(above) = within.and_then(|above| self.all.get_mut(above.0 as usize)) {
-                above.total = above.total.map(|of| of.saturating_add(total));
+                above.total = above.total.map(|of| of.and(total));
             }
         }
         self.set_floors();
@@ -260,7 +265,7 @@ impl Budgets {
         for class in &self.order {
             let of = &self.all[at(*class)];
             let claim = match of.class.low {
-                Some(low) => of.total.unwrap_or(low).min(low),
+                Some(low) => of.total.map_or(low, |total| total.least.min(low)),
                 None => inner[at(*class)],
             };
             let claim = claim.min(of.mark().unwrap_or(u64::MAX));
@@ -301,18 +306,16 @@ impl Budgets {
         let Some(budget) = self.all.get_mut(class.0 as usize) else {
             return;
         };
-        let changed = |pages_of: Option<u64>| match direction {
-            Direction::Promotion => pages_of.map(|of| of + pages),
-            Direction::Demotion => pages_of.map(|of| of.saturating_sub(pages)),
-        };
+        let after = |range: Option<Range>| range.map(|range| range.after(direction, pages));
         match direction {
             Direction::Promotion => budget.promoted += pages,
             Direction::Demotion => budget.demoted += pages,
         }
-        budget.used = changed(budget.used);
+        budget.used = after(budget.used);
+        budget.own_moves.note(direction, pages, now);
         let mut at = Some(class);
         while let Some(budget) = at.and_then(|at| self.all.get_mut(at.0 as usize)) {
-            budget.total = changed(budget.total);
+            budget.total = after(budget.total);
             // Who is tight is said by what the world tells.
             let tight = budget.tight;
             budget.judge(now);
@@ -476,7 +479,7 @@ impl Budgets {
         self.get(class).filter(|budget| !budget.paused)?;
         let short = |class: ClassId| {
             let budget = self.get(Some(class))?;
-            Some((class, budget.floor.saturating_sub(budget.total?)))
+            Some((class, budget.floor.saturating_sub(budget.total?.most)))
         };
         self.path(class)
             .filter_map(short)
@@ -488,7 +491,7 @@ impl Budgets {
     pub fn excess(&self, class: ClassId, now: Millis) -> u64 {
         let excess = |budget: &Budget| {
             budget.above?;
-            Some(budget.total?.saturating_sub(budget.mark()?))
+            Some(budget.total?.least.saturating_sub(budget.mark()?))
         };
         let budget = self.get(Some(class));
         let budget = budget.filter(|budget| !budget.paused && now >= budget.rests_until);
@@ -527,7 +530,7 @@ impl Budgets {
         let status = |budget: &Budget| ClassStatus {
             name: budget.class.name.clone(),
             within: budget.within.and_then(|class| self.name(class)),
-            fast_pages: budget.total,
+            fast_pages: budget.total.map(|total| total.least),
             low_pages: budget.class.low.unwrap_or(0),
             high_pages: budget.class.high,
             promoted_pages: budget.promoted,
@@ -555,6 +558,7 @@ impl Budget {
             within: None,
             total: None,
             floor: 0,
+            own_moves: OwnMoves::default(),
             bound: 0,
             above: None,
             held: None,
@@ -578,17 +582,20 @@ impl Budget {
     }
 
     fn left(&self) -> Option<u64> {
-        Some(self.mark()?.saturating_sub(self.total?))
+        Some(self.mark()?.saturating_sub(self.total?.most))
     }
 
     fn spare(&self) -> Option<u64> {
-        Some(self.total?.saturating_sub(self.floor))
+        Some(self.total?.least.saturating_sub(self.floor))
     }
 
     /// Judges what it uses. Whether that changed if it is tight.
     fn judge(&mut self, now: Millis) -> bool {
-        let (Some(used), Some(high), Some(mark)) = (self.total, self.class.high, self.mark())
-        else {
+        let (Some(used), Some(high), Some(mark)) = (
+            self.total.map(|total| total.least),
+            self.class.high,
+            self.mark(),
+        ) else {
             (self.above, self.held) = (None, None);
             return std::mem::take(&mut self.tight);
         };

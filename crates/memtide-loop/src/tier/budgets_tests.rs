@@ -8,7 +8,7 @@ type Given = (Option<u64>, Option<u64>, Option<u32>, u64);
 
 fn nested(classes: &[Given]) -> Budgets {
     let budget = |(low, high, within, used): &Given| Budget {
-        used: Some(*used),
+        used: Some(Range::exactly(*used)),
         within: within.map(ClassId),
         ..Budget::new(&Class {
             name: "db".into(),

@@ -28,6 +28,7 @@ mod account;
 mod broken;
 mod budgets;
 pub mod choice;
+mod class_count;
 mod config;
 mod demoter;
 mod explain;

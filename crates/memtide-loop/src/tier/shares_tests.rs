@@ -684,3 +684,21 @@ fn a_class_makes_no_more_room_than_is_used() {
     // A sixteenth of the bound, below its mark.
     assert_eq!(on(&world, 7, FAST), 1584 - 100);
 }
+
+/// It goes down by 1,200 pages in turns of 100.
+#[test]
+fn what_the_kernel_counts_late_leaves_once() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.class_use_lags = true;
+    world.processes.push(process(7, Some(0), 2000, FAST));
+    let small = |config: &mut TierConfig| config.turn_pages = 100;
+    let mut tierer = tierer_with(&mut world, &options(), &[(0, Some(800))], small);
+    run_and(&mut tierer, &mut world, 20_000, |world| {
+        assert!(
+            on(world, 7, FAST) >= 792 - COMMUTER,
+            "{}",
+            on(world, 7, FAST)
+        );
+    });
+    assert!(on(&world, 7, FAST) <= 800);
+}
