@@ -72,15 +72,16 @@ pub struct Class {
 #[derive(Debug)]
 struct Budget {
     class: Class,
-    /// Pages of fast memory that it uses, without those within; `None` if that is not
-    /// known.
-    used: Option<Range>,
+    /// Pages of fast memory that it was told to use, without those within; `None` if that
+    /// is not known.
+    used: Option<u64>,
     /// The class that contains it.
     within: Option<ClassId>,
     /// What it uses, and what those use that lie within it.
     total: Option<Range>,
     /// What of that is not taken for others.
     floor: u64,
+    /// What moved of it and of those within.
     own_moves: OwnMoves,
     /// Hot pages that its bound keeps down, and not that of a class within it.
     bound: u64,
@@ -155,7 +156,7 @@ impl Budgets {
         self.all = config.classes.iter().map(budget).collect();
         self.others = config.others;
         self.read = None;
-        self.add_up();
+        self.put_in_order();
     }
 
     /// Whether there are no classes.
@@ -205,16 +206,16 @@ impl Budgets {
         for (n, budget) in self.all.iter_mut().enumerate() {
             let told = self.used.get(n).copied().unwrap_or_default();
             budget.within = told.within;
-            budget.used = told.pages.map(|told| match dry_run {
-                // The world knows of none of its moves.
-                true => {
-                    let used = (told + budget.promoted).saturating_sub(budget.demoted);
-                    Range::exactly(used)
-                }
-                false => budget.own_moves.range(budget.used, told, now),
-            });
+            let pretended = match dry_run {
+                // The world knows of none of these.
+                true => (budget.promoted, budget.demoted),
+                false => (0, 0),
+            };
+            let used = |told: u64| (told + pretended.0).saturating_sub(pretended.1);
+            budget.used = told.pages.map(used);
         }
-        self.add_up();
+        self.put_in_order();
+        self.add_up(now, dry_run);
         for budget in &mut self.all {
             changed |= budget.judge(now);
             let shares = budget.class.low > Some(0) || budget.class.high.is_some();
@@ -230,8 +231,8 @@ impl Budgets {
         Ok(changed)
     }
 
-    /// Puts the classes in order, and adds up what they use.
-    fn add_up(&mut self) {
+    /// Puts the classes in order, those first that lie within others.
+    fn put_in_order(&mut self) {
         let most = self.all.len();
         // Nobody contains what contains them.
         for n in 0..most {
@@ -245,14 +246,23 @@ impl Budgets {
             .collect();
         order.sort_by(|(one, a), (other, b)| other.cmp(one).then(a.cmp(b)));
         self.order = order.into_iter().map(|(_, class)| class).collect();
-        self.all.iter_mut().for_each(|of| of.total = of.used);
+    }
+
+    /// Adds up what they use.
+    fn add_up(&mut self, now: Millis, dry_run: bool) {
+        let mut told: Vec<Option<u64>> = self.all.iter().map(|of| of.used).collect();
         for class in &self.order {
-            let of = &self.all[class.0 as usize];
             // What the kernel does not tell of a class is in what it tells of the one above.
-            let (total, within) = (of.total.unwrap_or_default(), of.within);
-            if let Some(above) = within.and_then(|above| self.all.get_mut(above.0 as usize)) {
-                above.total = above.total.map(|of| of.and(total));
+            let (of, within) = (told[class.0 as usize], self.all[class.0 as usize].within);
+            if let Some(Some(above)) = within.and_then(|above| told.get_mut(above.0 as usize)) {
+                *above = above.saturating_add(of.unwrap_or(0));
             }
+        }
+        for (budget, told) in self.all.iter_mut().zip(told) {
+            budget.total = told.map(|told| match dry_run {
+                true => Range::exactly(told),
+                false => budget.own_moves.range(budget.total, told, now),
+            });
         }
         self.set_floors();
     }
@@ -311,11 +321,10 @@ impl Budgets {
             Direction::Promotion => budget.promoted += pages,
             Direction::Demotion => budget.demoted += pages,
         }
-        budget.used = after(budget.used);
-        budget.own_moves.note(direction, pages, now);
         let mut at = Some(class);
         while let Some(budget) = at.and_then(|at| self.all.get_mut(at.0 as usize)) {
             budget.total = after(budget.total);
+            budget.own_moves.note(direction, pages, now);
             // Who is tight is said by what the world tells.
             let tight = budget.tight;
             budget.judge(now);

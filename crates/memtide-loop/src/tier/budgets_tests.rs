@@ -8,7 +8,7 @@ type Given = (Option<u64>, Option<u64>, Option<u32>, u64);
 
 fn nested(classes: &[Given]) -> Budgets {
     let budget = |(low, high, within, used): &Given| Budget {
-        used: Some(Range::exactly(*used)),
+        used: Some(*used),
         within: within.map(ClassId),
         ..Budget::new(&Class {
             name: "db".into(),
@@ -27,7 +27,8 @@ fn nested(classes: &[Given]) -> Budgets {
         used: Vec::new(),
         order: Vec::new(),
     };
-    budgets.add_up();
+    budgets.put_in_order();
+    budgets.add_up(Millis(0), false);
     budgets.all.iter_mut().for_each(|budget| {
         budget.judge(Millis(0));
     });
@@ -74,7 +75,7 @@ fn who_is_in_no_class_or_has_no_figures_may_do_anything() {
     assert_eq!((db.may_lose(None), db.below_low(None)), (u64::MAX, 0));
     assert_eq!(db.may_lose(Some(ClassId(7))), u64::MAX);
     db.all[0].used = None;
-    db.add_up();
+    db.add_up(Millis(0), false);
     db.all[0].judge(Millis(0));
     assert_eq!((db.left(DB), db.may_lose(Some(DB))), (None, u64::MAX));
     assert_eq!((db.below_low(Some(DB)), db.excess(DB, Millis(0))), (0, 0));
@@ -239,7 +240,7 @@ fn those_within_a_class_that_is_short_share_what_it_lacks() {
 fn what_is_not_known_of_a_class_within_is_known_of_the_one_around_it() {
     let mut all = nested(&[(None, Some(1000), None, 400), (None, Some(100), Some(0), 0)]);
     all.all[1].used = None;
-    all.add_up();
+    all.add_up(Millis(0), false);
     assert_eq!(
         (all.left(ClassId(0)), all.left(ClassId(1))),
         (Some(590), Some(590))
@@ -274,4 +275,18 @@ fn a_bound_takes_what_is_protected_only_where_nothing_else_leaves_for_long() {
     db.moved(DB, Direction::Demotion, 101, Millis(13_000));
     db.moved(DB, Direction::Promotion, 101, Millis(14_000));
     assert!(!takes(&db, 60_000));
+}
+
+/// The kernel tells of a class that pages left it, and not yet of the one around it.
+#[test]
+fn what_is_counted_late_of_a_class_leaves_once_of_the_one_around_it() {
+    let mut all = nested(&[(None, Some(1000), None, 0), (None, None, Some(0), 2000)]);
+    all.moved(ClassId(1), Direction::Demotion, 700, Millis(100));
+    assert_eq!(all.excess(ClassId(0), Millis(100)), 310);
+    // 500 of these seem to be its own.
+    (all.all[0].used, all.all[1].used) = (Some(500), Some(1300));
+    all.add_up(Millis(500), false);
+    assert_eq!(all.excess(ClassId(0), Millis(500)), 310);
+    all.add_up(Millis(2600), false);
+    assert_eq!(all.excess(ClassId(0), Millis(2600)), 810);
 }

@@ -46,14 +46,6 @@ impl Range {
             most: moved(self.most),
         }
     }
-
-    /// Of two classes together.
-    pub fn and(self, other: Range) -> Range {
-        Range {
-            least: self.least.saturating_add(other.least),
-            most: self.most.saturating_add(other.most),
-        }
-    }
 }
 
 /// The loop's own moves of late.
@@ -66,6 +58,7 @@ pub(super) struct OwnMoves {
 impl OwnMoves {
     /// So many pages moved.
     pub fn note(&mut self, direction: Direction, pages: u64, now: Millis) {
+        self.forget(now);
         match self.recent.back_mut() {
             Some((last, _)) if *last == now => {}
             _ => self.recent.push_back((now, [0; 2])),
@@ -79,16 +72,20 @@ impl OwnMoves {
     /// How much it is if the world `told` so much, where so much was `known`: of what may be so,
     /// what is nearest to that, or what was told.
     pub fn range(&mut self, known: Option<Range>, told: u64, now: Millis) -> Range {
-        let late = |(at, _): &(Millis, [u64; 2])| now.since(*at) >= LAG_MS;
-        while self.recent.front().is_some_and(late) {
-            self.recent.pop_front();
-        }
+        self.forget(now);
         let sum = |n: usize| self.recent.iter().map(|(_, moved)| moved[n]).sum::<u64>();
         let (least, most) = (told.saturating_sub(sum(1)), told.saturating_add(sum(0)));
         let known = known.unwrap_or(Range::exactly(told));
         Range {
             least: known.least.clamp(least, most).min(told),
             most: known.most.clamp(least, most).max(told),
+        }
+    }
+
+    fn forget(&mut self, now: Millis) {
+        let late = |(at, _): &(Millis, [u64; 2])| now.since(*at) >= LAG_MS;
+        while self.recent.front().is_some_and(late) {
+            self.recent.pop_front();
         }
     }
 }
