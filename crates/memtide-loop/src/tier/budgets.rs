@@ -34,6 +34,7 @@
 
 use super::class_count::{OwnMoves, Range};
 use super::config::TierConfig;
+use crate::ledger::Renumbered;
 use crate::options::Tiered;
 use crate::report::{ClassStatus, Direction, Event, Reporter};
 use crate::world::{ClassId, ClassUse, World, WorldError};
@@ -130,7 +131,7 @@ impl Budgets {
 
     /// Goes on with the classes of `config`. Those that there are still keep what is known of them and
     /// what they did; what they use is read anew.
-    pub fn follow(&mut self, config: &TierConfig) {
+    pub fn follow(&mut self, config: &TierConfig, numbers: &Renumbered) {
         let mut old = std::mem::take(&mut self.all);
         let budget = |class: &Class| {
             let known = old
@@ -145,8 +146,7 @@ impl Budgets {
                         // With another bound it has its patience again.
                         above: old.above.filter(|_| same),
                         held: old.held.filter(|_| same),
-                        // Classes have other numbers now.
-                        within: None,
+                        within: old.within.and_then(|of| numbers.new_of(of)),
                         ..old
                     }
                 }
@@ -275,7 +275,7 @@ impl Budgets {
         for class in &self.order {
             let of = &self.all[at(*class)];
             let claim = match of.class.low {
-                Some(low) => of.total.map_or(low, |total| total.least.min(low)),
+                Some(low) => of.total.map_or(0, |total| total.least.min(low)),
                 None => inner[at(*class)],
             };
             let claim = claim.min(of.mark().unwrap_or(u64::MAX));
@@ -399,7 +399,7 @@ impl Budgets {
         if let Some(budget) = self.all.get_mut(class.0 as usize) {
             budget.paused = paused;
             // What the class uses is judged again from now on: it has its patience.
-            budget.above = None;
+            (budget.above, budget.held) = (None, None);
         }
     }
 

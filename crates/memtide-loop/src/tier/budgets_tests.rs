@@ -271,6 +271,10 @@ fn a_bound_takes_what_is_protected_only_where_nothing_else_leaves_for_long() {
     assert_eq!((takes(&db, 10_999), takes(&db, 11_000)), (false, true));
     db.goes_down(DB);
     assert!(!takes(&db, 11_000));
+    db.rest(DB, Millis(11_000));
+    db.pause(DB, true);
+    db.pause(DB, false);
+    assert!(!takes(&db, 60_000));
     db.rest(DB, Millis(12_000));
     db.moved(DB, Direction::Demotion, 101, Millis(13_000));
     db.moved(DB, Direction::Promotion, 101, Millis(14_000));

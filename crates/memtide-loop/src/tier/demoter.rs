@@ -261,6 +261,9 @@ impl Demoter {
     ) -> u64 {
         let why = "idle, and its class is above its fast.high";
         let mut moved = self.send_idle(world, shared, class, excess, 0, why, reporter);
+        if moved > 0 {
+            shared.budgets.goes_down(class);
+        }
         if moved >= excess || !shared.budgets.patience_is_over(class, now) {
             return moved;
         }
@@ -426,6 +429,11 @@ impl Demoter {
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
         let evidence = evidence(records);
+        // Folios that are more than their class may lose would take the place of others.
+        let goes = |folio: Folio| {
+            let of = ledger.class(folio.first);
+            !protect || shared.budgets.may_lose_within(of, Some(class)) >= u64::from(folio.pages)
+        };
         let mut coldest = Coldest::new(wanted);
         let mut seen = 0;
         for section in sections {
@@ -444,7 +452,7 @@ impl Demoter {
                 while page.0 < first.0 + pages {
                     let folio = ledger.folio(page);
                     page = PageNumber(folio.first.0 + u64::from(folio.pages));
-                    if ledger.may_move(folio.first, *target).is_ok() {
+                    if goes(folio) && ledger.may_move(folio.first, *target).is_ok() {
                         let coldness = evidence.coldness(folio, config.settle_ms, now);
                         coldest.offer(folio, coldness);
                     }
@@ -453,11 +461,10 @@ impl Demoter {
             ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         }
         let mut losses = Losses::new(&shared.budgets, Some(class));
-        let mut goes = |folio: &Folio| {
-            !protect || losses.spares(ledger.class(folio.first), u64::from(folio.pages))
-        };
+        let mut spares =
+            |folio: &Folio| losses.spares(ledger.class(folio.first), u64::from(folio.pages));
         let folios = coldest.into_folios().map(|(folio, _)| folio);
-        folios.filter(|folio| goes(folio)).collect()
+        folios.filter(|folio| !protect || spares(folio)).collect()
     }
 }
 

@@ -143,6 +143,22 @@ mod tests {
     }
 
     #[test]
+    fn a_class_lies_within_the_same_one_under_its_other_number() {
+        let mut world = world();
+        world.within = [(ClassId(1), ClassId(0))].into();
+        let first = config(&world, "", "[a]\n[b]\n");
+        let mut tierer = Tierer::new(&mut world, first);
+        run(&mut tierer, &mut world, 20);
+        let around = class(&tierer, &mut world, "a");
+        let before = class(&tierer, &mut world, "b");
+        assert_eq!(before.within.as_deref(), Some("a"));
+        let second = config(&world, "", "[_]\n[a]\n[b]\n");
+        tierer.follow(&mut world, second);
+        assert_eq!(class(&tierer, &mut world, "a"), around);
+        assert_eq!(class(&tierer, &mut world, "b"), before);
+    }
+
+    #[test]
     fn a_bound_holds_from_then_on() {
         let mut world = world();
         let first = config(&world, "", "[a]\n[b]\n");

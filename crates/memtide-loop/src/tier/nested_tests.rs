@@ -56,6 +56,25 @@ fn who_is_above_the_bound_around_them_keeps_what_is_protected() {
     assert!((1485 - 3 * COMMUTER..=1500).contains(&used), "{used}");
 }
 
+/// Of the second class, all huge and idle, half a huge page may go; the third is hot.
+#[test]
+fn a_huge_page_that_is_protected_in_part_does_not_hold_up_others() {
+    let mut world = world(8000);
+    let mut idle = process(8, Some(1), 2048, FAST);
+    idle.huge = true;
+    world.processes.push(idle);
+    let mut one = process(9, Some(2), 2000, FAST);
+    hot(&mut one, 2000);
+    world.processes.push(one);
+    let classes = [(0, Some(3000)), (1792, None), (0, None)];
+    let mut tierer = tierer(&mut world, &options(), &classes);
+    run_and(&mut tierer, &mut world, 30_000, |world| {
+        assert_eq!(on(world, 8, FAST), 2048);
+    });
+    let used = fast(&world, &[8, 9]);
+    assert!(used <= 3000 + COMMUTER, "{used}");
+}
+
 /// All of the second class is protected, and hot; the bound around it is smaller.
 #[test]
 fn a_bound_holds_against_what_is_protected_within_it() {

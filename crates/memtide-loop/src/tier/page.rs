@@ -10,7 +10,7 @@ use super::idle::{self, Leaver};
 use super::shared::Shared;
 use crate::ledger::Watched;
 use crate::report::{Direction, LastMove, PageReport, Stay};
-use crate::world::{Allowed, Area};
+use crate::world::{Allowed, Area, ClassId};
 use memtide_core::hotness::Hotness;
 use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::Moved;
@@ -137,8 +137,10 @@ fn why_up(
     if let Ok(Some(by)) = refusal {
         return format!("it stays on fast memory: {by}");
     }
-    let mut around = budgets.path(watched.class);
-    if around.any(|class| budgets.excess(class, now) > 0) {
+    let pays = |around: ClassId| {
+        budgets.excess(around, now) > 0 && budgets.may_lose_within(watched.class, Some(around)) > 0
+    };
+    if budgets.path(watched.class).any(pays) {
         return "its class, or one around it, is above its fast.high: the coldest of its pages leave"
             .to_owned();
     }

@@ -119,7 +119,7 @@ impl Shared {
         self.ledger.set_headroom(config.headroom);
         self.ledger.processes.renumber(numbers);
         leave_alone(&mut self.ledger, &config);
-        self.budgets.follow(&config);
+        self.budgets.follow(&config, numbers);
         self.pressed.follow(world, &config, numbers);
         self.fairness.follow(config.classes.len(), numbers);
         self.config = config;

@@ -44,11 +44,24 @@ impl SwarmWorld {
         let Some(class) = self.plan.class(process.pid) else {
             return;
         };
-        let has_bound = |class: ClassId| self.plan.classes[class.0 as usize].1.is_some();
-        let around = self.plan.path(class).last().unwrap_or(class);
-        let bound = (self.plan.path(class)).any(|class| class != around && has_bound(class));
-        let class = around;
-        let (low, _) = self.plan.classes[class.0 as usize];
+        let path: Vec<ClassId> = self.plan.path(class).collect();
+        for (n, class) in path.iter().enumerate() {
+            let has_bound = |class: &ClassId| self.plan.classes[class.0 as usize].1.is_some();
+            // What is protected within a bound may have to leave for it, too.
+            let bound = path[..n].iter().chain(&path[n + 1..]).any(has_bound);
+            self.judge_floor(process, target, *class, bound);
+        }
+    }
+
+    /// What of `class` is not taken for others: what it protects, and no more than is protected around it.
+    fn floor(&self, class: ClassId) -> u64 {
+        let low = |class: ClassId| self.plan.classes[class.0 as usize].0;
+        let around = self.plan.path(class).skip(1).map(low);
+        around.filter(|low| *low > 0).fold(low(class), u64::min)
+    }
+
+    fn judge_floor(&mut self, process: ProcessId, target: NodeId, class: ClassId, bound: bool) {
+        let low = self.floor(class);
         let (now_ms, slack) = (self.now_ms(), self.commuting());
         let Some(told) = self.told.get_mut(&class) else {
             return;

@@ -7,83 +7,23 @@
 //! [`World::wait`], and passes of a look cost the kernel
 //! [`FakeWorld::page_ns`] a page.
 
+mod process;
+
+pub use process::FakeProcess;
+
 use crate::random::Random;
 use crate::world::{
-    Abilities, AddressSpace, Affinity, Allowed, Area, Came, ClassId, ClassUse, Counted, Found,
-    Invalid, Kept, Lend, MemoryKind, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen,
-    Report, Sample, Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId,
-    ThreadSeen, View, World, WorldError,
+    Abilities, AddressSpace, Affinity, Came, ClassId, ClassUse, Counted, Found, Invalid, Kept,
+    Lend, MoveHow, Outcome, PageRun, Presence, ProcessId, ProcessSeen, Report, Sample, Settled,
+    Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId, ThreadSeen, View, World,
+    WorldError,
 };
 use memtide_core::access;
-use memtide_core::nodemask::NodeMask;
 use memtide_core::pages::NodeSpace;
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::topology::{NodeInput, Topology, TopologyInput};
 use memtide_core::units::{Millis, NodeId, PageSize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A process of the fake world.
-#[derive(Clone, Debug)]
-pub struct FakeProcess {
-    /// Who it is.
-    pub process: ProcessId,
-    /// What it maps.
-    pub memory: AddressSpace,
-    /// Where its present pages are.
-    pub pages: BTreeMap<VirtualPage, NodeId>,
-    /// Pages that it touches all the time.
-    pub hot: BTreeSet<VirtualPage>,
-    /// Processor time that it has used, in clock ticks.
-    pub ticks: u64,
-    /// Page faults that it took.
-    pub faults: u64,
-    /// The class that it belongs to.
-    pub class: Option<ClassId>,
-}
-
-impl FakeProcess {
-    /// A process whose memory is `pages` pages from page `first` on, all on
-    /// `node`. It touches none.
-    pub fn new(pid: u32, first: u64, pages: u64, node: NodeId) -> FakeProcess {
-        let area = Area {
-            first: VirtualPage(first),
-            pages,
-            allowed: Allowed::Anywhere,
-            kind: MemoryKind::Anonymous,
-            backing: None,
-            counted: None,
-        };
-        FakeProcess {
-            process: ProcessId {
-                pid,
-                start_ticks: u64::from(pid) * 100,
-            },
-            memory: AddressSpace {
-                name: format!("fake{pid}"),
-                cpuset: NodeMask::ALL,
-                areas: vec![area],
-            },
-            pages: (first..first + pages)
-                .map(|page| (VirtualPage(page), node))
-                .collect(),
-            hot: BTreeSet::new(),
-            ticks: 0,
-            faults: 0,
-            class: None,
-        }
-    }
-
-    /// How many of its pages are on `node`.
-    pub fn on(&self, node: NodeId) -> u64 {
-        self.pages.values().filter(|at| **at == node).count() as u64
-    }
-
-    /// How many of its hot pages are on `node`.
-    pub fn hot_on(&self, node: NodeId) -> u64 {
-        let at = |page| self.pages.get(page) == Some(&node);
-        self.hot.iter().filter(|page| at(page)).count() as u64
-    }
-}
 
 /// Hardware that samples: each wait brings the samples of the time that it took.
 #[derive(Clone, Debug)]
@@ -628,7 +568,7 @@ impl World for FakeWorld {
                     first,
                     pages: 1,
                     node,
-                    huge: false,
+                    huge: known.huge,
                 });
             }
         }
@@ -652,7 +592,7 @@ impl World for FakeWorld {
                 let next = Settled {
                     first: page,
                     pages: 1,
-                    huge: false,
+                    huge: run.huge,
                     outcome,
                 };
                 Settled::push(settled, next);
