@@ -175,7 +175,8 @@ pub(super) fn high(context: &mut Context) -> Result<()> {
     manager.wait_for("STATUS=tiering ", 1)?;
     let ended = service.end(Signal::TERM)?;
     ended.clean()?;
-    let shown = |line: &String| line.contains(r#""classes":[{"name":"bound","fast_pages":"#);
+    let shown =
+        |line: &String| line.contains(r#""classes":[{"name":"bound","within":null,"fast_pages":"#);
     ensure!(ended.lines.iter().any(shown), "no status names the class");
     clear()?;
     drop((bound, other));
