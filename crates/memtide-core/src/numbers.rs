@@ -20,11 +20,13 @@ pub fn fraction(text: &str) -> Option<f64> {
     number.filter(|number: &f64| number.is_finite())
 }
 
-/// Whether it is a [`fraction`] with nothing but a unit behind it, as `1.5 GiB`. Libraries
-/// that read units take signs and exponents, too.
+/// Whether it is a [`fraction`] of at most 20 digits, without zeros before it, with nothing but a
+/// unit behind it, as `1.5 GiB`. Libraries that read units take signs and exponents, too, and one
+/// overflows where the first 20 of more digits are those of 2⁶⁴ - 1.
 pub fn is_quantity(text: &str) -> bool {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
-    fraction(number).is_some()
+    let digits = number.bytes().filter(u8::is_ascii_digit);
+    fraction(number).is_some() && digits.skip_while(|digit| *digit == b'0').count() <= 20
 }
 
 /// Hexadecimal digits, without `0x`; `None` as of [`decimal`].
@@ -61,6 +63,8 @@ mod tests {
         }
         assert_eq!(fraction(&"9".repeat(400)), None);
         assert!(["1.5 GiB", "2G", "7"].into_iter().all(is_quantity));
+        assert!(is_quantity("0000018446744073709551615GiB"));
+        assert!(!is_quantity("0.000184467440737095516158"));
         assert!(
             !["1e+6MiB", "1e6", "GiB", "", "-1G"]
                 .into_iter()

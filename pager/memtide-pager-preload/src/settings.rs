@@ -85,9 +85,14 @@ impl Settings {
         let Some(budget) = text(BUDGET)? else {
             return Err(format!("{BUDGET} is missing; write it as 2GiB"));
         };
-        let read = parse_size::Config::new().with_binary().parse_size(&budget);
-        let budget_bytes = read.ok().filter(|_| numbers::is_quantity(&budget));
-        let Some(budget_bytes) = budget_bytes else {
+        let read = |text: &String| {
+            parse_size::Config::new()
+                .with_binary()
+                .parse_size(text)
+                .ok()
+        };
+        let quantity = Some(&budget).filter(|budget| numbers::is_quantity(budget));
+        let Some(budget_bytes) = quantity.and_then(read) else {
             return Err(format!(
                 "{BUDGET}: {budget:?} is not a size; write it as 2GiB"
             ));
