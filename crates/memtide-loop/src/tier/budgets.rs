@@ -85,7 +85,7 @@ struct Budget {
     /// What moved of it and of those within.
     own_moves: OwnMoves,
     /// Hot pages that its bound keeps down, and not that of a class within it.
-    bound: u64,
+    kept_down: u64,
     /// Since when it is above its bound.
     above: Option<Millis>,
     /// Since when nothing leaves although it is above its bound.
@@ -344,14 +344,14 @@ impl Budgets {
     pub fn set_waiting(&mut self, waiting: impl Fn(ClassId) -> u64) {
         for (n, budget) in self.all.iter_mut().enumerate() {
             budget.waiting = waiting(ClassId(n as u32));
-            budget.bound = budget.waiting;
+            budget.kept_down = budget.waiting;
         }
         for class in &self.order {
             let of = &self.all[class.0 as usize];
             // For more its own bound leaves no room.
-            let pass_on = of.bound.min(of.left().unwrap_or(u64::MAX));
+            let pass_on = of.kept_down.min(of.left().unwrap_or(u64::MAX));
             if let Some(above) = (of.within).and_then(|above| self.all.get_mut(above.0 as usize)) {
-                above.bound = above.bound.saturating_add(pass_on);
+                above.kept_down = above.kept_down.saturating_add(pass_on);
             }
         }
     }
@@ -448,11 +448,7 @@ impl Budgets {
 
     /// Pages of `class` that may be taken for others.
     pub fn may_lose(&self, class: Option<ClassId>) -> u64 {
-        if !self.tiered(class).demote {
-            return 0;
-        }
-        let spare = self.on_path(class).filter_map(Budget::spare).min();
-        spare.unwrap_or(u64::MAX)
+        self.may_lose_within(class, None)
     }
 
     /// Pages of `class` that may be taken for others within `around`, or for others of
@@ -516,7 +512,7 @@ impl Budgets {
 
     /// Hot pages of `class` and those within that its bound keeps down.
     pub fn waiting(&self, class: ClassId) -> u64 {
-        self.get(Some(class)).map_or(0, |budget| budget.bound)
+        self.get(Some(class)).map_or(0, |budget| budget.kept_down)
     }
 
     /// Whether it is observed which pages of `class` are idle.
@@ -568,7 +564,7 @@ impl Budget {
             total: None,
             floor: 0,
             own_moves: OwnMoves::default(),
-            bound: 0,
+            kept_down: 0,
             above: None,
             held: None,
             tight: false,

@@ -14,7 +14,8 @@
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core;
 //! - [`idle`] has pages leave that nobody touched for long;
-//! - [`budgets`] knows what classes of processes may have of fast memory;
+//! - [`budgets`] knows what classes of processes may have of fast memory, [`class_count`] what each
+//!   uses of it, and [`losses`] what one choice of pages takes from them;
 //! - [`fairness`] knows how well fast memory serves each class;
 //! - [`pressed`] knows whether programs wait for memory;
 //! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
