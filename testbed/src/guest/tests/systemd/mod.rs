@@ -134,29 +134,52 @@ impl Unit {
         }
     }
 
-    /// The messages that the journal has of it, or that systemd wrote of it, in these words.
+    /// Waits until the journal has a message of it, or of systemd about it, in these words: what writes
+    /// the service's messages does so beside its loop.
     fn journal_has(&self, words: &[&str]) -> Result<()> {
-        done(&["journalctl", "--sync"])?;
         let unit = format!("--unit={SERVICE}");
-        let said = done(&["journalctl", &unit, "--boot", "--output=cat", "--no-pager"])?;
         let has = |line: &str| words.iter().all(|word| line.contains(word));
-        let last: Vec<&str> = said.lines().rev().take(10).collect();
-        ensure!(
-            said.lines().any(has),
-            "no {words:?} in the journal: {last:?}"
-        );
-        Ok(())
+        let stretch = Stretch::begin();
+        loop {
+            let said = journal(&[&unit])?;
+            if said.lines().any(has) {
+                return Ok(());
+            }
+            within(&stretch, PATIENCE, || {
+                let last: Vec<&str> = said.lines().rev().take(10).collect();
+                format!("no {words:?} in the journal: {last:?}")
+            })?;
+            std::thread::sleep(GLANCE);
+        }
     }
 }
 
 /// The messages of entries that the journal has of the service with all these fields.
 fn entries(fields: &[&str]) -> Result<String> {
-    done(&["journalctl", "--sync"])?;
     let unit = format!("_SYSTEMD_UNIT={SERVICE}");
-    let mut words = vec!["journalctl", &unit];
-    words.extend(fields);
-    words.extend(["--boot", "--output=cat", "--no-pager"]);
-    done(&words)
+    journal(&[&[&*unit], fields].concat())
+}
+
+/// The same, once there is one: moves are told with the next status, once a second.
+fn first_entries(fields: &[&str]) -> Result<String> {
+    let stretch = Stretch::begin();
+    loop {
+        let told = entries(fields)?;
+        if !told.is_empty() {
+            return Ok(told);
+        }
+        within(&stretch, PATIENCE, || {
+            format!("no entry with {fields:?} in the journal")
+        })?;
+        std::thread::sleep(GLANCE);
+    }
+}
+
+/// The messages of this boot that the journal has with these arguments.
+fn journal(arguments: &[&str]) -> Result<String> {
+    done(&["journalctl", "--sync"])?;
+    let all = ["--boot", "--output=cat", "--no-pager"];
+    done(&[&["journalctl"], arguments, &all].concat())
 }
 
 /// What `memtide status --json` prints.
