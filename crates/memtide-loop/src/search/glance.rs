@@ -1,10 +1,11 @@
 //! The glance: sweeps that draw attention, and samples of what has it.
 
-use super::blocks::Flag;
+use super::blocks::{Blocks, Flag};
 use super::evidence::{Tally, Verdict, judge};
 use super::look::{each_run, push};
 use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
 use memtide_core::units::Millis;
+use std::ops::Range;
 
 /// What the present glance is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct Glancing {
     attended: Vec<Attended>,
     /// From where on blocks have the next turn.
     turn: u32,
+    /// The blocks among which the present glance took all that speak.
+    swept: Range<usize>,
     sweeps: [Sweep; 2],
     last: usize,
     /// Whether the last one was for what has the attention.
@@ -73,6 +76,17 @@ const ATTEND_PASSES: u32 = 3;
 /// ms, by this factor.
 const QUIET_MS: u64 = 10_000;
 const QUIET_STRETCH: u64 = 5;
+/// A part of a walk over all memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The walk begins with it.
+    pub is_first: bool,
+    /// It ends with it.
+    pub is_last: bool,
+    /// Pages of a piece, of which one was sampled.
+    pub pages: u64,
+}
+
 /// How far attention reaches at most, in blocks.
 const REACH: u8 = 16;
 /// A glance smaller than this many times the cost of beginning it is not worth
@@ -100,8 +114,36 @@ impl Glancing {
         self.purpose != Purpose::Nothing && now.since(self.began) > ms
     }
 
+    /// What the present glance is of the whole, if it is a part of that and not of what
+    /// was chosen for what it showed: the other sweep's parts would count twice.
+    pub(super) fn part(&self, blocks: &Blocks) -> Option<Part> {
+        let piece = match self.purpose {
+            Purpose::All => 1,
+            Purpose::Sweep(0) => self.sweeps[0].piece,
+            Purpose::Sweep(_) | Purpose::Attend | Purpose::Nothing => return None,
+        };
+        Some(Part {
+            is_first: self.swept.start == 0,
+            is_last: self.swept.end >= blocks.len(),
+            pages: u64::from(piece) * blocks.block_pages(),
+        })
+    }
+
+    /// The blocks of that part.
+    pub(super) fn swept(&self) -> Range<usize> {
+        self.swept.clone()
+    }
+
+    /// Blocks of pieces in which a page was touched, ascending.
+    pub(super) fn hit_blocks(&self) -> Vec<u32> {
+        let mut hits = self.hits.clone();
+        hits.sort_unstable();
+        hits.dedup();
+        hits
+    }
+
     /// Whether block `n` is being glanced at.
-    fn covers(&self, n: u32) -> bool {
+    pub(super) fn covers(&self, n: u32) -> bool {
         let after = self.runs.partition_point(|(from, _)| *from <= n);
         after > 0 && n < self.runs[after - 1].0 + self.runs[after - 1].1
     }
@@ -168,6 +210,7 @@ impl Search {
         }
         if self.sees_all() {
             let runs = self.sweep_runs(0, u64::MAX, 1, true);
+            self.glancing.swept = 0..self.blocks.len();
             return self.tell_glance(now, Purpose::All, runs, 1, ALL_PASSES);
         }
         let waiting = !self.glancing.attended.is_empty();
@@ -185,7 +228,13 @@ impl Search {
             } else {
                 self.costs.span()
             };
+        let from = self.glancing.sweeps[which].cursor;
         let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
+        let to = match self.glancing.sweeps[which].cursor {
+            0 => self.blocks.len(),
+            to => to,
+        };
+        self.glancing.swept = from..to;
         self.tell_glance(now, Purpose::Sweep(which), runs, piece, 1)
     }
 

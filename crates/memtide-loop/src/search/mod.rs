@@ -57,6 +57,7 @@
 //! [`Config::attention`] blocks have the attention at once.
 
 mod blocks;
+mod census;
 mod costs;
 mod cover;
 mod evidence;
@@ -68,6 +69,7 @@ mod shared;
 
 pub use blocks::BLOCK_PAGES;
 pub use costs::UnitCosts;
+pub use glance::Part;
 pub use promise::Promise;
 pub(crate) use promise::{Size, Time};
 pub use shared::Memory;

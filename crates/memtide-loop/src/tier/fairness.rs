@@ -31,9 +31,13 @@
 //!   as of its single pages, and of its fast pages as of its stretches. That says something
 //!   only if there are [`LEAST_PAGES`] of the former, and if the latter are half of the fast
 //!   pages or more. Stretches are glanced at where room is scarce or the class is tight.
+//! - Glances of a [search](crate::search) see pieces of the lower tiers. Those that walk over
+//!   all of them in turn count together, once the walk is complete. Others go where something
+//!   was found. For fast pages that are in no stretch, and for slow ones in blocks that the
+//!   search does not sample, [`singles`](super::singles) stand, of which there must be
+//!   [`LEAST_SINGLES`].
 //! - Nothing is concluded from a look of a source that glances, which sees the lower tiers
-//!   only; from a search, which looks where it expects something; nor from hint faults, which
-//!   some kernels take on slow nodes only.
+//!   only; nor from hint faults, which some kernels take on slow nodes only.
 //!
 //! The [account](super::account) has rates of accesses, too, but of pages that went up only.
 //!
@@ -47,8 +51,10 @@
 use super::Tierer;
 use super::observer::Stretches;
 use super::shared::Shared;
+use super::singles::{Pages, Rest, Singles};
 use crate::ledger::{Ledger, Renumbered, Watched};
 use crate::report::ClassStatus;
+use crate::search::Search;
 use crate::world::ClassId;
 use memtide_core::fairness::jain;
 use memtide_core::pages::Pages as _;
@@ -66,6 +72,11 @@ const BUCKETS: usize = 6;
 const LEAST: u64 = 100;
 /// Slow pages of a class that a glance must have seen, unless it has fewer.
 const LEAST_PAGES: u64 = 32;
+/// Single fast pages that a walk must have seen, unless there are fewer that are in no stretch.
+/// There are several walks in half a minute.
+const LEAST_SINGLES: u64 = 8;
+/// Unless there are so few of these: one for so many in stretches.
+const FEW: u64 = 16;
 
 /// Of fast memory, and of slow memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,17 +111,22 @@ struct Bucket {
     seen: u64,
 }
 
-/// What the present pass saw of a class.
+/// What a pass saw of a class, or the passes of a walk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pass {
     touched: Sides,
     seen: u64,
     looked: Sides,
+    /// Single pages, which stand for the rest of either side: how many, and how many of
+    /// these were touched.
+    singles: Sides,
+    touched_singles: Sides,
+    passes: u64,
     resident: Sides,
 }
 
 impl Pass {
-    /// Whether what was looked at can stand for all.
+    /// Whether what was looked at can stand for all, if single pages were.
     fn says_something(&self) -> bool {
         let Pass {
             looked, resident, ..
@@ -119,13 +135,59 @@ impl Pass {
         fast && looked.slow >= resident.slow.min(LEAST_PAGES)
     }
 
+    /// Takes in another pass of a walk.
+    fn add(&mut self, pass: Pass) {
+        self.touched.add(pass.touched);
+        self.looked.add(pass.looked);
+        self.seen += pass.seen;
+        self.singles.add(pass.singles);
+        self.touched_singles.add(pass.touched_singles);
+        self.passes += 1;
+    }
+
+    /// Of a walk, pages of either side that were looked at: fast ones in each pass, slow ones
+    /// in all of them.
+    fn covered(&self) -> Sides {
+        let Pass {
+            looked, resident, ..
+        } = self;
+        Sides {
+            fast: (looked.fast / self.passes.max(1)).min(resident.fast),
+            slow: looked.slow.min(resident.slow),
+        }
+    }
+
+    /// Whether what the passes of a walk looked at can stand for all.
+    fn walk_says_something(&self) -> bool {
+        let says = |resident: u64, covered: u64, singles: u64| {
+            let rest = resident - covered;
+            rest <= covered / FEW || singles >= rest.min(LEAST_SINGLES)
+        };
+        let (all, covered, singles) = (self.resident, self.covered(), self.singles);
+        says(all.fast, covered.fast, singles.fast) && says(all.slow, covered.slow, singles.slow)
+    }
+
+    /// Pages that a walk lets expect to be touched.
+    fn walk_touched(&self) -> Sides {
+        let side = |of: fn(&Sides) -> u64| {
+            let (covered, looked, touched) =
+                (of(&self.covered()), of(&self.looked), of(&self.touched));
+            let rest = of(&self.resident) - covered;
+            let of_rest = match of(&self.singles) {
+                // So few that they are taken to be like the others.
+                0 => part(rest, touched, looked),
+                singles => part(rest, of(&self.touched_singles), singles),
+            };
+            part(covered, touched, looked).saturating_add(of_rest)
+        };
+        Sides {
+            fast: side(|sides| sides.fast),
+            slow: side(|sides| sides.slow),
+        }
+    }
+
     /// Pages that were touched, if those that were looked at stand for all.
     fn all_touched(&self) -> Sides {
-        let part = |resident: u64, touched: u64, looked: u64| {
-            let all = u128::from(resident) * u128::from(touched.min(looked));
-            let all = all.checked_div(u128::from(looked)).unwrap_or(0);
-            u64::try_from(all).unwrap_or(u64::MAX)
-        };
         let Pass {
             touched,
             looked,
@@ -139,10 +201,39 @@ impl Pass {
     }
 }
 
+/// As many of `resident` as were touched of those that were looked at.
+fn part(resident: u64, touched: u64, looked: u64) -> u64 {
+    let all = u128::from(resident) * u128::from(touched.min(looked));
+    let all = all.checked_div(u128::from(looked)).unwrap_or(0);
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// What a glance saw touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glanced {
+    /// A stretch of the top tier.
+    Stretch,
+    /// A single page beside all else.
+    Single(Rest),
+    /// A single page of a lower tier.
+    Slow,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Class {
     buckets: [Bucket; BUCKETS],
     pass: Pass,
+    /// What the passes of the present walk saw.
+    walk: Pass,
+}
+
+impl Class {
+    /// Counts so many touched pages of all for the bucket `at`, from so many that were seen.
+    fn take_in(&mut self, at: usize, touched: Sides, seen: u64) {
+        let bucket = &mut self.buckets[at];
+        bucket.touched.add(touched);
+        bucket.seen += seen;
+    }
 }
 
 /// The shares of a class, from 0 to 1, as far as they are known.
@@ -228,24 +319,26 @@ impl Fairness {
         }
     }
 
-    /// A glance saw something touched that was told as a stretch of the top tier, or as a single page
-    /// of a lower one. What has left that tier since then counts for neither.
+    /// A glance saw something touched. What has left the tier where it was told to be counts for neither.
     pub fn glanced(
         &mut self,
         ledger: &Ledger,
         (owner, first, pages): (OwnerId, VirtualPage, u64),
-        top: bool,
+        what: Glanced,
     ) {
         let class = ledger.processes.get(owner).and_then(|of| of.class);
         let Some(n) = self.place(class) else {
             return;
         };
-        let there = pages_on(ledger, owner, (first, pages), top);
+        let slow = [Glanced::Slow, Glanced::Single(Rest::Slow)];
+        let there = pages_on(ledger, owner, (first, pages), !slow.contains(&what));
         let pass = &mut self.classes[n].pass;
         pass.seen += u64::from(there > 0);
-        match top {
-            true => pass.touched.fast += there,
-            false => pass.touched.slow += there,
+        match what {
+            Glanced::Stretch => pass.touched.fast += there,
+            Glanced::Single(Rest::Fast) => pass.touched_singles.fast += there,
+            Glanced::Single(Rest::Slow) => pass.touched_singles.slow += there,
+            Glanced::Slow => pass.touched.slow += there,
         }
     }
 
@@ -257,34 +350,109 @@ impl Fairness {
         single: &BTreeMap<OwnerId, Vec<VirtualPage>>,
         now: Millis,
     ) {
-        for watched in ledger.processes.iter() {
-            let Some(n) = self.place(watched.class) else {
+        self.look_at_stretches(ledger, stretches, &Pages::new());
+        for (owner, pages) in single {
+            let watched = ledger.processes.get(*owner);
+            let Some(n) = self.place(watched.and_then(|watched| watched.class)) else {
                 continue;
             };
-            let owner = watched.owner;
-            let (fast, slow) = ledger.resident_of(owner);
-            let all = (owner, VirtualPage(0))..=(owner, VirtualPage(u64::MAX));
-            let looked_fast = stretches.range(all).map(|((_, first), (pages, _))| {
-                let stretch = (*first, *pages);
-                pages_on(ledger, owner, stretch, true)
-            });
-            let looked_slow = single.get(&owner).into_iter().flatten();
-            let looked_slow = looked_slow.map(|page| pages_on(ledger, owner, (*page, 1), false));
-            let pass = &mut self.classes[n].pass;
-            pass.resident.add(Sides { fast, slow });
-            pass.looked.add(Sides {
-                fast: looked_fast.sum(),
-                slow: looked_slow.sum(),
-            });
+            let slow = |page: &VirtualPage| pages_on(ledger, *owner, (*page, 1), false);
+            self.classes[n].pass.looked.slow += pages.iter().map(slow).sum::<u64>();
         }
+        let resident = self.resident(ledger);
         let at = self.bucket(now);
-        for class in &mut self.classes {
-            let pass = std::mem::take(&mut class.pass);
+        for (class, resident) in self.classes.iter_mut().zip(resident) {
+            let mut pass = std::mem::take(&mut class.pass);
+            pass.resident = resident;
             if pass.says_something() {
-                class.buckets[at].touched.add(pass.all_touched());
-                class.buckets[at].seen += pass.seen;
+                class.take_in(at, pass.all_touched(), pass.seen);
             }
         }
+    }
+
+    /// A glance of `search` is complete. It was at these `stretches` and `singles`. To be told
+    /// before the search is.
+    pub fn searched(
+        &mut self,
+        ledger: &Ledger,
+        (stretches, singles): (&Stretches, &Singles),
+        search: &Search,
+        now: Millis,
+    ) {
+        if self.classes.is_empty() {
+            return;
+        }
+        let mut hits = vec![0; self.classes.len()];
+        let part = search.sampled(|owner, pages, touched| {
+            let watched = ledger.processes.get(owner);
+            let Some(n) = self.place(watched.and_then(|watched| watched.class)) else {
+                return;
+            };
+            let pass = &mut self.classes[n].pass;
+            pass.looked.slow += pages;
+            if touched {
+                pass.touched.slow += pages;
+                hits[n] += pages;
+            }
+        });
+        let Some(part) = part else {
+            return self.drop_pass();
+        };
+        self.look_at_stretches(ledger, stretches, singles.told(Rest::Fast));
+        for (owner, page) in singles.told(Rest::Slow) {
+            let watched = ledger.processes.get(*owner);
+            if let Some(n) = self.place(watched.and_then(|watched| watched.class)) {
+                let there = pages_on(ledger, *owner, (*page, 1), false);
+                self.classes[n].pass.singles.slow += there;
+            }
+        }
+        for (class, hits) in self.classes.iter_mut().zip(hits) {
+            let mut pass = std::mem::take(&mut class.pass);
+            pass.seen += hits / part.pages.max(1);
+            if part.is_first {
+                class.walk = Pass::default();
+            }
+            class.walk.add(pass);
+        }
+        if !part.is_last {
+            return;
+        }
+        let resident = self.resident(ledger);
+        let at = self.bucket(now);
+        for (class, resident) in self.classes.iter_mut().zip(resident) {
+            let mut walk = std::mem::take(&mut class.walk);
+            walk.resident = resident;
+            if walk.walk_says_something() {
+                class.take_in(at, walk.walk_touched(), walk.seen);
+            }
+        }
+    }
+
+    /// The present pass looks at these stretches, some of which are `singles`.
+    fn look_at_stretches(&mut self, ledger: &Ledger, stretches: &Stretches, singles: &Pages) {
+        for (of @ (owner, first), (pages, _)) in stretches {
+            let watched = ledger.processes.get(*owner);
+            if let Some(n) = self.place(watched.and_then(|watched| watched.class)) {
+                let there = pages_on(ledger, *owner, (*first, *pages), true);
+                let pass = &mut self.classes[n].pass;
+                match singles.contains(of) {
+                    true => pass.singles.fast += there,
+                    false => pass.looked.fast += there,
+                }
+            }
+        }
+    }
+
+    /// The pages of all classes.
+    fn resident(&self, ledger: &Ledger) -> Vec<Sides> {
+        let mut all = vec![Sides::default(); self.classes.len()];
+        for watched in ledger.processes.iter() {
+            if let Some(n) = self.place(watched.class) {
+                let (fast, slow) = ledger.resident_of(watched.owner);
+                all[n].add(Sides { fast, slow });
+            }
+        }
+        all
     }
 
     /// Nothing can be concluded from the present pass.
@@ -400,6 +568,73 @@ mod tests {
         assert!(!says((0, 32), (1, 5000)));
     }
 
+    fn walk(passes: &[Pass], resident: Sides) -> Pass {
+        let mut walk = Pass {
+            resident,
+            ..Pass::default()
+        };
+        passes.iter().for_each(|pass| walk.add(*pass));
+        walk
+    }
+
+    /// Of either side nearly all, or some of the others.
+    #[test]
+    fn a_walk_that_saw_too_little_says_nothing_of_the_rest() {
+        let says = |looked: (u64, u64), singles: (u64, u64)| {
+            let pass = |slow| Pass {
+                looked: sides(looked.0, slow),
+                ..Pass::default()
+            };
+            let mut walk = walk(&[pass(looked.1), pass(0)], sides(1700, 1700));
+            walk.singles = sides(singles.0, singles.1);
+            walk.walk_says_something()
+        };
+        assert!(says((1600, 1600), (0, 0)));
+        assert!(!says((1599, 1600), (7, 0)) && says((1599, 1600), (8, 0)));
+        assert!(!says((1600, 1599), (0, 7)) && says((1600, 1599), (0, 8)));
+        assert!(says((0, 0), (8, 8)));
+        // All of two.
+        let two = |singles| {
+            let mut walk = walk(&[Pass::default()], sides(2, 0));
+            walk.singles = sides(singles, 0);
+            walk.walk_says_something()
+        };
+        assert!(two(2) && !two(1));
+    }
+
+    /// Of 1,000 fast pages 600 are in stretches, of which 400 and 500 were touched, and of 400 others three
+    /// quarters. Of 2,000 slow ones 150 were looked at, and of the others a tenth was touched.
+    #[test]
+    fn the_passes_of_a_walk_stand_for_all() {
+        let pass = |fast, slow: (u64, u64), singles: (u64, u64), touched: (u64, u64)| Pass {
+            touched: sides(fast, slow.0),
+            looked: sides(600, slow.1),
+            singles: sides(singles.0, singles.1),
+            touched_singles: sides(touched.0, touched.1),
+            ..Pass::default()
+        };
+        let passes = [
+            pass(400, (10, 100), (5, 4), (5, 0)),
+            pass(500, (20, 50), (7, 6), (4, 1)),
+        ];
+        let walk = walk(&passes, sides(1000, 2000));
+        let Sides { fast, slow } = walk.walk_touched();
+        assert_eq!((fast, slow), (450 + 300, 30 + 185));
+    }
+
+    /// 60 others count as those in stretches do.
+    #[test]
+    fn what_is_not_covered_needs_no_singles_if_it_is_little() {
+        let pass = Pass {
+            touched: sides(480, 0),
+            looked: sides(960, 0),
+            ..Pass::default()
+        };
+        let walk = walk(&[pass], sides(1020, 0));
+        assert!(walk.walk_says_something());
+        assert_eq!(walk.walk_touched().fast, 510);
+    }
+
     /// 1000 * 250 / 800 = 312, and 900 * 8 / 36 = 200.
     #[test]
     fn what_was_looked_at_stands_for_all() {
@@ -407,7 +642,7 @@ mod tests {
             touched: sides(250, 8),
             looked: sides(800, 36),
             resident: sides(1000, 900),
-            seen: 0,
+            ..Pass::default()
         };
         let Sides { fast, slow } = pass.all_touched();
         assert_eq!((fast, slow), (312, 200));

@@ -1,9 +1,11 @@
 //! From what a source reports to records and idle ages.
 
 use super::explain;
+use super::fairness::Glanced;
 use super::listeners::Listeners;
 use super::observer::{Observer, is_taken_for_idle};
 use super::shared::Shared;
+use super::singles::Rest;
 use crate::report::Reporter;
 use crate::search;
 use crate::world::{Report, Sample, SourceId, View};
@@ -34,7 +36,7 @@ pub(super) struct Digest<'a> {
 impl Digest<'_> {
     /// Records `reports`; whether a page became ready.
     pub fn take(&mut self, reports: &[Report]) -> bool {
-        self.shared.fairness.told(self.observer.told_at);
+        self.shared.fairness.told(self.observer.pass_told_at());
         let mut news = false;
         for report in reports {
             self.note_use(report);
@@ -118,7 +120,10 @@ impl Digest<'_> {
                 pages,
                 ..
             } if self.touched_stretch(owner, first) => {
-                self.glanced(owner, first, pages, true);
+                match self.single(owner, first) {
+                    Some(rest) => self.glanced(owner, first, pages, Glanced::Single(rest)),
+                    None => self.glanced(owner, first, pages, Glanced::Stretch),
+                }
                 self.idle_run(owner, first, pages, false);
                 false
             }
@@ -130,6 +135,10 @@ impl Digest<'_> {
                 pages,
                 ..
             } if self.observer.searching.is_some() => {
+                if let Some(rest) = self.single(owner, first) {
+                    self.glanced(owner, first, pages, Glanced::Single(rest));
+                    return false;
+                }
                 let span = search::Span {
                     owner,
                     first,
@@ -153,7 +162,7 @@ impl Digest<'_> {
             } => {
                 match view {
                     View::Look => self.tell_search(owner, first, pages),
-                    View::Glance => self.glanced(owner, first, pages, false),
+                    View::Glance => self.glanced(owner, first, pages, Glanced::Slow),
                 }
                 self.touched(view, owner, first, pages)
             }
@@ -181,13 +190,18 @@ impl Digest<'_> {
         }
     }
 
-    /// Notes for its class that a stretch of the top tier was touched, or a single page of
-    /// a lower one.
-    fn glanced(&mut self, owner: OwnerId, first: VirtualPage, pages: u64, top: bool) {
+    /// What a page that the search has glanced at stands for, if it is one that was drawn.
+    fn single(&self, owner: OwnerId, first: VirtualPage) -> Option<Rest> {
+        let searching = self.observer.searching.as_ref()?;
+        searching.singles.find(owner, first)
+    }
+
+    /// Notes for its class what a glance saw touched.
+    fn glanced(&mut self, owner: OwnerId, first: VirtualPage, pages: u64, what: Glanced) {
         let Shared {
             fairness, ledger, ..
         } = &mut *self.shared;
-        fairness.glanced(ledger, (owner, first, pages), top);
+        fairness.glanced(ledger, (owner, first, pages), what);
     }
 
     /// Tells the search which pages a look saw in use; those that are on the top
@@ -276,12 +290,16 @@ impl Digest<'_> {
         let Shared {
             fairness, ledger, ..
         } = &mut *self.shared;
-        match observer.searching.is_none() && !observer.is_looking() {
-            true => {
+        match &observer.searching {
+            Some(searching) => {
+                let told = (&observer.stretches, &searching.singles);
+                fairness.searched(ledger, told, &searching.search, self.now);
+            }
+            None if !observer.is_looking() => {
                 let single = observer.draws.last();
                 fairness.glance_done(ledger, &observer.stretches, single, self.now);
             }
-            false => fairness.drop_pass(),
+            None => fairness.drop_pass(),
         }
         let news = std::mem::take(&mut self.observer.glance_news);
         self.observer

@@ -50,6 +50,7 @@ mod promoter;
 mod refresh;
 mod searching;
 mod shared;
+mod singles;
 mod subjects;
 
 #[cfg(test)]

@@ -248,6 +248,15 @@ impl Observer {
         }
     }
 
+    /// When the source was told last what the passes observe from which it is concluded how well
+    /// classes are served: see [`Fairness`](super::fairness::Fairness).
+    pub fn pass_told_at(&self) -> Millis {
+        match &self.searching {
+            Some(searching) => searching.glance_told_at,
+            None => self.told_at,
+        }
+    }
+
     /// Whether a look is being carried out.
     pub fn is_looking(&self) -> bool {
         self.told == Some(Observe::Look)

@@ -8,6 +8,11 @@
 //! waits longer than [`SURVEY_LATEST_MS`]; where memory is so large that this is too
 //! often for the budget, surveys take more. Where
 //! memory is small, all are surveyed every [`SURVEY_MS`].
+//!
+//! A program that begins grows, and what it says of its memory changes: a process that came
+//! lately is surveyed again whenever it is twice as old as at the last survey. That ends
+//! when it is [`SURVEY_MS`] old, and is left out where surveys cost more than
+//! [`EARLY_PERMILLE`].
 
 use super::shared::Shared;
 use super::subjects;
@@ -31,23 +36,31 @@ const SURVEY_LATEST_MS: u64 = 600_000;
 /// Processor time for surveys of processes that were surveyed before, in thousandths
 /// of a CPU.
 const SURVEY_PERMILLE: u64 = 10;
+/// The same for surveys of a process that came lately.
+const EARLY_PERMILLE: u64 = 50;
 /// How often stuck pages get another chance, in ms.
 const UNSTICK_MS: u64 = 60_000;
 /// How often old records are emptied, in ms: within the record's time range.
 const EXPIRE_MS: u64 = 3_000;
 
-/// When a process was surveyed, how many page faults it had taken, and the root of
-/// what it cost in microseconds.
+/// When a process was surveyed first and last, how many page faults it had taken, what
+/// the last survey cost in microseconds, and the root of that where it counts for the budget.
 #[derive(Clone, Copy, Debug)]
 struct Surveyed {
+    came: Millis,
     at: Millis,
     faults: u64,
+    cost_us: u64,
     cost_root: u64,
 }
 
 impl Surveyed {
     /// How long it holds, in ms, where the roots of all come to `roots`.
     fn holds_ms(&self, roots: u64) -> u64 {
+        let early_ms = (self.at.since(self.came)).max(self.cost_us / EARLY_PERMILLE);
+        if early_ms < SURVEY_MS {
+            return early_ms.max(REFRESH_MS);
+        }
         // Microseconds of a CPU, over thousandths of it, are ms.
         let wait_ms = self.cost_root.saturating_mul(roots) / SURVEY_PERMILLE;
         wait_ms.clamp(SURVEY_MS, SURVEY_LATEST_MS)
@@ -171,23 +184,24 @@ impl Refresh {
         owner: OwnerId,
     ) -> Result<(), WorldError> {
         let before_ns = world.own_cpu_ns();
-        let again = self.surveyed.contains_key(&owner);
-        if again {
+        let before = self.surveyed.get(&owner).copied();
+        if before.is_some() {
             ledger.processes.reread(world, owner)?;
         }
         let faults = ledger.processes.get(owner).map(|watched| watched.faults);
         ledger.survey(world, owner)?;
-        // The first one tells little: its mappings were read before, and a program
-        // that begins has little memory yet.
-        let cost_us = match again {
-            true => world.own_cpu_ns().saturating_sub(before_ns) / 1000,
-            false => 0,
-        };
+        let cost_us = world.own_cpu_ns().saturating_sub(before_ns) / 1000;
         if let Some(faults) = faults {
+            let at = world.now();
+            // The first one tells little: its mappings were read before, and a program
+            // that begins has little memory yet.
+            let cost_root = before.map_or(0, |_| cost_us.isqrt());
             let surveyed = Surveyed {
-                at: world.now(),
+                came: before.map_or(at, |before| before.came),
+                at,
                 faults,
-                cost_root: cost_us.isqrt(),
+                cost_us,
+                cost_root,
             };
             self.surveyed.insert(owner, surveyed);
         }
@@ -219,6 +233,39 @@ mod tests {
     use crate::testing::{FAST, FakeProcess, FakeWorld};
     use crate::tier::TierConfig;
 
+    fn shared(world: &FakeWorld) -> Shared {
+        let (topology, page) = (world.topology().clone(), world.page());
+        let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
+        Shared::new(world, config)
+    }
+
+    /// One that costs nothing, one whose surveys take 300 ms, which is 6 s at 5 %, and one whose surveys take 600.
+    #[test]
+    fn a_process_that_came_lately_is_surveyed_when_it_is_twice_as_old() {
+        for (page_ns, seconds) in [
+            (0, &[5, 6, 7, 9, 13, 21][..]),
+            (3_000_000, &[5, 12, 20]),
+            (6_000_000, &[5, 16]),
+        ] {
+            let mut world = FakeWorld::two_tiers(10_000, 10_000);
+            world.survey_page_ns = page_ns;
+            let mut shared = shared(&world);
+            let mut refresh = Refresh::default();
+            let mut at = Vec::new();
+            for second in 0..30 {
+                if second == 5 {
+                    world.processes = vec![FakeProcess::new(7, 0, 100, FAST)];
+                }
+                let now = world.now();
+                world.rest((second * 1000_u64).saturating_sub(now.0));
+                let news = refresh.run(&mut world, &mut shared, &mut Vec::new());
+                at.extend(news.unwrap().surveyed.iter().map(|_| second));
+                world.processes.iter_mut().for_each(|one| one.faults += 1);
+            }
+            assert_eq!(at, seconds, "{page_ns}");
+        }
+    }
+
     /// A process of 4,000 pages and one of 4, which take a page fault a second.
     #[test]
     fn surveys_of_large_memory_are_rare_and_those_of_small_memory_are_not() {
@@ -228,9 +275,7 @@ mod tests {
             FakeProcess::new(8, 0, 4, FAST),
         ];
         world.survey_page_ns = 1_000_000;
-        let (topology, page) = (world.topology().clone(), world.page());
-        let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
-        let mut shared = Shared::new(&world, config);
+        let mut shared = shared(&world);
         let mut refresh = Refresh::default();
         let mut surveys = [0_u64; 2];
         let mut begun_ns = None;
@@ -250,8 +295,9 @@ mod tests {
         let spent_ms = (world.cpu_ns - begun_ns.unwrap()) / 1_000_000;
         assert!(spent_ms <= 1000 * 10 + 4004, "{spent_ms}");
         // Roots of 4 s and 4 ms in us: 2000 and 63, 2063 in all. So they wait for
-        // 412 and 13 s, the second ones for 10. In 1000 s there is room for 4 and 78.
+        // 412 and 13 s, the second ones for 10. In 1000 s there is room for 4 and 78. That the
+        // small one is surveyed at 1, 2, 4 and 8 s, too, makes three more.
         assert!((3..=4).contains(&surveys[0]), "{surveys:?}");
-        assert!((70..=78).contains(&surveys[1]), "{surveys:?}");
+        assert!((73..=81).contains(&surveys[1]), "{surveys:?}");
     }
 }

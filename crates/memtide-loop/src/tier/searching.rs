@@ -9,6 +9,7 @@
 
 use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
+use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;
 use crate::ledger::{Ledger, Watched};
 use crate::search::{self, Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
@@ -33,7 +34,11 @@ pub(super) struct Searching {
     glance: Vec<Subject>,
     piece: u64,
     interval_ms: u64,
+    /// When it was told to.
+    pub glance_told_at: Millis,
     stretches: Vec<Subject>,
+    /// Pages that stand for what is in none of these, nor in what the search wants.
+    pub singles: Singles,
     stretched: Option<Millis>,
     /// Our own processor time that orders took, not yet charged.
     own_ns: u64,
@@ -89,7 +94,9 @@ impl Searching {
             glance: Vec::new(),
             piece: 1,
             interval_ms: config.glance_every_ms,
+            glance_told_at: now,
             stretches: Vec::new(),
+            singles: Singles::new(config.seed),
             stretched: None,
             own_ns: 0,
             accounted: now,
@@ -240,7 +247,10 @@ impl Searching {
                 }
             }
         }
+        self.singles
+            .draw(shared, &self.stretches, &self.search, now);
         let subjects = self.with_stretches(observer);
+        self.glance_told_at = now;
         if self.cuts && !self.glance.is_empty() {
             world.glance_in_pieces(observer.source, &subjects, self.piece, self.interval_ms)
         } else {
@@ -270,32 +280,59 @@ impl Searching {
         anew
     }
 
-    /// What the search has the source glance at, and the stretches. One that
-    /// overlaps a span of the search's, of which some pages have come up, would
-    /// be no span of its own: it is left out, and not taken for idle.
-    fn with_stretches(&self, observer: &mut Observer) -> Vec<Subject> {
+    /// What the search has the source glance at, the stretches, and single pages. Of one that
+    /// overlaps spans of the search's, of which some pages have come up, the longest part
+    /// beside them remains: it would be no span of its own, and what is left out of it is
+    /// not taken for idle.
+    fn with_stretches(&mut self, observer: &mut Observer) -> Vec<Subject> {
         let mut subjects = self.glance.clone();
-        for stretches in &self.stretches {
-            let owner = stretches.owner;
-            let at = subjects.iter().position(|of| of.owner == owner);
-            let spans = at.map_or(&[][..], |at| &self.glance[at].spans[..]);
-            let mut own = stretches.clone();
-            own.spans.retain(|stretch| {
-                let after = spans.partition_point(|of| of.first.0 + of.pages <= stretch.first.0);
-                let end = stretch.first.0 + stretch.pages;
-                let apart = spans.get(after).is_none_or(|of| of.first.0 >= end);
-                if !apart {
-                    observer.stretches.remove(&(owner, stretch.first));
-                }
-                apart
-            });
-            match at {
-                Some(at) => {
-                    subjects[at].spans.extend(own.spans);
-                    subjects[at].spans.sort_unstable_by_key(|span| span.first);
+        let mut told = Vec::new();
+        let mut add = |of: &Subject, told: &mut dyn FnMut(world::Span, Option<world::Span>)| {
+            let owner = of.owner;
+            let searched = self.glance.iter().find(|searched| searched.owner == owner);
+            let searched = searched.map_or(&[][..], |searched| &searched.spans);
+            let mut own = of.clone();
+            own.spans.clear();
+            for span in &of.spans {
+                let parts = parts_beside(searched, *span).into_iter();
+                let part = parts.max_by_key(|part| part.pages);
+                told(*span, part);
+                own.spans.extend(part);
+            }
+            match subjects.iter_mut().find(|subject| subject.owner == owner) {
+                Some(subject) => {
+                    subject.spans.extend(own.spans);
+                    subject.spans.sort_unstable_by_key(|span| span.first);
                 }
                 None => subjects.push(own),
             }
+        };
+        for of in &self.stretches {
+            add(of, &mut |span, part| {
+                if part != Some(span) {
+                    observer.stretches.remove(&(of.owner, span.first));
+                    let part = part.map(|part| ((of.owner, part.first), (part.pages, false)));
+                    observer.stretches.extend(part);
+                }
+            });
+        }
+        for rest in [Rest::Fast, Rest::Slow] {
+            let mut pages = Pages::new();
+            // Alone they say nothing.
+            let drawn = self.singles.drawn(rest).iter();
+            for of in drawn.filter(|_| !self.glance.is_empty()) {
+                add(of, &mut |_, part| {
+                    pages.extend(part.map(|part| (of.owner, part.first)));
+                });
+            }
+            if rest == Rest::Fast {
+                let stretches = pages.iter().map(|page| (*page, (1, false)));
+                observer.stretches.extend(stretches);
+            }
+            told.push((rest, pages));
+        }
+        for (rest, pages) in told {
+            self.singles.are_told(rest, pages);
         }
         subjects.retain(|subject| !subject.spans.is_empty());
         subjects
