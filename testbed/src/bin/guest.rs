@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use testbed::guest::agreement::{agree, eat, execute};
-use testbed::guest::{contain, demo, init, pace, sets, victim};
+use testbed::guest::{contain, demo, init, kill_at, pace, sets, victim};
 
 /// Plays a part in the test guest.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ enum Part {
     Pace(pace::Options),
     /// Become a program in a container made by hand
     Contain(contain::Options),
+    /// Run a program and kill it before the nth thing that it changes
+    KillAt(kill_at::Options),
     Execute(execute::Options),
     Agree(agree::Options),
     Eat(eat::Options),
@@ -44,6 +46,7 @@ fn main() -> anyhow::Result<()> {
         Part::Demo(options) => demo::main(options),
         Part::Pace(options) => pace::main(options),
         Part::Contain(options) => contain::main(&options),
+        Part::KillAt(options) => kill_at::main(&options),
         Part::Execute(options) => execute::main(&options),
         Part::Agree(options) => agree::main(&options),
         Part::Eat(options) => eat::main(&options),

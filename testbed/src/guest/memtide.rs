@@ -247,6 +247,14 @@ impl Memtide {
             .unwrap_or_else(|| "silently".to_owned())
     }
 
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// An error if it ended by itself.
     ///
     /// # Errors

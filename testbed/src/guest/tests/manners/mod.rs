@@ -32,7 +32,7 @@ use crate::guest::pace::Stretch;
 use crate::guest::subject::{KnownPages, census_hot};
 
 /// The slow node of the topology `cxl`.
-const SLOW: u32 = 2;
+pub(super) const SLOW: u32 = 2;
 /// A victim that is quick to start; its hot pages lie apart.
 pub(super) const SMALL: &str = "--size 64 --hot 8 --scattered";
 /// How long anything that memtide is expected to do may take, in quiet time as all limits here.

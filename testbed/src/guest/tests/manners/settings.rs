@@ -94,9 +94,10 @@ impl Settings {
 
 fn collect(place: &Path, found: &mut BTreeMap<String, String>) {
     let name = place.file_name().and_then(|name| name.to_str());
-    // A lock file that nobody holds says nothing.
-    let lock = place.starts_with(NOTES) && name.is_some_and(|name| name.ends_with(".lock"));
-    if lock || name.is_some_and(|name| CHANGING.contains(&name)) {
+    // A lock file that nobody holds says nothing, nor does a note that was never finished.
+    let idle = |name: &str| name.ends_with(".lock") || name.ends_with(".new");
+    let idle = place.starts_with(NOTES) && name.is_some_and(idle);
+    if idle || name.is_some_and(|name| CHANGING.contains(&name)) {
         return;
     }
     let Ok(about) = std::fs::symlink_metadata(place) else {

@@ -6,6 +6,7 @@
 mod balance;
 mod container;
 mod kills;
+mod kills_at_writes;
 mod reloads;
 pub(super) mod shares;
 mod slices;
@@ -55,6 +56,12 @@ pub(super) fn tests() -> Vec<Test> {
     let many = [
         test("reloads/10000", "cxl", reloads::many),
         test("kills/1000", "cxl", kills::many),
+        test("kills-at-writes/all", "cxl", kills_at_writes::all),
+        test(
+            "kills-at-writes/balancing",
+            "two-socket",
+            kills_at_writes::all_of_balancing,
+        ),
     ];
     let many = many.map(|test| Test {
         on_request: true,
@@ -68,6 +75,7 @@ pub(super) fn tests() -> Vec<Test> {
         test("serve/reload", "cxl", reload),
         test("serve/reloads", "cxl", reloads::some),
         test("serve/kills", "cxl", kills::some),
+        test("serve/kills-at-writes", "cxl", kills_at_writes::some),
         test("serve/container", "cxl", container::comes_home),
         test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/balance-alone", "two-socket", balance::alone),
@@ -180,9 +188,14 @@ pub(super) fn bounding_set() -> Result<CapabilitySet> {
     Ok(set)
 }
 
-/// Starts the service; the rights go with the thread that starts it. It may lock memory for perf's rings,
-/// as the unit lets it.
+/// Starts the service.
 fn start() -> Result<Memtide> {
+    serve(Command::new("memtide"))
+}
+
+/// Starts the service by `command`, which lacks the words for memtide; the rights go with the thread that
+/// starts it. It may lock memory for perf's rings, as the unit lets it.
+fn serve(command: Command) -> Result<Memtide> {
     ensure!(
         UNIT.contains("\nLimitMEMLOCK=infinity\n"),
         "the unit has a limit"
@@ -193,19 +206,18 @@ fn start() -> Result<Memtide> {
         maximum: None,
     };
     setrlimit(Resource::Memlock, none)?;
-    let started = start_with_rights();
+    let started = start_with_rights(command);
     setrlimit(Resource::Memlock, usual)?;
     started
 }
 
-fn start_with_rights() -> Result<Memtide> {
+fn start_with_rights(mut command: Command) -> Result<Memtide> {
     let keeps = bounding_set()?;
     let thread = std::thread::spawn(move || {
         for capability in CapabilitySet::all().difference(keeps).iter() {
             // The kernel may be older than the name of a right.
             let _ = remove_capability_from_bounding_set(capability);
         }
-        let mut command = Command::new("memtide");
         command
             .args(["serve", "--json"])
             .env("NOTIFY_SOCKET", SOCKET)
