@@ -148,6 +148,14 @@ impl Stretch {
     }
 }
 
+/// Sleeps until quiet time of `time` is over.
+pub fn sleep(time: Duration) {
+    let stretch = Stretch::begin();
+    while !stretch.is_over(time) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn slowness(bursts: &[Duration]) -> f64 {
     let mut sorted = bursts.to_vec();
     sorted.sort_unstable();

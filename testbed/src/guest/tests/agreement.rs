@@ -105,7 +105,7 @@ fn page_counts(context: &mut Context) -> Result<Verdict> {
     result.map(|()| Verdict::Passed)
 }
 
-/// How often pages are counted at most until none is missing.
+/// How often pages are counted again at most until both counts are the same.
 const COUNTS: usize = 20;
 
 fn count_pages(context: &mut Context, weights: (u32, u32)) -> Result<()> {
@@ -116,16 +116,15 @@ fn count_pages(context: &mut Context, weights: (u32, u32)) -> Result<()> {
     let machine = machine::here(0)?;
     let eater = Eater::start()?;
     for name in ["heap", "whole"] {
-        let mut mapping = eater.mapping(name)?;
-        let kernel = eater.nodes(&mapping)?;
-        // A page that the kernel moves just now, to make room for huge ones, is in no count.
-        let present = kernel.iter().filter(|&&node| node >= 0).count() as u64;
+        let (mut mapping, mut kernel) = eater.seen(name)?;
         for _ in 0..COUNTS {
-            if mapping.counts.iter().sum::<u64>() >= present {
+            // A page that the kernel moves just now, to make room for huge ones, is in no count and nowhere.
+            let present = kernel.iter().filter(|&&node| node >= 0).count() as u64;
+            if mapping.counts.iter().sum::<u64>() == present {
                 break;
             }
             std::thread::sleep(Duration::from_millis(100));
-            mapping = eater.mapping(name)?;
+            (mapping, kernel) = eater.seen(name)?;
         }
         let model = predict(&machine, &mapping, &kernel)?;
         if let Some(page) = (0..kernel.len()).find(|&page| kernel[page] != model[page]) {
@@ -279,6 +278,13 @@ impl Eater {
             end,
             counts: [count("N0=")?, count("N1=")?],
         })
+    }
+
+    /// A mapping, and the node of each of its pages; the one may have changed before the other is read.
+    fn seen(&self, name: &str) -> Result<(Mapping, Vec<i32>)> {
+        let mapping = self.mapping(name)?;
+        let nodes = self.nodes(&mapping)?;
+        Ok((mapping, nodes))
     }
 
     fn nodes(&self, mapping: &Mapping) -> Result<Vec<i32>> {

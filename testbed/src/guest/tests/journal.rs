@@ -14,12 +14,13 @@ use rustix::process::Signal;
 use super::{BootClass, Context, Test};
 use crate::guest::late::{in_time, within};
 use crate::guest::memtide::{Memtide, tier};
-use crate::guest::pace::Stretch;
+use crate::guest::pace::{self, Stretch};
 use crate::guest::subject::{KnownPages, Victim, census_hot};
 
 /// How long anything may take, in quiet time.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a run goes on after its pages moved: glances, looks and rests are in the journal, too.
+/// How long a run goes on after its pages moved, in quiet time: glances, looks and rests are in the journal,
+/// too.
 const GOES_ON: Duration = Duration::from_secs(3);
 /// Turns of such a run, at least: more than it takes to begin. A turn may take half a second here.
 const TURNS: u64 = 5;
@@ -95,7 +96,7 @@ fn written_down(
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(brief);
-    std::thread::sleep(GOES_ON);
+    pace::sleep(GOES_ON);
     let ended = memtide.end(Signal::TERM)?;
     ensure!(
         ended.status.success() && ended.errors.is_empty(),

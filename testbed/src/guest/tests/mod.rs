@@ -24,6 +24,7 @@ mod tiering;
 mod weights;
 
 use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -335,6 +336,7 @@ pub fn run_all(
                 break;
             }
             context.note(format!("late, try {turn} of {TRIES}: {why}"))?;
+            put_back(test, &mut context)?;
             (verdict, late) = run_once(test, &mut context);
         }
         for line in patches.map_or(Ok(Vec::new()), Patches::since)? {
@@ -349,6 +351,26 @@ pub fn run_all(
     context.name = "slowness".to_owned();
     context.note(format!("{:.2} over this boot's tests", boot.slowness()))?;
     Ok(context.reporter)
+}
+
+/// Puts back what a late try left, whose memtide was killed: the next try compares the end with what it
+/// finds. How that went is told and not judged.
+fn put_back(test: &Test, context: &mut Context) -> Result<()> {
+    let output = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).output()
+    };
+    if test.class == BootClass::Systemd {
+        // It may not be installed.
+        let _ = output(&["systemctl", "stop", "memtide.service"]);
+    }
+    let words = ["memtide", "doctor", "--restore"];
+    let told = match output(&words) {
+        Ok(output) => [output.stdout, output.stderr].concat(),
+        Err(error) => error.to_string().into_bytes(),
+    };
+    let told = String::from_utf8_lossy(&told).into_owned();
+    context.note(format!("{}: {}", words.join(" "), told.trim()))
 }
 
 /// The verdict, and whether what failed is a promise of time.

@@ -376,7 +376,8 @@ fn process_ends(context: &mut Context) -> Result<()> {
 
 /// SIGINT stops it between two portions; the rate was kept until then.
 fn interrupted(context: &mut Context) -> Result<()> {
-    let victim = Victim::start("--size 64 --hot 0 --node 0", 1)?;
+    // Eight seconds.
+    let victim = Victim::start("--size 128 --hot 0 --node 0", 1)?;
     let words = ["--weights", "2=1", "--rate-limit", "16MiB"];
     let began = Instant::now();
     let mut command = rebalance(victim.truth().pid, &words);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::sys::own_memory::OwnPages;
+use std::time::Instant;
 
 /// perf for one's own threads; where that is refused the test says so.
 fn own_faults(options: &Options) -> Option<SampleSource> {
@@ -89,8 +90,16 @@ fn threads_that_come_later_are_found() {
     let mut seen = 0;
     source.poll(&mut |access| seen += u64::from(access.tid == tid));
     assert!(seen >= 16, "{seen}");
-    let refreshed = source.refresh().unwrap();
-    assert!(refreshed.closed > 0, "{refreshed:?}");
+    // Joined, it may still be in the list of threads for a moment.
+    let until = Instant::now() + Duration::from_secs(60);
+    let refreshed = loop {
+        let refreshed = source.refresh().unwrap();
+        if refreshed.closed > 0 {
+            break refreshed;
+        }
+        assert!(Instant::now() < until, "{refreshed:?}");
+        std::thread::yield_now();
+    };
     assert_eq!(refreshed.processes_alive, 1);
 }
 

@@ -511,7 +511,8 @@ fn who_is_silent_is_cut_off_and_who_listens_is_not() {
     let (_folder, root) = machine();
     let turn = Turn::take(&root).unwrap();
     let shared = Arc::new(Shared::new(Arc::default()).unwrap());
-    let patience = Duration::from_millis(50);
+    // Enough to connect and to call, which are two steps.
+    let patience = Duration::from_secs(1);
     let thread = server::begin(Arc::clone(&shared), patience).unwrap();
     let (listener, _bound) = turn.listen(&ControlArgs::default()).unwrap();
     shared.tell(standing());

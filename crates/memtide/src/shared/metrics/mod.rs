@@ -154,7 +154,8 @@ impl Metrics {
     /// Where things stood at the end, which the file keeps.
     pub fn end(self, printer: &mut Printer, status: &Status) {
         self.exposition.tell(status);
-        if let Some(trouble) = self.file.and_then(TextFile::end) {
+        let file = self.file;
+        if let Some(trouble) = file.and_then(|file| file.end(textfile::PATIENCE)) {
             printer.notice(&trouble);
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// From one write to the next.
 const EVERY: Duration = Duration::from_secs(10);
 /// How long the end waits for the last write.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file that is written now and then. Dropped without an end, it stays as it was written last.
 pub struct TextFile {
@@ -84,11 +84,11 @@ impl TextFile {
         format!("{}: {path} is out of date: {error}", self.name)
     }
 
-    /// Writes it for the last time; what went wrong, in a sentence.
-    pub fn end(self) -> Option<String> {
+    /// Writes it for the last time, and waits so long for that; what went wrong, in a sentence.
+    pub fn end(self, patience: Duration) -> Option<String> {
         let _ = self.end.send(());
         let late = || Err(io::ErrorKind::TimedOut.into());
-        let written = self.ended.recv_timeout(PATIENCE).unwrap_or_else(|_| late());
+        let written = self.ended.recv_timeout(patience).unwrap_or_else(|_| late());
         Some(self.sentence(&written.err()?))
     }
 }
@@ -106,6 +106,9 @@ mod tests {
     use super::super::exposition::tests::tiering;
     use super::*;
 
+    /// Longer than any disk takes.
+    const LONG: Duration = Duration::from_secs(600);
+
     #[test]
     fn the_file_is_there_at_once_and_up_to_date_at_the_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -118,7 +121,7 @@ mod tests {
             processes: 77,
             ..Default::default()
         });
-        assert_eq!(file.end(), None);
+        assert_eq!(file.end(LONG), None);
         assert!(read().contains("memtide_processes{loop=\"tier\"} 77"));
         // Nothing else is left in the folder.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -143,7 +146,7 @@ mod tests {
         std::fs::create_dir(&below).unwrap();
         let file = TextFile::begin(path.clone(), "file", Arc::new(tiering())).unwrap();
         std::fs::remove_dir_all(&below).unwrap();
-        let told = file.end().unwrap();
+        let told = file.end(LONG).unwrap();
         assert!(
             told.starts_with("file: ")
                 && told.contains("out of date")

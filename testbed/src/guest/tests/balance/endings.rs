@@ -13,7 +13,7 @@ use super::{
 };
 use crate::guest::late::{in_time, within};
 use crate::guest::memtide::Memtide;
-use crate::guest::pace::Stretch;
+use crate::guest::pace::{self, Stretch};
 use crate::guest::subject::Victim;
 use crate::guest::tests::Context;
 
@@ -115,7 +115,7 @@ pub(super) fn idle(context: &mut Context) -> Result<()> {
     const WINDOW: Duration = Duration::from_secs(4);
     let victim = Victim::start("--size 64 --hot 0 --node 1 --busy 1", 1)?;
     let memtide = Memtide::spawn(balance(&["--source", "writes"], &victim))?;
-    std::thread::sleep(Duration::from_secs(3));
+    pace::sleep(Duration::from_secs(3));
     let mut shares = Vec::new();
     let stretch = Stretch::begin();
     for _ in 0..2 {

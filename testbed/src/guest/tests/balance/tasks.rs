@@ -39,16 +39,19 @@ pub(in crate::guest::tests) fn affinities(pid: u32) -> Result<BTreeMap<u32, Stri
     Ok(found)
 }
 
-/// The affinities once the second set has pinned itself, which it does as it starts.
-fn with_a_pinned_set(pid: u32) -> Result<BTreeMap<u32, String>> {
+/// The affinities once a set of two threads has pinned itself to `cpus`, which it does as it starts.
+pub(in crate::guest::tests) fn with_a_set_on(
+    cpus: &str,
+    pid: u32,
+) -> Result<BTreeMap<u32, String>> {
     let stretch = Stretch::begin();
     loop {
         let found = affinities(pid)?;
-        if found.values().filter(|cpus| *cpus == NODES[1]).count() == 2 {
+        if found.values().filter(|allowed| *allowed == cpus).count() == 2 {
             return Ok(found);
         }
         within(&stretch, PATIENCE, || {
-            format!("the second set is not pinned: {found:?}")
+            format!("no set is pinned to {cpus}: {found:?}")
         })?;
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -82,7 +85,7 @@ fn wait_for(
 pub(super) fn set_and_put_back(context: &mut Context) -> Result<Verdict> {
     let victim = sets(SETS)?;
     let pid = victim.truth().pid;
-    let before = with_a_pinned_set(pid)?;
+    let before = with_a_set_on(NODES[1], pid)?;
     let pinned = |now: &BTreeMap<u32, String>| {
         let was = before.iter().filter(|(_, cpus)| *cpus == NODES[1]);
         was.clone().count() == 2 && was.clone().all(|(tid, cpus)| now.get(tid) == Some(cpus))
@@ -119,7 +122,7 @@ pub(super) fn set_and_put_back(context: &mut Context) -> Result<Verdict> {
 pub(super) fn killed(_: &mut Context) -> Result<Verdict> {
     let victim = sets(SETS)?;
     let pid = victim.truth().pid;
-    let before = with_a_pinned_set(pid)?;
+    let before = with_a_set_on(NODES[1], pid)?;
     let words = ["--source", "writes", "--tasks", "--rate", "20000"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
     let lent = |now: &BTreeMap<u32, String>| free(now) < free(&before);

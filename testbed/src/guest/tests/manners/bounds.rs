@@ -1,5 +1,7 @@
 //! What memtide may not do: move what its owner has bound, and move faster than told.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -32,23 +34,24 @@ pub(super) fn cpuset(context: &mut Context) -> Result<()> {
 fn stays_by(context: &mut Context, victim: &Victim, who: &str) -> Result<()> {
     let known = victim.known_pages();
     all_on_slow(&known).context("before memtide runs")?;
+    let hot = &known[0].hot;
     let mut memtide = Memtide::start(&["--explain"], &victim.pids())?;
-    let forbidden =
-        |line: &Line| matches!(line, Line::Stayed { why, .. } if why.reason == "forbidden");
-    memtide.wait_for("that something forbids a move", PATIENCE, forbidden)?;
+    let told = RefCell::new(BTreeSet::new());
+    let enough = |line: &Line| {
+        let mut told = told.borrow_mut();
+        told.extend(forbidden(hot, line).map(|(page, _)| page));
+        are_nearly_all(told.len(), hot)
+    };
+    memtide.wait_for("that something forbids these moves", PATIENCE, enough)?;
+    // Time to move them all the same.
     std::thread::sleep(Duration::from_secs(2));
     let lines = memtide.end(Signal::TERM)?.clean()?;
     all_on_slow(&known)?;
-    let hot = &known[0].hot;
-    let mut told = std::collections::BTreeSet::new();
+    let mut told = BTreeSet::new();
     for line in &lines {
-        if let Line::Stayed { range, why, .. } = line
-            && hot.binary_search(&range.address).is_ok()
-            && why.reason == "forbidden"
-        {
-            let by = why.by.as_deref().unwrap_or_default();
+        if let Some((address, by)) = forbidden(hot, line) {
             ensure!(by.contains(who), "the reason names no {who}: {line:?}");
-            told.insert(range.address);
+            told.insert(address);
         }
     }
     context.note(format!(
@@ -57,12 +60,27 @@ fn stays_by(context: &mut Context, victim: &Victim, who: &str) -> Result<()> {
         hot.len()
     ))?;
     ensure!(
-        told.len() * 100 >= hot.len() * 99,
+        are_nearly_all(told.len(), hot),
         "of only {} of {} hot pages memtide says that {who} forbids their move",
         told.len(),
         hot.len()
     );
     Ok(())
+}
+
+/// A hot page of which the line says that something forbids its move, and what does.
+fn forbidden<'a>(hot: &[usize], line: &'a Line) -> Option<(usize, &'a str)> {
+    match line {
+        Line::Stayed { range, why, .. } if why.reason == "forbidden" => {
+            let is_hot = hot.binary_search(&range.address).is_ok();
+            is_hot.then(|| (range.address, why.by.as_deref().unwrap_or_default()))
+        }
+        _ => None,
+    }
+}
+
+fn are_nearly_all(pages: usize, hot: &[usize]) -> bool {
+    pages * 100 >= hot.len() * 99
 }
 
 fn all_on_slow(known: &[KnownPages]) -> Result<()> {

@@ -11,13 +11,13 @@ use rustix::process::Signal;
 use super::{SLOW, TABLE, cells};
 use crate::guest::late::in_time;
 use crate::guest::memtide::Memtide;
-use crate::guest::pace::Stretch;
+use crate::guest::pace::{self, Stretch};
 use crate::guest::procfs::{cpu_time, node_free_mib, threads_named};
 use crate::guest::subject::{Victim, census_hot};
 use crate::guest::sys::move_pages_to;
 use crate::guest::tests::Context;
 
-/// Until memtide has seen that there is nothing to do.
+/// Until memtide has seen that there is nothing to do, in quiet time.
 const SETTLE: Duration = Duration::from_secs(5);
 /// For how long its time is taken, and how often: shorter in all than from one periodic look to the
 /// next (30 s), so that one window at most holds one.
@@ -50,14 +50,14 @@ pub(super) fn settled(context: &mut Context) -> Result<()> {
 
 fn costs_nothing(context: &mut Context, case: &str, victim: &Victim) -> Result<()> {
     let mut memtide = Memtide::start(&[], &victim.pids())?;
-    std::thread::sleep(SETTLE);
+    pace::sleep(SETTLE);
     let observers = || -> f64 {
         let threads = threads_named(&["kdamond"]);
         let times = threads.into_iter().filter_map(cpu_time);
         times.map(|time| time.total).sum()
     };
     memtide.check()?;
-    let percent = |seconds: f64| 100.0 * seconds / WATCH.as_secs_f64();
+    let percent = |spent: f64, of: &Stretch| 100.0 * spent / of.elapsed().as_secs_f64();
     let mut own = Vec::new();
     let observed = observers();
     let all = Stretch::begin();
@@ -65,10 +65,11 @@ fn costs_nothing(context: &mut Context, case: &str, victim: &Victim) -> Result<(
         let (before, stretch) = (memtide.cpu_seconds(), Stretch::begin());
         std::thread::sleep(WATCH);
         memtide.check()?;
-        own.push(percent(memtide.cpu_seconds() - before) / stretch.slowness());
+        let spent = memtide.cpu_seconds() - before;
+        own.push(percent(spent, &stretch) / stretch.slowness());
     }
     // A look's kernel thread is gone after it and its time with it.
-    let kernel = percent((observers() - observed).max(0.0)) / WATCHES as f64;
+    let kernel = percent((observers() - observed).max(0.0), &all);
     let slowness = all.slowness();
     memtide.end(Signal::TERM)?.clean()?;
     let share = |percent: f64| format!("{percent:.2}");

@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::{PATIENCE, SLOW, SMALL, until_home};
 use crate::guest::late::in_time;
 use crate::guest::memtide::{Line, Memtide, Range, tier};
+use crate::guest::pace;
 use crate::guest::procfs::vmstat;
 use crate::guest::subject::{KnownPages, Victim, census_cold, census_hot};
 use crate::guest::sys::{PAGE_SIZE, query_nodes};
@@ -19,7 +20,7 @@ use crate::guest::tests::Context;
 /// A pipe that takes no other line holds about 64 KiB.
 const FULL_PIPE: usize = 48 << 10;
 
-/// How long memtide looks around while nothing may move.
+/// How long memtide looks around while nothing may move, in quiet time.
 const LOOK_AROUND: Duration = Duration::from_secs(4);
 
 fn addresses(range: &Range) -> impl Iterator<Item = usize> + use<> {
@@ -147,7 +148,7 @@ pub(super) fn dry_run(context: &mut Context) -> Result<()> {
     let migrated = |name: &str| anyhow::Ok(vmstat()?.get(name).copied().unwrap_or(0));
     let before = migrated("pgmigrate_success")?;
     let mut memtide = Memtide::start(&["--dry-run"], &victim.pids())?;
-    std::thread::sleep(LOOK_AROUND);
+    pace::sleep(LOOK_AROUND);
     memtide.check()?;
     let lines = memtide.end(Signal::TERM)?.clean()?;
     let moved = migrated("pgmigrate_success")? - before;

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::guest::procfs::threads_named;
+use super::PATIENCE;
+use crate::guest::pace::Stretch;
+use crate::guest::procfs::{is_exiting, threads_named};
 
 /// Where settings are: a folder is read with all that is in it.
 const PLACES: [&str; 9] = [
@@ -36,6 +39,9 @@ const CHANGING: [&str; 7] = [
 /// Where memtide notes what it changed.
 const NOTES: &str = "/run/memtide";
 
+/// What is counted beside files.
+const KDAMONDS: &str = "number of kdamond threads";
+
 /// Settings by path, as the kernel prints them.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::guest::tests) struct Settings(BTreeMap<String, String>);
@@ -47,10 +53,16 @@ impl Settings {
         for place in PLACES {
             collect(Path::new(place), &mut found);
         }
-        let kdamonds = threads_named(&["kdamond"]).len();
-        found.insert("number of kdamond threads".to_owned(), kdamonds.to_string());
         collect(Path::new(NOTES), &mut found);
-        Self(found)
+        let mut settings = Self(found);
+        settings.count_kdamonds();
+        settings
+    }
+
+    fn count_kdamonds(&mut self) {
+        let kdamonds = threads_named(&["kdamond"]).into_iter();
+        let running = kdamonds.filter(|&pid| !is_exiting(pid)).count();
+        self.0.insert(KDAMONDS.to_owned(), running.to_string());
     }
 
     /// The setting of one file, if it is there.
@@ -82,7 +94,18 @@ impl Settings {
     /// # Errors
     /// With all that has.
     pub(in crate::guest::tests) fn check_unchanged(&self) -> Result<()> {
-        let changes = self.changes(&Self::now());
+        let mut later = Self::now();
+        let mut changes = self.changes(&later);
+        // All else is judged at once. A thread that was stopped may need a moment to end.
+        let stretch = Stretch::begin();
+        while let [change] = &changes[..]
+            && change.starts_with(KDAMONDS)
+            && !stretch.is_over(PATIENCE)
+        {
+            std::thread::sleep(Duration::from_millis(50));
+            later.count_kdamonds();
+            changes = self.changes(&later);
+        }
         ensure!(
             changes.is_empty(),
             "the kernel is not as before: {}",

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::settings::Settings;
 use super::{PATIENCE, SLOW, SMALL, TABLE, cells, until_home};
 use crate::guest::memtide::{Line, Memtide};
-use crate::guest::procfs::vmstat;
+use crate::guest::procfs::{refresh_counters, vmstat};
 use crate::guest::subject::{Victim, census_cold};
 use crate::guest::tests::Context;
 
@@ -125,8 +125,10 @@ fn comes_home(context: &mut Context, source: &str, case: &str, notice: &[&str]) 
     let quick = Changed::quick()?;
     let victim = Victim::start(&format!("{SMALL} --node {SLOW}"), 1)?;
     let known = victim.known_pages();
-    let promoted =
-        || -> Result<u64> { Ok(vmstat()?.get("pgpromote_success").copied().unwrap_or(0)) };
+    let promoted = || -> Result<u64> {
+        refresh_counters()?;
+        Ok(vmstat()?.get("pgpromote_success").copied().unwrap_or(0))
+    };
     let by_kernel = promoted()?;
     let mut memtide = Memtide::start(&["--source", source], &victim.pids())?;
     let dram = context.dram.clone();

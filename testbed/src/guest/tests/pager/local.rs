@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::guest::procfs::refresh_counters;
 use crate::guest::tests::{BootClass, Context, Needs, Test};
 
 const TABLE: &str = "copies on each node";
@@ -199,6 +200,7 @@ impl Reader {
 
 /// Shared memory on a node, in pages.
 fn shared_pages(node: u32) -> Result<u64> {
+    refresh_counters()?;
     let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/meminfo"))?;
     let line = text.lines().find(|line| line.contains("Shmem:"));
     let kib = line.and_then(|line| line.split_ascii_whitespace().nth(3));

@@ -103,15 +103,20 @@ fn start(words: &[&str]) -> Result<Victim> {
     Victim::spawn(command, 1)
 }
 
-/// Where the victim's memory is.
+/// Where the victim's memory is, once all of it is somewhere: a page on its way is on no node.
 fn placed(victim: &Victim) -> Result<NumaLine> {
-    let line = numa_line(victim.truth().pid, victim.truth().start)?;
-    let pages: u64 = line.pages.values().sum();
-    ensure!(
-        pages == PAGES,
-        "{pages} of {PAGES} pages are there: {line:?}"
-    );
-    Ok(line)
+    let stretch = Stretch::begin();
+    loop {
+        let line = numa_line(victim.truth().pid, victim.truth().start)?;
+        let pages: u64 = line.pages.values().sum();
+        if pages == PAGES {
+            return Ok(line);
+        }
+        let words = || format!("{pages} of {PAGES} pages are there: {line:?}");
+        ensure!(pages < PAGES, words());
+        within(&stretch, PATIENCE, words)?;
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// How many pages of the victim's memory belong on each of `weights`' nodes, by their addresses.

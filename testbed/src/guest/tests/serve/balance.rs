@@ -15,13 +15,15 @@ use super::{DROP_IN, FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, says, socket,
 use crate::guest::late::within;
 use crate::guest::pace::Stretch;
 use crate::guest::tests::Context;
-use crate::guest::tests::balance::tasks::affinities;
+use crate::guest::tests::balance::tasks::{affinities, with_a_set_on};
 use crate::guest::tests::balance::{PROMISED, are_home, number, sets, shares, until_home};
 
 /// Threads on each node with their memory on the other one.
 const SWAPPED: &str = "--set 0:1 --set 1:0";
 /// A set that may run anywhere, and whose memory is on node 1.
 const FREE: &str = "--size 8 --set any:1 --set 1:1";
+/// The CPUs of node 1 of the topology `cxl`.
+const CPU: &str = "1";
 /// How long threads that may run anywhere are watched, in quiet time.
 const PLACING: Duration = Duration::from_secs(15);
 
@@ -73,7 +75,8 @@ pub(super) fn beside_tiering(context: &mut Context) -> Result<()> {
         let of_each = pids.map(affinities);
         of_each.into_iter().collect::<Result<Vec<_>>>()
     };
-    let before = settled(of_both)?;
+    let pinned = pids.map(|pid| with_a_set_on(CPU, pid));
+    let before = pinned.into_iter().collect::<Result<Vec<_>>>()?;
     put(
         DROP_IN,
         "[balance]\nsource = \"writes\"\ntasks = \"set\"\nrate = 20000\n",
@@ -157,17 +160,4 @@ pub(super) fn alone(context: &mut Context) -> Result<()> {
     drop((swapped, left));
     let home = found.0.unwrap_or_default();
     context.note(format!("{home:.1} s until they were home"))
-}
-
-/// What is asked once it is the same twice: sets pin themselves as they start.
-fn settled<T: PartialEq>(ask: impl Fn() -> Result<T>) -> Result<T> {
-    let mut last = ask()?;
-    loop {
-        std::thread::sleep(Duration::from_millis(500));
-        let now = ask()?;
-        if now == last {
-            return Ok(now);
-        }
-        last = now;
-    }
 }

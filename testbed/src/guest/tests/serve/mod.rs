@@ -96,6 +96,9 @@ pub(super) fn tests() -> Vec<Test> {
 /// Pages come home, before a reload and after it; a configuration that is wrong changes nothing; and at
 /// the end everything is as before.
 fn reload(context: &mut Context) -> Result<()> {
+    // A try that failed leaves its own.
+    let _ = std::fs::remove_dir_all(FOLDER);
+    let _ = std::fs::remove_file(METRICS);
     let before = Settings::now();
     let dram = context.dram.clone();
     let group = Group::create()?;

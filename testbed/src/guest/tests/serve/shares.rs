@@ -31,7 +31,7 @@ const FREE_MIB: u64 = 64;
 const KEPT_FOR: Duration = Duration::from_secs(15);
 /// Until scattered hot pages of a class at its bound are home: the longest wait from one try, in
 /// which others make way, to the next. It was 25 to 60 s.
-const EXCHANGED_WITHIN: Duration = Duration::from_secs(128);
+pub(in crate::guest::tests) const EXCHANGED_WITHIN: Duration = Duration::from_secs(128);
 /// How long it is watched that something stays as it is.
 const WATCH: Duration = Duration::from_secs(10);
 

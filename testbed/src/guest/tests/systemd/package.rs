@@ -17,6 +17,11 @@ const WANTED: &str = "/etc/systemd/system/multi-user.target.wants/memtide.servic
 /// Installed from its file with apt it is neither enabled nor started. Enabled and started it is ready,
 /// and brings pages home; stopped it leaves every setting as it was.
 pub(super) fn comes(context: &mut Context) -> Result<()> {
+    // A try that failed leaves its own.
+    if Path::new(MEMTIDE).exists() {
+        Unit::at_rest()?;
+        done(&["systemctl", "disable", SERVICE])?;
+    }
     let before = Settings::now();
     install()?;
     let unit = Unit;

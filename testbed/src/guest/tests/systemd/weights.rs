@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::super::run::table;
 use super::super::serve::weights::reads;
 use super::super::serve::{DROP_IN, put};
-use super::endings::{BACK_WITHIN, GONE_WITHIN};
+use super::endings::{GONE_WITHIN, RESTED_WITHIN, rests};
 use super::{Context, SERVICE, Unit, done, standing};
 
 const WEIGHTS: &str = "0=3,2=1";
@@ -32,13 +32,14 @@ pub(super) fn lent(context: &mut Context) -> Result<()> {
     unit.is("Result", "success")?;
     as_before()?;
 
+    rests()?;
     done(&["systemctl", "start", SERVICE])?;
     reads(&READS)?;
     let pid = unit.pid()?;
     done(&["systemctl", "kill", "--signal", "KILL", SERVICE])?;
     let seconds = unit.until("SubState", "auto-restart", GONE_WITHIN)?;
     as_before()?;
-    unit.until_again(pid, BACK_WITHIN)?;
+    unit.until_again(pid, RESTED_WITHIN)?;
     reads(&READS)?;
     put(DROP_IN, "")?;
     done(&["systemctl", "reload", SERVICE])?;

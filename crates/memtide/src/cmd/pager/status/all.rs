@@ -156,7 +156,7 @@ mod tests {
         let (_folder, root) = machine_of(pids.into_iter());
         let patience = Patience {
             at_once: 2,
-            silence: Duration::from_secs(1),
+            silence: Duration::from_secs(5),
             ..Patience::default()
         };
         let looked = look_at_all(&root, pids.to_vec(), patience).unwrap();
