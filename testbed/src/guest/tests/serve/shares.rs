@@ -24,7 +24,7 @@ pub(super) const FAST: u32 = 0;
 const BOUND_MIB: u64 = 80;
 const MOST: u64 = (BOUND_MIB << 20) / 100 * 102;
 /// How long a class may be above its bound.
-pub(super) const BOUND_AFTER: Duration = Duration::from_secs(5);
+pub(in crate::guest::tests) const BOUND_AFTER: Duration = Duration::from_secs(5);
 /// What a class leaves free that fills the fast node, in MiB.
 const FREE_MIB: u64 = 64;
 /// How long a protected class is watched: on a quiet machine room is made within two seconds.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::super::manners::settings::Settings;
 use super::super::manners::{PATIENCE, SMALL};
-use super::super::serve::shares::{EXCHANGED_WITHIN, on_node};
+use super::super::serve::shares::{BOUND_AFTER, EXCHANGED_WITHIN, on_node};
 use super::super::serve::{DROP_IN, put};
 use super::{Context, GLANCE, SERVICE, Unit, done, standing, until_home_within};
 use crate::guest::late::within;
@@ -35,10 +35,7 @@ const HIGHS_MIB: [u64; 2] = [96, 48];
 const LOW_MIB: u64 = 256;
 /// How far the kernel's figures of a cgroup may be from those that the service read up to a second ago.
 const OFF: u64 = 4 << 20;
-/// Until a class is at its bound: systemd and this test take their part of a slow machine, too.
-const KEPT_WITHIN: Duration = Duration::from_secs(30);
-/// Until hot pages are home beside a class that comes to its bound. The status shows more spent on observing than
-/// its share by then; that the search waits for that is likely and not proven.
+/// Until hot pages are home beside a class that comes to its bound.
 const HOME_WITHIN: Duration = Duration::from_secs(30);
 /// Between two questions to the service.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -173,7 +170,7 @@ fn until_kept(high_mib: u64, context: &Context) -> Result<f64> {
         if used <= most(high_mib) {
             return Ok(stretch.elapsed().as_secs_f64());
         }
-        within(&stretch, KEPT_WITHIN, || {
+        within(&stretch, BOUND_AFTER, || {
             format!("{BATCH} uses {used} bytes of fast memory above a bound of {high_mib} MiB")
         })?;
         std::thread::sleep(GLANCE);

@@ -53,10 +53,10 @@ const EVERY: Strides = Strides {
 };
 /// As many as fit into a run of everything.
 const SOME: Strides = Strides {
-    work: 4,
-    end: 3,
-    repair: 4,
-    doctor: 3,
+    work: 8,
+    end: 4,
+    repair: 6,
+    doctor: 4,
 };
 
 /// What tiering lends, and the table of weights.
