@@ -11,13 +11,14 @@ use rustix::process::Signal;
 use super::{SLOW, TABLE, cells};
 use crate::guest::late::in_time;
 use crate::guest::memtide::Memtide;
-use crate::guest::pace::{self, Stretch};
+use crate::guest::pace::Stretch;
 use crate::guest::procfs::{cpu_time, node_free_mib, threads_named};
 use crate::guest::subject::{Victim, census_hot};
 use crate::guest::sys::move_pages_to;
 use crate::guest::tests::Context;
 
-/// Until memtide has seen that there is nothing to do, in quiet time.
+/// Until memtide has seen that there is nothing to do. By the clock, as its periodic looks are, so that
+/// these fall into the same window on any machine.
 const SETTLE: Duration = Duration::from_secs(5);
 /// For how long its time is taken, and how often: shorter in all than from one periodic look to the
 /// next (30 s), so that one window at most holds one.
@@ -50,7 +51,7 @@ pub(super) fn settled(context: &mut Context) -> Result<()> {
 
 fn costs_nothing(context: &mut Context, case: &str, victim: &Victim) -> Result<()> {
     let mut memtide = Memtide::start(&[], &victim.pids())?;
-    pace::sleep(SETTLE);
+    std::thread::sleep(SETTLE);
     let observers = || -> f64 {
         let threads = threads_named(&["kdamond"]);
         let times = threads.into_iter().filter_map(cpu_time);
