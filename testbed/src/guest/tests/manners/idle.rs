@@ -17,7 +17,8 @@ use crate::guest::subject::{Victim, census_hot};
 use crate::guest::sys::move_pages_to;
 use crate::guest::tests::Context;
 
-/// Until memtide has seen that there is nothing to do.
+/// Until memtide has seen that there is nothing to do. By the clock, as its periodic looks are, so that
+/// these fall into the same window on any machine.
 const SETTLE: Duration = Duration::from_secs(5);
 /// For how long its time is taken, and how often: shorter in all than from one periodic look to the
 /// next (30 s), so that one window at most holds one.
