@@ -81,9 +81,8 @@ impl Singles {
 
     /// What a page stands for, if the source was told it.
     pub fn find(&self, owner: OwnerId, page: VirtualPage) -> Option<Rest> {
-        let all = [Rest::Fast, Rest::Slow].into_iter();
-        all.into_iter()
-            .find(|rest| self.told(*rest).contains(&(owner, page)))
+        let mut all = [Rest::Fast, Rest::Slow].into_iter();
+        all.find(|rest| self.told(*rest).contains(&(owner, page)))
     }
 
     /// Draws others, if it is time: of pages of the top tier that are in none of `stretches`, and of
@@ -131,19 +130,40 @@ impl Singles {
         pages: u64,
         wanted: impl Fn(OwnerId, VirtualPage) -> bool,
     ) {
-        let total = |runs: &Vec<Run>| runs.iter().map(|run| run.pages).sum();
-        let totals: Vec<u64> = runs.iter().map(total).collect();
-        let counts = subjects::shares(&totals, pages.min(totals.iter().sum()));
-        for ((watched, runs), count) in members.iter().zip(runs).zip(counts) {
-            // Where few are wanted, as many are found as elsewhere.
-            let mut drawn = sample::pages(runs, count * CANDIDATES, |n| self.random.below(n));
-            drawn.retain(|page| wanted(watched.owner, *page));
-            let apart = (drawn.len() as u64).div_ceil(count.max(1)).max(1) as usize;
-            let drawn: Vec<VirtualPage> = drawn.into_iter().step_by(apart).collect();
-            if !drawn.is_empty() {
-                let subject = subjects::sampled(watched, &drawn, &[]);
-                self.drawn[rest as usize].push(subject);
+        // The pages of all members have numbers: a class of many processes has no more singles.
+        let all = runs.iter().enumerate();
+        let mut all = all.flat_map(|(n, runs)| runs.iter().map(move |run| (n, *run)));
+        let total = runs.iter().flatten().map(|run| run.pages).sum();
+        let numbers = Run {
+            first: VirtualPage(0),
+            pages: total,
+        };
+        let draw = |n| self.random.below(n);
+        let mut drawn = Vec::new();
+        let (mut at, mut before) = (all.next(), 0);
+        // Where few are wanted, as many are found as elsewhere.
+        for number in sample::pages(&[numbers], pages * CANDIDATES, draw) {
+            while let Some((_, run)) = at.filter(|(_, run)| number.0 - before >= run.pages) {
+                before += run.pages;
+                at = all.next();
             }
+            let Some((member, run)) = at else {
+                break;
+            };
+            let page = VirtualPage(run.first.0 + (number.0 - before));
+            if wanted(members[member].owner, page) {
+                drawn.push((member, page));
+            }
+        }
+        let apart = drawn.len().div_ceil(pages.max(1) as usize).max(1);
+        // They are in order: from any of the first on, or some would never be drawn.
+        let skipped = self.random.below(apart as u64) as usize;
+        let drawn = drawn.into_iter().skip(skipped).step_by(apart);
+        let drawn: Vec<(usize, VirtualPage)> = drawn.collect();
+        for of_one in drawn.chunk_by(|a, b| a.0 == b.0) {
+            let pages: Vec<VirtualPage> = of_one.iter().map(|(_, page)| *page).collect();
+            let subject = subjects::sampled(members[of_one[0].0], &pages, &[]);
+            self.drawn[rest as usize].push(subject);
         }
     }
 }
@@ -187,6 +207,55 @@ fn run(span: Span) -> Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::TierOptions;
+    use crate::testing::{FAST, FakeProcess, FakeWorld};
+    use crate::tier::TierConfig;
+    use crate::world::World as _;
+
+    /// A hundred processes of 1,000 pages, and of one page: 64 are drawn of all, none twice, each page as
+    /// likely as any other.
+    #[test]
+    fn a_class_of_many_processes_has_no_more_singles_than_one() {
+        let mut world = FakeWorld::two_tiers(200_000, 10_000);
+        for n in 0..200 {
+            let pages = if n % 2 == 0 { 1000 } else { 1 };
+            let process = FakeProcess::new(10 + n, u64::from(n) << 20, pages, FAST);
+            world.processes.push(process);
+        }
+        let (topology, page) = (world.topology().clone(), world.page());
+        let config = TierConfig::new(&TierOptions::DEFAULT, &topology, page, 1).unwrap();
+        let mut ledger = Shared::new(&world, config).ledger;
+        for owner in ledger
+            .processes
+            .refresh(&mut world, Millis(0))
+            .unwrap()
+            .came
+        {
+            ledger.survey(&mut world, owner).unwrap();
+        }
+        let members: Vec<&Watched> = ledger.processes.iter().collect();
+        let runs = |watched: &&Watched| subjects::runs_by_tier(&ledger, watched, true);
+        let runs: Vec<Vec<Run>> = members.iter().map(runs).collect();
+        let mut singles = Singles::new(1);
+        let mut owners = BTreeSet::new();
+        for _ in 0..100 {
+            singles.drawn[0].clear();
+            singles.draw_of(Rest::Fast, &members, &runs, 64, |_, _| true);
+            let pages = |of: &Subject| of.spans.len();
+            assert_eq!(
+                singles.drawn(Rest::Fast).iter().map(pages).sum::<usize>(),
+                64
+            );
+            owners.extend(singles.drawn(Rest::Fast).iter().map(|of| of.owner));
+        }
+        // Of 100,100 pages 6,400 were drawn: all large ones are among them, and of the small ones 6 in 100.
+        assert!((101..=125).contains(&owners.len()), "{}", owners.len());
+        // Of one process in a hundred only: as many again.
+        singles.drawn[0].clear();
+        let one = members[2].owner;
+        singles.draw_of(Rest::Fast, &members, &runs, 4, |owner, _| owner == one);
+        assert!(singles.drawn(Rest::Fast).iter().all(|of| of.owner == one));
+    }
 
     fn parts(others: &[(u64, u64)], of: (u64, u64)) -> Vec<(u64, u64)> {
         let span = |(first, pages): (u64, u64)| Span {
