@@ -56,10 +56,8 @@ fn answer(mut stream: UnixStream, keep: &Kept) {
             continue;
         }
         if call.contains("\"more\":true") {
-            // Whoever sees the first status drawn finds the stream kept.
-            let mut kept = keep.lock().unwrap();
             tell(&mut stream, STATUS, true);
-            kept.push(stream);
+            keep.lock().unwrap().push(stream);
             return;
         }
         tell(&mut stream, STATUS, false);
@@ -71,14 +69,17 @@ fn tell(stream: &mut UnixStream, status: &str, more: bool) {
     stream.write_all(reply.as_bytes()).unwrap();
 }
 
-/// Another status of the stream. Each letter of its source is another one, so all are drawn.
+/// Another status of the stream, once there is one: something may be drawn before that. Each letter of its source
+/// is another one, so all are drawn.
 fn tell_another(kept: &Kept) {
-    let mut kept = kept.lock().unwrap();
-    tell(
-        kept.last_mut().unwrap(),
-        &STATUS.replace("DAMON", "OTHER"),
-        true,
-    );
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Some(stream) = kept.lock().unwrap().last_mut() {
+            return tell(stream, &STATUS.replace("DAMON", "OTHER"), true);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nobody asked for a stream of statuses");
 }
 
 /// A terminal, and what runs on it.
