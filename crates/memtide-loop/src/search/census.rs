@@ -8,14 +8,16 @@
 //! Samples of what has the attention are left out: it has it because it was in use.
 
 use super::blocks::Flag;
-use super::{OwnerId, Part, Search, Span, View, VirtualPage, spans_of};
+use super::{OwnerId, Part, Search, Span, VirtualPage, spans_of};
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// Nothing.
     No,
-    /// A sample of its piece was touched, or it was found.
+    /// It was found.
+    Found,
+    /// A sample of its piece was touched.
     InUse,
     /// The sample of its piece was not touched.
     Idle,
@@ -39,10 +41,10 @@ impl Search {
         samples
     }
 
-    /// What the complete pass of a glance saw of the walk over all memory: of each owner so
-    /// many pages, and whether they count as touched. `None` if the pass was no part of the
-    /// walk. To be asked before [`Search::pass_done`].
-    pub fn sampled(&self, mut each: impl FnMut(OwnerId, u64, bool)) -> Option<Part> {
+    /// What the complete pass of a glance saw of the walk over all memory: so many pages of each
+    /// owner, and how many of them count as touched, of all who map them. `None` if the pass was
+    /// no part of the walk. To be asked before [`Search::pass_done`].
+    pub fn sampled(&self, mut each: impl FnMut(OwnerId, u64, u64)) -> Option<Part> {
         let part = self.glancing.part(&self.blocks)?;
         let hits = self.glancing.hit_blocks();
         let known = |n: usize| {
@@ -50,7 +52,7 @@ impl Search {
             if block.pages == 0 {
                 Known::No
             } else if block.has(Flag::Found) {
-                Known::InUse
+                Known::Found
             } else if !self.glancing.covers(n as u32) {
                 Known::No
             } else if hits.binary_search(&(n as u32)).is_ok() {
@@ -59,16 +61,27 @@ impl Search {
                 Known::Idle
             }
         };
-        let turn = self.turns[View::Glance as usize];
-        let mut tell = |from: usize, to: usize, is_in_use: bool| {
+        let mut tell = |from: usize, to: usize, what: Known| {
+            let blocks = (from..to).map(|n| self.blocks.get(n));
+            let (pages, extent) = blocks.fold((0, 0), |(pages, extent), block| {
+                (pages + u64::from(block.pages), extent + block.extent())
+            });
             spans_of(&self.blocks, from as u32, (to - from) as u32, |span| {
-                self.shared.outward(span, turn, |span| {
-                    each(span.owner, span.pages, is_in_use);
+                self.shared.outward_all(span, |span| {
+                    // A sample may be of a page that is not there: a hit stands for more than
+                    // those that are.
+                    let there = span.pages * pages / extent.max(1);
+                    let touched = match what {
+                        Known::Found => there,
+                        Known::InUse => span.pages,
+                        Known::Idle | Known::No => 0,
+                    };
+                    each(span.owner, there, touched);
                 });
             });
         };
-        let end = self.glancing.swept().end.min(self.blocks.len());
-        let mut from = self.glancing.swept().start;
+        let end = part.to.min(self.blocks.len());
+        let mut from = part.from;
         while from < end {
             let what = known(from);
             let mut to = from + 1;
@@ -76,7 +89,7 @@ impl Search {
                 to += 1;
             }
             if what != Known::No {
-                tell(from, to, what == Known::InUse);
+                tell(from, to, what);
             }
             from = to;
         }
@@ -86,7 +99,7 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Memory, Order};
+    use super::super::{Config, Memory, Order, View};
     use super::*;
     use memtide_core::tiering::sample::Run;
     use memtide_core::units::Millis;
@@ -137,16 +150,20 @@ mod tests {
         let mut sums = [0; 2];
         let part = search.sampled(|owner, pages, touched| {
             assert_eq!(owner, ME);
-            sums[usize::from(!touched)] += pages / BLOCK;
+            sums[0] += touched / BLOCK;
+            sums[1] += (pages - touched) / BLOCK;
         });
         (part, sums)
     }
 
-    const WHOLE: Part = Part {
-        is_first: true,
-        is_last: true,
-        pages: BLOCK,
-    };
+    fn whole(blocks: usize) -> Option<Part> {
+        Some(Part {
+            from: 0,
+            to: blocks,
+            is_last: true,
+            pages: BLOCK,
+        })
+    }
 
     #[test]
     fn a_glance_at_all_blocks_says_how_many_are_in_use() {
@@ -157,10 +174,10 @@ mod tests {
         for block in [3, 4, 9] {
             touch(&mut search, block);
         }
-        assert_eq!(sampled(&search), (Some(WHOLE), [3, 37]));
+        assert_eq!(sampled(&search), (whole(64), [3, 37]));
         search.pass_done(View::Glance, Millis(50));
         // The next pass is another one.
-        assert_eq!(sampled(&search), (Some(WHOLE), [0, 40]));
+        assert_eq!(sampled(&search), (whole(64), [0, 40]));
     }
 
     /// Block 5 is found after some passes, and is glanced at no more when the source is told anew. Of block 7
@@ -181,13 +198,13 @@ mod tests {
         for _ in 0..20 {
             search.plan(Millis(now));
             touch(&mut search, 5);
-            assert_eq!(sampled(&search), (Some(WHOLE), [1, 38]), "{now}");
+            assert_eq!(sampled(&search), (whole(64), [1, 38]), "{now}");
             now += 100;
             search.pass_done(View::Glance, Millis(now));
         }
         assert!(search.blocks.get(5).has(Flag::Found));
         search.plan(Millis(now));
-        assert_eq!(sampled(&search), (Some(WHOLE), [1, 38]));
+        assert_eq!(sampled(&search), (whole(64), [1, 38]));
     }
 
     /// 64 GiB with a thousandth of a processor: every eighth block is in use. The parts of one walk are all of
@@ -197,7 +214,7 @@ mod tests {
         let blocks = 32_768;
         let mut search = search(blocks, 1);
         search.looks_wait(true);
-        let (mut now, mut parts, mut sums) = (0, 0, [0; 2]);
+        let (mut now, mut parts, mut sums, mut next) = (0, 0, [0; 2], 0);
         loop {
             let order = search.plan(Millis(now)).glance;
             now += 500;
@@ -222,12 +239,15 @@ mod tests {
                 }
                 let mut seen = [0; 2];
                 let part = search.sampled(|_, pages, touched| {
-                    seen[usize::from(!touched)] += pages / BLOCK;
+                    seen[0] += touched / BLOCK;
+                    seen[1] += (pages - touched) / BLOCK;
                 });
                 if let Some(part) = part {
-                    if part.is_first {
-                        (parts, sums) = (0, [0; 2]);
+                    if part.from == 0 {
+                        (parts, sums, next) = (0, [0; 2], 0);
                     }
+                    assert_eq!(part.from, next);
+                    next = part.to;
                     parts += 1;
                     (sums[0], sums[1]) = (sums[0] + seen[0], sums[1] + seen[1]);
                     if part.is_last {
@@ -245,9 +265,9 @@ mod tests {
         assert_eq!(sums[0], blocks / 8);
     }
 
-    /// Both map the same 40 blocks. They take turns, and nothing counts twice.
+    /// Both map the same 40 blocks, and each has them in use.
     #[test]
-    fn shared_memory_counts_for_whoever_is_asked() {
+    fn shared_memory_counts_for_all_who_map_it() {
         let mut search = search(0, 50);
         let memory = |first: u64| {
             vec![Memory {
@@ -260,9 +280,35 @@ mod tests {
         search.looks_wait(true);
         search.plan(Millis(0));
         let mut of = Vec::new();
-        let part = search.sampled(|owner, pages, touched| of.push((owner, pages, touched)));
-        assert_eq!(part, Some(WHOLE));
-        assert!([ME, OTHER].contains(&of[0].0));
-        assert_eq!(of[..], [(of[0].0, 40 * BLOCK, false)]);
+        search.sampled(|owner, pages, touched| of.push((owner, pages, touched)));
+        of.sort_unstable();
+        assert_eq!(of, [(ME, 40 * BLOCK, 0), (OTHER, 40 * BLOCK, 0)]);
+    }
+
+    /// Of each block every second page is there, and each of these is in use: half of the samples are hits.
+    #[test]
+    fn samples_of_what_is_not_there_say_nothing() {
+        let mut search = search(0, 50);
+        let half = |n: u64| Memory {
+            run: run(2 * n, 1),
+            object: None,
+        };
+        let memory: Vec<Memory> = (0..40 * BLOCK / 2).map(half).collect();
+        search.set_memory(ME, &memory);
+        search.looks_wait(true);
+        search.plan(Millis(0));
+        for block in (0..40).step_by(2) {
+            touch(&mut search, block);
+        }
+        let mut sums = [0; 2];
+        search.sampled(|_, pages, touched| {
+            sums[0] += pages;
+            sums[1] += touched;
+        });
+        let all = 40 * BLOCK / 2;
+        assert!(
+            sums[0].abs_diff(all) <= all / 100 && sums[1].abs_diff(all) <= all / 100,
+            "{sums:?}"
+        );
     }
 }

@@ -54,8 +54,10 @@ pub struct Glancing {
     attended: Vec<Attended>,
     /// From where on blocks have the next turn.
     turn: u32,
-    /// The blocks among which the present glance took all that speak.
+    /// The blocks among which the present glance took all that speak, and whether they are
+    /// the last ones.
     swept: Range<usize>,
+    ends: bool,
     sweeps: [Sweep; 2],
     last: usize,
     /// Whether the last one was for what has the attention.
@@ -79,9 +81,11 @@ const QUIET_STRETCH: u64 = 5;
 /// A part of a walk over all memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The walk begins with it.
-    pub is_first: bool,
-    /// It ends with it.
+    /// Its first block: the walk begins with block 0.
+    pub from: usize,
+    /// The first block of the next part.
+    pub to: usize,
+    /// The walk ends with it.
     pub is_last: bool,
     /// Pages of a piece, of which one was sampled.
     pub pages: u64,
@@ -123,15 +127,11 @@ impl Glancing {
             Purpose::Sweep(_) | Purpose::Attend | Purpose::Nothing => return None,
         };
         Some(Part {
-            is_first: self.swept.start == 0,
-            is_last: self.swept.end >= blocks.len(),
+            from: self.swept.start,
+            to: self.swept.end,
+            is_last: self.ends,
             pages: u64::from(piece) * blocks.block_pages(),
         })
-    }
-
-    /// The blocks of that part.
-    pub(super) fn swept(&self) -> Range<usize> {
-        self.swept.clone()
     }
 
     /// Blocks of pieces in which a page was touched, ascending.
@@ -210,7 +210,7 @@ impl Search {
         }
         if self.sees_all() {
             let runs = self.sweep_runs(0, u64::MAX, 1, true);
-            self.glancing.swept = 0..self.blocks.len();
+            (self.glancing.swept, self.glancing.ends) = (0..self.blocks.len(), true);
             return self.tell_glance(now, Purpose::All, runs, 1, ALL_PASSES);
         }
         let waiting = !self.glancing.attended.is_empty();
@@ -230,11 +230,12 @@ impl Search {
             };
         let from = self.glancing.sweeps[which].cursor;
         let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
-        let to = match self.glancing.sweeps[which].cursor {
-            0 => self.blocks.len(),
-            to => to,
+        let cursor = self.glancing.sweeps[which].cursor;
+        self.glancing.ends = cursor == 0;
+        self.glancing.swept = match self.glancing.ends {
+            true => from..self.blocks.len(),
+            false => from..cursor,
         };
-        self.glancing.swept = from..to;
         self.tell_glance(now, Purpose::Sweep(which), runs, piece, 1)
     }
 

@@ -146,6 +146,24 @@ impl Shared {
         }
     }
 
+    /// Visits `span` as it is seen by each of those who map it.
+    pub fn outward_all(&self, span: Span, mut visit: impl FnMut(Span)) {
+        let Some(mappers) = self.objects.get(&span.owner) else {
+            return visit(span);
+        };
+        let end = span.first.0 + span.pages;
+        for m in mappers {
+            let (from, to) = (span.first.0.max(m.offset), end.min(m.offset + m.pages));
+            if from < to {
+                visit(Span {
+                    owner: m.owner,
+                    first: VirtualPage(m.first + from - m.offset),
+                    pages: to - from,
+                });
+            }
+        }
+    }
+
     /// Gives the parts of `span`, a process's, to `visit`, each with the place
     /// under which it is known: the object's, or its own.
     pub fn inward(&self, span: Span, mut visit: impl FnMut(Span)) {

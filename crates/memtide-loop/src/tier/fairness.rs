@@ -54,7 +54,7 @@ use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles};
 use crate::ledger::{Ledger, Renumbered, Watched};
 use crate::report::ClassStatus;
-use crate::search::Search;
+use crate::search::{Part, Search};
 use crate::world::ClassId;
 use memtide_core::fairness::jain;
 use memtide_core::pages::Pages as _;
@@ -74,7 +74,7 @@ const LEAST: u64 = 100;
 const LEAST_PAGES: u64 = 32;
 /// Single fast pages that a walk must have seen, unless there are fewer that are in no stretch.
 /// There are several walks in half a minute.
-const LEAST_SINGLES: u64 = 8;
+const LEAST_SINGLES: u64 = 4;
 /// Unless there are so few of these: one for so many in stretches.
 const FEW: u64 = 16;
 
@@ -251,6 +251,8 @@ pub(super) struct Fairness {
     times: [u64; BUCKETS],
     /// When the source was last told what to observe.
     told_at: Millis,
+    /// The first block of the walk's next part, if all before it were seen.
+    next_part: Option<usize>,
 }
 
 impl Fairness {
@@ -260,11 +262,13 @@ impl Fairness {
             classes: vec![Class::default(); classes],
             times: [0; BUCKETS],
             told_at: Millis(0),
+            next_part: None,
         }
     }
 
     /// There are so many `classes` now, with these numbers.
     pub fn follow(&mut self, classes: usize, numbers: &Renumbered) {
+        self.next_part = None;
         let old = std::mem::replace(&mut self.classes, vec![Class::default(); classes]);
         for (class, known) in (0..).map(ClassId).zip(old) {
             let new = numbers.new_of(class);
@@ -390,14 +394,19 @@ impl Fairness {
             };
             let pass = &mut self.classes[n].pass;
             pass.looked.slow += pages;
-            if touched {
-                pass.touched.slow += pages;
-                hits[n] += pages;
-            }
+            pass.touched.slow += touched;
+            hits[n] += touched;
         });
-        let Some(part) = part else {
+        if let Some(Part { from: 0, .. }) = part {
+            self.next_part = Some(0);
+            let classes = self.classes.iter_mut();
+            classes.for_each(|class| class.walk = Pass::default());
+        }
+        // One that is told twice, or after another one that was not.
+        let Some(part) = part.filter(|part| self.next_part == Some(part.from)) else {
             return self.drop_pass();
         };
+        self.next_part = Some(part.to);
         self.look_at_stretches(ledger, stretches, singles.told(Rest::Fast));
         for (owner, page) in singles.told(Rest::Slow) {
             let watched = ledger.processes.get(*owner);
@@ -408,10 +417,7 @@ impl Fairness {
         }
         for (class, hits) in self.classes.iter_mut().zip(hits) {
             let mut pass = std::mem::take(&mut class.pass);
-            pass.seen += hits / part.pages.max(1);
-            if part.is_first {
-                class.walk = Pass::default();
-            }
+            pass.seen += hits.div_ceil(part.pages.max(1));
             class.walk.add(pass);
         }
         if !part.is_last {
@@ -590,9 +596,9 @@ mod tests {
             walk.walk_says_something()
         };
         assert!(says((1600, 1600), (0, 0)));
-        assert!(!says((1599, 1600), (7, 0)) && says((1599, 1600), (8, 0)));
-        assert!(!says((1600, 1599), (0, 7)) && says((1600, 1599), (0, 8)));
-        assert!(says((0, 0), (8, 8)));
+        assert!(!says((1599, 1600), (3, 0)) && says((1599, 1600), (4, 0)));
+        assert!(!says((1600, 1599), (0, 3)) && says((1600, 1599), (0, 4)));
+        assert!(says((0, 0), (4, 4)));
         // All of two.
         let two = |singles| {
             let mut walk = walk(&[Pass::default()], sides(2, 0));

@@ -120,10 +120,12 @@ impl Digest<'_> {
                 pages,
                 ..
             } if self.touched_stretch(owner, first) => {
-                match self.single(owner, first) {
-                    Some(rest) => self.glanced(owner, first, pages, Glanced::Single(rest)),
-                    None => self.glanced(owner, first, pages, Glanced::Stretch),
-                }
+                // What is told of a single page may be of a whole piece.
+                let (what, pages) = match self.single(owner, first) {
+                    Some(rest) => (Glanced::Single(rest), 1),
+                    None => (Glanced::Stretch, pages),
+                };
+                self.glanced(owner, first, pages, what);
                 self.idle_run(owner, first, pages, false);
                 false
             }
@@ -136,7 +138,7 @@ impl Digest<'_> {
                 ..
             } if self.observer.searching.is_some() => {
                 if let Some(rest) = self.single(owner, first) {
-                    self.glanced(owner, first, pages, Glanced::Single(rest));
+                    self.glanced(owner, first, 1, Glanced::Single(rest));
                     return false;
                 }
                 let span = search::Span {

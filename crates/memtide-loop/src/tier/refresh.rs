@@ -12,7 +12,7 @@
 //! A program that begins grows, and what it says of its memory changes: a process that came
 //! lately is surveyed again whenever it is twice as old as at the last survey. That ends
 //! when it is [`SURVEY_MS`] old, and is left out where surveys cost more than
-//! [`EARLY_PERMILLE`].
+//! [`EARLY_PERMILLE`]; of many that came together some wait.
 
 use super::shared::Shared;
 use super::subjects;
@@ -55,11 +55,16 @@ struct Surveyed {
 }
 
 impl Surveyed {
+    /// How long it holds if its process came lately.
+    fn early_ms(&self) -> Option<u64> {
+        let early_ms = (self.at.since(self.came)).max(self.cost_us / EARLY_PERMILLE);
+        (early_ms < SURVEY_MS).then_some(early_ms.max(REFRESH_MS))
+    }
+
     /// How long it holds, in ms, where the roots of all come to `roots`.
     fn holds_ms(&self, roots: u64) -> u64 {
-        let early_ms = (self.at.since(self.came)).max(self.cost_us / EARLY_PERMILLE);
-        if early_ms < SURVEY_MS {
-            return early_ms.max(REFRESH_MS);
+        if let Some(early_ms) = self.early_ms() {
+            return early_ms;
         }
         // Microseconds of a CPU, over thousandths of it, are ms.
         let wait_ms = self.cost_root.saturating_mul(roots) / SURVEY_PERMILLE;
@@ -164,13 +169,19 @@ impl Refresh {
 
     fn due(&self, ledger: &Ledger, now: Millis) -> Vec<OwnerId> {
         let roots = self.surveyed.values().map(|one| one.cost_root).sum();
+        let mut early_us = 0;
         let is_due = |(owner, surveyed): (&OwnerId, &Surveyed)| {
             let age = now.since(surveyed.at);
             let faulted = || {
                 let watched = ledger.processes.get(*owner);
                 watched.is_some_and(|watched| watched.faults != surveyed.faults)
             };
-            let due = age >= surveyed.holds_ms(roots) && (age >= SURVEY_ANYWAY_MS || faulted());
+            let mut due = age >= surveyed.holds_ms(roots) && (age >= SURVEY_ANYWAY_MS || faulted());
+            if due && surveyed.early_ms().is_some() {
+                // Others wait for the next second.
+                due = early_us < EARLY_PERMILLE * REFRESH_MS;
+                early_us += surveyed.cost_us;
+            }
             due.then_some(*owner)
         };
         self.surveyed.iter().filter_map(is_due).collect()
@@ -193,11 +204,15 @@ impl Refresh {
         let cost_us = world.own_cpu_ns().saturating_sub(before_ns) / 1000;
         if let Some(faults) = faults {
             let at = world.now();
-            // The first one tells little: its mappings were read before, and a program
-            // that begins has little memory yet.
-            let cost_root = before.map_or(0, |_| cost_us.isqrt());
+            let came = before.map_or(at, |before| before.came);
+            // Early ones have a budget of their own, and the first tells little: its mappings
+            // were read before, and a program that begins has little memory yet.
+            let cost_root = match at.since(came) < SURVEY_MS {
+                true => 0,
+                false => cost_us.isqrt(),
+            };
             let surveyed = Surveyed {
-                came: before.map_or(at, |before| before.came),
+                came,
                 at,
                 faults,
                 cost_us,

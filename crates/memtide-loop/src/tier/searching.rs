@@ -249,7 +249,7 @@ impl Searching {
         }
         self.singles
             .draw(shared, &self.stretches, &self.search, now);
-        let subjects = self.with_stretches(observer);
+        let subjects = self.with_stretches(observer, &shared.ledger);
         self.glance_told_at = now;
         if self.cuts && !self.glance.is_empty() {
             world.glance_in_pieces(observer.source, &subjects, self.piece, self.interval_ms)
@@ -280,60 +280,56 @@ impl Searching {
         anew
     }
 
-    /// What the search has the source glance at, the stretches, and single pages. Of one that
-    /// overlaps spans of the search's, of which some pages have come up, the longest part
-    /// beside them remains: it would be no span of its own, and what is left out of it is
-    /// not taken for idle.
-    fn with_stretches(&mut self, observer: &mut Observer) -> Vec<Subject> {
+    /// What the search has the source glance at, the stretches, and single pages. None overlaps
+    /// another: of one that overlaps what was there before it, the longest part beside that
+    /// remains, and what is left out of it is not taken for idle.
+    fn with_stretches(&mut self, observer: &mut Observer, ledger: &Ledger) -> Vec<Subject> {
         let mut subjects = self.glance.clone();
-        let mut told = Vec::new();
-        let mut add = |of: &Subject, told: &mut dyn FnMut(world::Span, Option<world::Span>)| {
-            let owner = of.owner;
-            let searched = self.glance.iter().find(|searched| searched.owner == owner);
-            let searched = searched.map_or(&[][..], |searched| &searched.spans);
-            let mut own = of.clone();
-            own.spans.clear();
-            for span in &of.spans {
-                let parts = parts_beside(searched, *span).into_iter();
-                let part = parts.max_by_key(|part| part.pages);
-                told(*span, part);
-                own.spans.extend(part);
-            }
-            match subjects.iter_mut().find(|subject| subject.owner == owner) {
-                Some(subject) => {
-                    subject.spans.extend(own.spans);
-                    subject.spans.sort_unstable_by_key(|span| span.first);
-                }
-                None => subjects.push(own),
-            }
-        };
-        for of in &self.stretches {
-            add(of, &mut |span, part| {
-                if part != Some(span) {
-                    observer.stretches.remove(&(of.owner, span.first));
-                    let part = part.map(|part| ((of.owner, part.first), (part.pages, false)));
-                    observer.stretches.extend(part);
-                }
-            });
-        }
-        for rest in [Rest::Fast, Rest::Slow] {
-            let mut pages = Pages::new();
+        // What is not told any more would look idle.
+        observer.stretches.clear();
+        let mut told = [Pages::new(), Pages::new()];
+        let searches = !self.glance.is_empty();
+        let stretches = self.stretches.iter().map(|of| (of, None));
+        let singles = [Rest::Fast, Rest::Slow].map(|rest| {
             // Alone they say nothing.
-            let drawn = self.singles.drawn(rest).iter();
-            for of in drawn.filter(|_| !self.glance.is_empty()) {
-                add(of, &mut |_, part| {
-                    pages.extend(part.map(|part| (of.owner, part.first)));
-                });
+            let drawn = self.singles.drawn(rest).iter().filter(move |_| searches);
+            drawn.map(move |of| (of, Some(rest)))
+        });
+        for (of, rest) in stretches.chain(singles.into_iter().flatten()) {
+            let owner = of.owner;
+            let watched = ledger.processes.get(owner);
+            // Another one may have its number by now.
+            if watched.is_none_or(|watched| watched.process != of.process) {
+                continue;
             }
-            if rest == Rest::Fast {
-                let stretches = pages.iter().map(|page| (*page, (1, false)));
-                observer.stretches.extend(stretches);
+            let at = subjects.iter().position(|subject| subject.owner == owner);
+            let taken = at.map_or(&[][..], |at| &subjects[at].spans);
+            let longest = |span: &world::Span| {
+                let parts = parts_beside(taken, *span).into_iter();
+                parts.max_by_key(|part| part.pages)
+            };
+            let own: Vec<world::Span> = of.spans.iter().filter_map(longest).collect();
+            for part in &own {
+                if let Some(rest) = rest {
+                    told[rest as usize].insert((owner, part.first));
+                }
+                if rest != Some(Rest::Slow) {
+                    let stretch = ((owner, part.first), (part.pages, false));
+                    observer.stretches.extend([stretch]);
+                }
             }
-            told.push((rest, pages));
+            match at {
+                Some(at) => {
+                    subjects[at].spans.extend(own);
+                    subjects[at].spans.sort_unstable_by_key(|span| span.first);
+                }
+                None => subjects.push(Subject {
+                    spans: own,
+                    ..of.clone()
+                }),
+            }
         }
-        for (rest, pages) in told {
-            self.singles.are_told(rest, pages);
-        }
+        self.singles.are_told(told);
         subjects.retain(|subject| !subject.spans.is_empty());
         subjects
     }

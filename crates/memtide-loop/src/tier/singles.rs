@@ -69,9 +69,9 @@ impl Singles {
         &self.drawn[rest as usize]
     }
 
-    /// The source was told these.
-    pub fn are_told(&mut self, rest: Rest, pages: Pages) {
-        self.told[rest as usize] = pages;
+    /// The source was told these, of either.
+    pub fn are_told(&mut self, told: [Pages; 2]) {
+        self.told = told;
     }
 
     /// Those that it was told.
@@ -155,11 +155,12 @@ impl Singles {
                 drawn.push((member, page));
             }
         }
-        let apart = drawn.len().div_ceil(pages.max(1) as usize).max(1);
-        // They are in order: from any of the first on, or some would never be drawn.
-        let skipped = self.random.below(apart as u64) as usize;
-        let drawn = drawn.into_iter().skip(skipped).step_by(apart);
-        let drawn: Vec<(usize, VirtualPage)> = drawn.collect();
+        // As many of them as are wanted, each as likely as any other.
+        let (all, count) = (drawn.len() as u64, pages.min(drawn.len() as u64));
+        let offset = self.random.below(all.max(1));
+        let drawn: Vec<(usize, VirtualPage)> = (0..count)
+            .map(|k| drawn[((k * all + offset) / count) as usize])
+            .collect();
         for of_one in drawn.chunk_by(|a, b| a.0 == b.0) {
             let pages: Vec<VirtualPage> = of_one.iter().map(|(_, page)| *page).collect();
             let subject = subjects::sampled(members[of_one[0].0], &pages, &[]);
