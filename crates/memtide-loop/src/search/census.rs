@@ -124,13 +124,11 @@ mod tests {
         let mut search = Search::new(config, Millis(0));
         search.costs.expect(100_000.0);
         search.costs.used(100_000);
-        let memory = |object| {
-            vec![Memory {
-                run: run(0, blocks * BLOCK),
-                object,
-            }]
+        let memory = Memory {
+            run: run(0, blocks * BLOCK),
+            object: None,
         };
-        search.set_memory(ME, &memory(None));
+        search.set_memory(ME, &[memory]);
         search
     }
 
@@ -145,7 +143,7 @@ mod tests {
         );
     }
 
-    /// Blocks in use and idle ones of mine and of others.
+    /// Blocks in use, and idle ones.
     fn sampled(search: &Search) -> (Option<Part>, [u64; 2]) {
         let mut sums = [0; 2];
         let part = search.sampled(|owner, pages, touched| {
@@ -265,7 +263,7 @@ mod tests {
         assert_eq!(sums[0], blocks / 8);
     }
 
-    /// Both map the same 40 blocks, and each has them in use.
+    /// Both map the same 40 blocks.
     #[test]
     fn shared_memory_counts_for_all_who_map_it() {
         let mut search = search(0, 50);

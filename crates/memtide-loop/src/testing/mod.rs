@@ -399,6 +399,8 @@ impl FakeWorld {
 
     fn watch(&mut self, key: (SourceId, bool), subjects: &[Subject], interval_ms: u64) {
         self.views.remove(&key);
+        let wrong = subjects.iter().find(|subject| !subject.is_in_order());
+        assert!(wrong.is_none(), "spans overlap: {wrong:?}");
         if !subjects.is_empty() {
             let interval_ns = interval_ms.max(1) * 1_000_000;
             let watching = Watching {

@@ -288,8 +288,7 @@ impl Fairness {
 
     /// An access to the page of a process was sampled.
     pub fn sampled(&mut self, ledger: &Ledger, owner: OwnerId, page: VirtualPage, now: Millis) {
-        let class = ledger.processes.get(owner).and_then(|of| of.class);
-        let Some(n) = self.place(class) else {
+        let Some(n) = self.place_of(ledger, owner) else {
             return;
         };
         let dense = ledger.space.find(owner, page);
@@ -330,8 +329,7 @@ impl Fairness {
         (owner, first, pages): (OwnerId, VirtualPage, u64),
         what: Glanced,
     ) {
-        let class = ledger.processes.get(owner).and_then(|of| of.class);
-        let Some(n) = self.place(class) else {
+        let Some(n) = self.place_of(ledger, owner) else {
             return;
         };
         let slow = [Glanced::Slow, Glanced::Single(Rest::Slow)];
@@ -356,8 +354,7 @@ impl Fairness {
     ) {
         self.look_at_stretches(ledger, stretches, &Pages::new());
         for (owner, pages) in single {
-            let watched = ledger.processes.get(*owner);
-            let Some(n) = self.place(watched.and_then(|watched| watched.class)) else {
+            let Some(n) = self.place_of(ledger, *owner) else {
                 continue;
             };
             let slow = |page: &VirtualPage| pages_on(ledger, *owner, (*page, 1), false);
@@ -388,8 +385,7 @@ impl Fairness {
         }
         let mut hits = vec![0; self.classes.len()];
         let part = search.sampled(|owner, pages, touched| {
-            let watched = ledger.processes.get(owner);
-            let Some(n) = self.place(watched.and_then(|watched| watched.class)) else {
+            let Some(n) = self.place_of(ledger, owner) else {
                 return;
             };
             let pass = &mut self.classes[n].pass;
@@ -409,8 +405,7 @@ impl Fairness {
         self.next_part = Some(part.to);
         self.look_at_stretches(ledger, stretches, singles.told(Rest::Fast));
         for (owner, page) in singles.told(Rest::Slow) {
-            let watched = ledger.processes.get(*owner);
-            if let Some(n) = self.place(watched.and_then(|watched| watched.class)) {
+            if let Some(n) = self.place_of(ledger, *owner) {
                 let there = pages_on(ledger, *owner, (*page, 1), false);
                 self.classes[n].pass.singles.slow += there;
             }
@@ -437,8 +432,7 @@ impl Fairness {
     /// The present pass looks at these stretches, some of which are `singles`.
     fn look_at_stretches(&mut self, ledger: &Ledger, stretches: &Stretches, singles: &Pages) {
         for (of @ (owner, first), (pages, _)) in stretches {
-            let watched = ledger.processes.get(*owner);
-            if let Some(n) = self.place(watched.and_then(|watched| watched.class)) {
+            if let Some(n) = self.place_of(ledger, *owner) {
                 let there = pages_on(ledger, *owner, (*first, *pages), true);
                 let pass = &mut self.classes[n].pass;
                 match singles.contains(of) {
@@ -486,6 +480,11 @@ impl Fairness {
             accesses: enough(all.accesses, all.accesses.sum()),
             touched: enough(all.touched, all.seen),
         }
+    }
+
+    /// The place of the class of a process.
+    fn place_of(&self, ledger: &Ledger, owner: OwnerId) -> Option<usize> {
+        self.place(ledger.processes.get(owner)?.class)
     }
 
     fn place(&self, class: Option<ClassId>) -> Option<usize> {

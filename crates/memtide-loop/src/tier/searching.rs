@@ -314,8 +314,8 @@ impl Searching {
                     told[rest as usize].insert((owner, part.first));
                 }
                 if rest != Some(Rest::Slow) {
-                    let stretch = ((owner, part.first), (part.pages, false));
-                    observer.stretches.extend([stretch]);
+                    let stretch = (part.pages, false);
+                    observer.stretches.insert((owner, part.first), stretch);
                 }
             }
             match at {

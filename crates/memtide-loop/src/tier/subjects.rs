@@ -151,6 +151,8 @@ impl Draws {
         random: &mut Random,
     ) -> Vec<VirtualPage> {
         let mut pages = sample::pages(runs, samples, |n| random.below(n));
+        // Where there are fewer pages than that, each is one of its own.
+        let samples = pages.len() as u64;
         let last = self.last.entry(owner).or_default();
         if last.len() == pages.len() {
             let numbers = Numbers::new(runs);
@@ -239,6 +241,20 @@ mod tests {
         let less = draw(1, 65_535);
         assert!(same(&less, &times[RENEWED]) >= 200);
         assert!(same(&draw(2, 30_000), &less) < 16);
+    }
+
+    /// There are fewer than may be drawn, and each time others: none is drawn twice.
+    #[test]
+    fn of_few_pages_all_are_drawn_once() {
+        let (owner, mut random) = (OwnerId(0), Random::new(7));
+        let mut draws = Draws::default();
+        for time in 0..100_u64 {
+            draws.times = time as usize % RENEWED;
+            let first = VirtualPage(random.below(4));
+            let drawn = draws.draw(owner, &[Run { first, pages: 161 }], 165, &mut random);
+            assert_eq!(drawn.len(), 161);
+            assert!(drawn.is_sorted_by(|a, b| a < b), "{time}: {drawn:?}");
+        }
     }
 
     #[test]

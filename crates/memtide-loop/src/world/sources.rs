@@ -89,6 +89,12 @@ impl Subject {
     pub fn pages(&self) -> u64 {
         self.spans.iter().map(|span| span.pages).sum()
     }
+
+    /// Whether its spans are in order, and none overlaps another: sources may refuse others.
+    pub fn is_in_order(&self) -> bool {
+        let apart = |pair: &[Span]| pair[0].first.0 + pair[0].pages <= pair[1].first.0;
+        self.spans.windows(2).all(apart)
+    }
 }
 
 /// Which of the two views a report belongs to.
