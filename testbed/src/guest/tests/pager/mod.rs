@@ -162,6 +162,8 @@ const COLLECTING: [(&str, &str); 4] = [
     ("khugepaged/alloc_sleep_millisecs", "0"),
     ("khugepaged/pages_to_scan", "65536"),
 ];
+/// Pages in a huge one.
+const HUGE_PAGES: u64 = 512;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Settings that are put back.
@@ -212,9 +214,13 @@ fn huge_pages(context: &mut Context) -> Result<()> {
         collapsed()? - before,
         100.0 * peak as f64 / budget as f64,
     ))?;
+    // Not as much came unasked as one huge page holds.
     ensure!(
-        peak as f64 <= 1.05 * budget as f64,
-        "{peak} bytes at most, of {budget}"
+        filled < read + HUGE_PAGES,
+        "{filled} pages came, {read} read by the program"
     );
-    Ok(())
+    // Whether the evictor has a processor at the right moment is a matter of time.
+    in_time(peak as f64 <= 1.05 * budget as f64, || {
+        format!("{peak} bytes at most, of {budget}")
+    })
 }
