@@ -2,7 +2,7 @@
 //! cover.
 
 use super::blocks::Flag;
-use super::{ASKED_SHARE, EAGER_SHARE, Search};
+use super::{ASKED_SHARE, Search};
 use memtide_core::units::Millis;
 
 /// Where the cover stands.
@@ -22,8 +22,6 @@ pub struct Cover {
     barren: u32,
     /// Blocks that wait for a look, with the share of them that was in use.
     eager: Vec<(u32, u32)>,
-    /// Those that the last look left ragged, with the slow pages that they had then.
-    ragged: Vec<(u32, u16)>,
 }
 
 /// Blocks that are passed over, at most, before the next plan goes on.
@@ -50,7 +48,6 @@ impl Cover {
             brief: false,
             barren: 0,
             eager: Vec::new(),
-            ragged: Vec::new(),
         }
     }
 
@@ -86,11 +83,6 @@ impl Cover {
         fits
     }
 
-    /// Block `n`, of `pages` slow pages, has the next turn again if some have left it by then.
-    pub fn is_ragged(&mut self, n: u32, pages: u16) {
-        self.ragged.push((n, pages));
-    }
-
     /// The last block was passed.
     fn wrap(&mut self, now: Millis, pages: u64, round_ms: u64) {
         self.cursor = 0;
@@ -117,14 +109,6 @@ impl Search {
         let resting = self.cover.until.is_some_and(|until| now < until);
         // The cover goes on whatever there is to be eager about.
         let mut eager = if resting { left } else { left * 3 / 4 };
-        let mut ragged = std::mem::take(&mut self.cover.ragged);
-        for (n, pages) in ragged.drain(..) {
-            // Where nothing leaves there is no room for it, and another look would say the same.
-            if self.blocks.get(n as usize).pages < pages {
-                self.be_eager(n as usize, EAGER_SHARE);
-            }
-        }
-        self.cover.ragged = ragged;
         self.tidy_eager();
         while eager > 0 {
             let Some((_, n)) = self.cover.eager.pop() else {

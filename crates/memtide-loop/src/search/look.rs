@@ -2,7 +2,7 @@
 //! confirmed.
 
 use super::blocks::{BLOCK_PAGES, Flag};
-use super::{Order, Search, Span, View, Watch, spans_of};
+use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::Millis;
 
@@ -80,8 +80,8 @@ impl Look {
     }
 }
 
-/// A block of whose slow pages most are in use, and one page in so many was seen once and not twice, has
-/// the next turn again.
+/// A block of which most is hot, and one page in so many was seen in use once and not
+/// twice, has the next turn again.
 const RAGGED: u64 = 32;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
@@ -288,7 +288,6 @@ impl Search {
                 block.rest = (block.rest + 1).min(2);
             }
             let extent = block.extent();
-            let slow = block.pages;
             let rich = u64::from(pages) * 8 > extent;
             if pages > 0 {
                 self.shape.add(!rich);
@@ -299,12 +298,10 @@ impl Search {
             }
             let once = seen.iter().zip(again).map(|(seen, again)| seen ^ again);
             let once: u32 = once.map(u64::count_ones).sum();
-            let many = u64::from(pages) * 8 > u64::from(slow);
-            let most = u64::from(pages + once) * 2 > u64::from(slow);
-            if many && most && u64::from(once) * RAGGED > extent {
-                // The rest is in use, too, and no sample will tell: much of it is home by then. Where few
-                // pages are seen twice, those that flicker would keep the cover waiting.
-                self.cover.is_ragged(*n, slow);
+            if u64::from(pages) * 2 > extent && u64::from(once) * RAGGED > extent {
+                // The rest is in use, too, and no sample will tell: most is home by then.
+                // Where fewer are hot, those that flicker would keep the cover waiting.
+                self.be_eager(*n as usize, EAGER_SHARE);
             }
         }
         self.look.confirmed = both > 0;
