@@ -19,9 +19,10 @@
 //! cannot be read is left out with all below it. Where a walk left something out,
 //! processes that it did not find are asked for their cgroup one by one.
 
+use super::class_stalls::ClassStalls;
 use crate::fs::cgroup::{self, Cgroup, own_processes};
 use crate::fs::proc::Process;
-use crate::fs::{FsError, Root, pods, pressure};
+use crate::fs::{FsError, Root, pods};
 use memtide_core::units::NodeId;
 use memtide_loop::options::{Fitting, Looks, PodUid, Rules};
 use memtide_loop::world::{ClassId, Nesting, ProcessId, ProcessSeen};
@@ -57,10 +58,7 @@ pub struct Classes {
     choices: RefCell<Choices>,
     /// What is charged to which class, as of the last walk.
     charged: Option<Vec<Charged>>,
-    /// For how long tasks of each cgroup had stalled when that was read last, in µs.
-    stalled: BTreeMap<PathBuf, u64>,
-    /// For how long those of each class have since the beginning, by [`ClassId`].
-    waited: Vec<u64>,
+    stalls: ClassStalls,
 }
 
 /// What pods chose.
@@ -115,8 +113,7 @@ impl Classes {
             times: 0,
             choices: RefCell::default(),
             charged: None,
-            stalled: BTreeMap::new(),
-            waited: Vec::new(),
+            stalls: ClassStalls::default(),
         }
     }
 
@@ -388,34 +385,16 @@ impl Classes {
         nesting
     }
 
-    /// For how long tasks of each class have stalled on memory, in µs, by [`ClassId`];
-    /// `None` if the kernel does not say. Of several cgroups the one that stalled longest
-    /// between two readings counts. What stalls in classes below is contained, for the
-    /// kernel does not tell it apart.
+    /// For how long tasks of each class have stalled on memory, in µs, by [`ClassId`]; `None` if the kernel
+    /// does not say. See [`class_stalls`](super::class_stalls).
     pub fn stalls(&mut self) -> Result<Vec<Option<u64>>, FsError> {
         if self.charged.is_none() {
             self.walk()?;
         }
-        let before = std::mem::take(&mut self.stalled);
-        self.waited.resize(self.rules.len(), 0);
-        let mut longest: Vec<Option<u64>> = vec![None; self.rules.len()];
-        for one in self.charged.as_deref().unwrap_or_default() {
-            // Of one that cannot be read no more is known than of one that is not there.
-            let Ok(Some(total)) = pressure::of_cgroup(&self.root, &one.directory) else {
-                continue;
-            };
-            let since = before.get(&one.directory).copied().unwrap_or(total);
-            let came = total.saturating_sub(since);
-            let longest = &mut longest[one.class.0 as usize];
-            *longest = Some(longest.unwrap_or(0).max(came));
-            self.stalled.insert(one.directory.clone(), total);
-        }
-        let all = longest.into_iter().zip(&mut self.waited);
-        let all = all.map(|(came, waited)| {
-            *waited = waited.saturating_add(came?);
-            Some(*waited)
-        });
-        Ok(all.collect())
+        let charged = self.charged.as_deref().unwrap_or_default();
+        let own = charged.iter().map(|one| (one.class, &*one.directory));
+        let charged: Vec<(ClassId, &Path)> = own.collect();
+        Ok(self.stalls.read(&self.root, self.rules.len(), &charged))
     }
 
     fn with_below(&self, directory: &Path, top: &[NodeId]) -> Result<Option<u64>, FsError> {

@@ -382,6 +382,46 @@ fn the_cgroup_that_stalls_longest_counts() {
 }
 
 #[test]
+fn of_many_cgroups_side_by_side_none_is_read_while_nothing_stalls() {
+    let machine = Machine::new();
+    let stall = |path: &str, text: &str| {
+        machine.write(&format!("sys/fs/cgroup{path}/memory.pressure"), text);
+    };
+    let total = |path: &str, total: u64| {
+        stall(path, &format!("some total={total}\nfull total=0\n"));
+    };
+    machine.group("/pods", "", None);
+    let pods = ["/pods/a1", "/pods/a2", "/pods/a3", "/pods/b"];
+    for path in pods {
+        machine.group(path, "", None);
+        total(path, 10);
+    }
+    let mut classes = machine.classes(&["cgroup = '/pods/a*'", "cgroup = '/pods/b'"]);
+    let stalls = |classes: &mut Classes| classes.stalls().unwrap();
+    // Nobody says what stalls around them.
+    assert_eq!(stalls(&mut classes), [Some(0), Some(0)]);
+    total("/pods/b", 25);
+    assert_eq!(stalls(&mut classes), [Some(0), Some(15)]);
+    total("/pods", 100);
+    assert_eq!(stalls(&mut classes), [Some(0), Some(15)]);
+    // Nothing stalls: what their files say is not read, and is not lost.
+    pods.iter().for_each(|path| stall(path, "nothing\n"));
+    assert_eq!(stalls(&mut classes), [Some(0), Some(15)]);
+    total("/pods/a1", 30);
+    total("/pods/b", 26);
+    assert_eq!(stalls(&mut classes), [Some(0), Some(15)]);
+    total("/pods", 101);
+    // Of those that cannot be read nothing is known.
+    assert_eq!(stalls(&mut classes), [Some(20), Some(16)]);
+    // One that comes is read, whatever stalls.
+    total("/pods/a2", 7);
+    assert_eq!(stalls(&mut classes), [Some(20), Some(16)]);
+    total("/pods/a2", 47);
+    total("/pods", 150);
+    assert_eq!(stalls(&mut classes), [Some(60), Some(16)]);
+}
+
+#[test]
 fn without_the_memory_controller_nothing_is_known() {
     let machine = Machine::new();
     machine.group("/a", "", None);

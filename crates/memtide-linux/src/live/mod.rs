@@ -9,6 +9,7 @@
 
 pub mod affinity;
 pub mod canary;
+pub mod class_stalls;
 pub mod classes;
 pub mod kernel;
 pub mod processes;

@@ -7,6 +7,7 @@ mod balance;
 mod container;
 mod kills;
 mod kills_at_writes;
+mod pods;
 mod reloads;
 pub(super) mod shares;
 mod slices;
@@ -56,6 +57,7 @@ pub(super) fn tests() -> Vec<Test> {
     let many = [
         test("reloads/10000", "cxl", reloads::many),
         test("kills/1000", "cxl", kills::many),
+        test("pods/1000", "cxl", pods::thousand),
         test("kills-at-writes/all", "cxl", kills_at_writes::all),
         test(
             "kills-at-writes/balancing",
