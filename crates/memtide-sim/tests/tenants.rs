@@ -121,21 +121,24 @@ fn damon_shares_out_fast_memory_equally() {
     assert!(fairness > 0.95, "{fairness}");
 }
 
+/// With scans of the page tables, for so many seconds.
+const SCANNED: (&str, u32) = ("page-table", 20);
+
 /// So many tenants alike, each with a hot set of 16 of its 64 MiB: all hot sets together fill 1600 of
 /// 2048 MiB of fast memory, and the first tenants begin with all of it.
-fn tenants(count: usize, class: &str, around: &str) -> Scenario {
+fn tenants(count: usize, (source, seconds): (&str, u32), class: &str, around: &str) -> Scenario {
     let mut text =
         "title = \"t\"\nshows = \"s\"\nmachine = \"machines/shared-cxl.toml\"\nscale = 16\n"
             .to_owned();
     for n in 0..count {
         text += &format!(
-            "[[program]]\nname = \"t{n}\"\ncgroup = \"/tenants/t{n}\"\nend = \"20 s\"\n\
+            "[[program]]\nname = \"t{n}\"\ncgroup = \"/tenants/t{n}\"\nend = \"{seconds} s\"\n\
              [program.workload.hot-set]\nthreads = 1\nnode = 0\nmemory = \"64 MiB\"\non = 0\n\
-             hot = \"16 MiB\"\ntime = \"20 s\"\nstores_percent = 30\nops_per_access = 20\n\
+             hot = \"16 MiB\"\ntime = \"{seconds} s\"\nstores_percent = 30\nops_per_access = 20\n\
              think = \"5 us\"\n"
         );
     }
-    text += "[[configuration]]\nname = \"row\"\ntier = { source = \"page-table\" }\n";
+    text += &format!("[[configuration]]\nname = \"row\"\ntier = {{ source = \"{source}\" }}\n");
     for n in 0..count {
         text += &format!("[configuration.class.t{n}]\ncgroup = \"/tenants/t{n}\"\n{class}\n");
     }
@@ -150,8 +153,19 @@ fn tenants(count: usize, class: &str, around: &str) -> Scenario {
 #[test]
 fn a_hundred_equal_tenants_have_equal_shares() {
     let class = "fast.low = \"16MiB\"\nfast.high = \"20MiB\"";
-    let result = result(&tenants(100, class, ""), "row");
+    let result = result(&tenants(100, SCANNED, class, ""), "row");
     assert_eq!(result.programs.len(), 100);
+    assert!(result.fairness.unwrap() > 0.95, "{:?}", result.fairness);
+    for program in &result.programs {
+        holds_its_bound(&result, &program.name);
+    }
+}
+
+/// DAMON looks at 6 GiB of slow memory with a twentieth of a processor: that takes longer than scans.
+#[test]
+fn damon_gives_a_hundred_equal_tenants_equal_shares() {
+    let class = "fast.low = \"16MiB\"\nfast.high = \"20MiB\"";
+    let result = result(&tenants(100, ("damon", 60), class, ""), "row");
     assert!(result.fairness.unwrap() > 0.95, "{:?}", result.fairness);
     for program in &result.programs {
         holds_its_bound(&result, &program.name);
@@ -162,7 +176,10 @@ fn a_hundred_equal_tenants_have_equal_shares() {
 #[test]
 fn a_bound_around_a_hundred_tenants_holds_for_all_of_them_together() {
     let around = "[configuration.class.all]\ncgroup = \"/tenants\"\nfast.high = \"1700MiB\"\n";
-    let result = result(&tenants(100, "fast.low = \"16MiB\"", around), "row");
+    let result = result(
+        &tenants(100, SCANNED, "fast.low = \"16MiB\"", around),
+        "row",
+    );
     let classes = &result.tiering.as_ref().unwrap().classes;
     let within = |name: &str| {
         let class = classes.iter().find(|class| class.name == name).unwrap();

@@ -2,7 +2,7 @@
 //! cover.
 
 use super::blocks::Flag;
-use super::{ASKED_SHARE, Search};
+use super::{ASKED_SHARE, EAGER_SHARE, Search};
 use memtide_core::units::Millis;
 
 /// Where the cover stands.
@@ -22,6 +22,10 @@ pub struct Cover {
     barren: u32,
     /// Blocks that wait for a look, with the share of them that was in use.
     eager: Vec<(u32, u32)>,
+    /// Those that looks left ragged, with the slow pages that they had then.
+    ragged: Vec<(u32, u16)>,
+    /// Whether the last look confirmed nothing.
+    barren_look: bool,
 }
 
 /// Blocks that are passed over, at most, before the next plan goes on.
@@ -48,12 +52,15 @@ impl Cover {
             brief: false,
             barren: 0,
             eager: Vec::new(),
+            ragged: Vec::new(),
+            barren_look: false,
         }
     }
 
     /// A look confirmed `pages` pages.
     pub fn looked(&mut self, pages: u64) {
         self.found += pages;
+        self.barren_look = pages == 0;
     }
 
     /// There is memory that has never been looked at.
@@ -83,6 +90,14 @@ impl Cover {
         fits
     }
 
+    /// Block `n`, of `pages` slow pages, should be looked at again once looks find nothing, if some have left
+    /// it by then.
+    pub fn is_ragged(&mut self, n: u32, pages: u16) {
+        if self.ragged.len() < EAGER {
+            self.ragged.push((n, pages));
+        }
+    }
+
     /// The last block was passed.
     fn wrap(&mut self, now: Millis, pages: u64, round_ms: u64) {
         self.cursor = 0;
@@ -109,6 +124,9 @@ impl Search {
         let resting = self.cover.until.is_some_and(|until| now < until);
         // The cover goes on whatever there is to be eager about.
         let mut eager = if resting { left } else { left * 3 / 4 };
+        if self.cover.barren_look {
+            self.take_ragged();
+        }
         self.tidy_eager();
         while eager > 0 {
             let Some((_, n)) = self.cover.eager.pop() else {
@@ -132,6 +150,18 @@ impl Search {
         }
         chosen.sort_unstable();
         chosen.dedup();
+    }
+
+    /// What is known to be in use comes before what shows nothing.
+    fn take_ragged(&mut self) {
+        let mut ragged = std::mem::take(&mut self.cover.ragged);
+        for (n, pages) in ragged.drain(..) {
+            // Where nothing leaves there is no room for it, and another look would say the same.
+            if (1..pages).contains(&self.blocks.get(n as usize).pages) {
+                self.be_eager(n as usize, EAGER_SHARE);
+            }
+        }
+        self.cover.ragged = ragged;
     }
 
     /// Sorts those that wait for a look by how eager to see them, without those that do not wait any more.

@@ -80,8 +80,8 @@ impl Look {
     }
 }
 
-/// A block of which most is hot, and one page in so many was seen in use once and not
-/// twice, has the next turn again.
+/// A block of which most is hot, and one page in so many was seen in use once and not twice, has the next
+/// turn again; one of which most is in use and less was seen twice, where the cover finds nothing.
 const RAGGED: u64 = 32;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
@@ -288,6 +288,7 @@ impl Search {
                 block.rest = (block.rest + 1).min(2);
             }
             let extent = block.extent();
+            let slow = block.pages;
             let rich = u64::from(pages) * 8 > extent;
             if pages > 0 {
                 self.shape.add(!rich);
@@ -298,10 +299,17 @@ impl Search {
             }
             let once = seen.iter().zip(again).map(|(seen, again)| seen ^ again);
             let once: u32 = once.map(u64::count_ones).sum();
-            if u64::from(pages) * 2 > extent && u64::from(once) * RAGGED > extent {
-                // The rest is in use, too, and no sample will tell: most is home by then.
-                // Where fewer are hot, those that flicker would keep the cover waiting.
-                self.be_eager(*n as usize, EAGER_SHARE);
+            // No sample tells of the rest: much of it is home by then.
+            if u64::from(once) * RAGGED > extent {
+                let slow_pages = u64::from(slow);
+                if u64::from(pages) * 2 > extent {
+                    self.be_eager(*n as usize, EAGER_SHARE);
+                } else if u64::from(pages) * 8 > slow_pages
+                    && u64::from(pages + once) * 2 > slow_pages
+                {
+                    // Where few pages are seen twice, those that flicker would keep the cover waiting.
+                    self.cover.is_ragged(*n, slow);
+                }
             }
         }
         self.look.confirmed = both > 0;

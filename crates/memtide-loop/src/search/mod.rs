@@ -27,6 +27,8 @@
 //! - The *cover* looks at all other pages in turn, which is the only way to
 //!   find hot pages that are scattered over everything. A block of which no page
 //!   was touched rests for one round, then for three.
+//! - A block that a look left *ragged*, since it saw some of its pages twice and many
+//!   only once, is looked at again once looks find nothing, if pages have left it.
 //!
 //! A page counts as hot when two passes in succession saw it in use. The second
 //! follows the first on the same pages at once, and takes in only what was

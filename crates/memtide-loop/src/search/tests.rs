@@ -474,3 +474,39 @@ fn dear_pages_leave_glances_cheap() {
     }
     assert!(glances > 0);
 }
+
+/// How many of the next ten looks see block 0 again, of which one saw most pages once and some twice; all of
+/// these `leave` or none.
+fn looks_at_what_was_ragged(leave: bool) -> usize {
+    let mut search = search();
+    // Much more than a look takes: the cover is elsewhere.
+    search.set_memory(ME, &[memory(0, 1 << 20)]);
+    let mut now = 0;
+    for pages in [0..320, 192..512] {
+        search.plan(Millis(now));
+        now += 100;
+        let first = span(ME, pages.start, pages.end - pages.start);
+        search.touched(View::Look, first);
+        search.pass_done(View::Look, Millis(now));
+    }
+    assert_eq!(findings(&mut search)[0].span, span(ME, 192, 128));
+    if leave {
+        search.left(span(ME, 192, 128));
+    }
+    let mut again = 0;
+    for _ in 0..20 {
+        now += 500;
+        if let Order::Begin(watch) = search.plan(Millis(now)).look {
+            again += usize::from(watch.spans[0].first.0 < 512);
+        }
+        search.pass_done(View::Look, Millis(now + 100));
+    }
+    again
+}
+
+#[test]
+fn what_is_ragged_is_looked_at_again_once_some_have_left() {
+    assert_eq!(looks_at_what_was_ragged(true), 1);
+    // There is no room for more of it: another look would say the same.
+    assert_eq!(looks_at_what_was_ragged(false), 0);
+}
