@@ -18,20 +18,28 @@
 //! as they like. So a walk has bounds, the shallow ones come first, and a cgroup that
 //! cannot be read is left out with all below it. Where a walk left something out,
 //! processes that it did not find are asked for their cgroup one by one.
+//!
+//! A walk of a thousand cgroups costs a hundredth of a second. So it is made less often than
+//! it is asked who is in which class, if it would take more than one part in [`WALK_SHARE`] of
+//! a processor. Until the next one, processes that came are asked for their cgroup, too, twice
+//! each, and one that is in a cgroup that no walk has seen brings the next walk on; one that was
+//! moved to another cgroup later stays in its class.
 
 use super::class_stalls::ClassStalls;
 use crate::fs::cgroup::{self, Cgroup, own_processes};
 use crate::fs::proc::Process;
 use crate::fs::{FsError, Root, pods};
+use crate::source::from_page_table::thread_time;
 use memtide_core::units::NodeId;
 use memtide_loop::options::{Fitting, Looks, PodUid, Rules};
 use memtide_loop::world::{ClassId, Nesting, ProcessId, ProcessSeen};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// How often a process's user and executable are read: every so many times.
 const LOOK_AGAIN: u32 = 8;
@@ -40,6 +48,12 @@ const REPLACED: &[u8] = b" (deleted)";
 
 /// The most cgroups that one walk goes to.
 const MOST_CGROUPS: usize = 20_000;
+/// Walks take at most one part in so many of a processor.
+const WALK_SHARE: u128 = 300;
+/// How often it is asked who is in which class, in ns.
+const ASKED_EACH: u128 = 1_000_000_000;
+/// A walk is made when it was asked so often, however much it costs.
+const MOST_SKIPPED: u32 = 30;
 /// The names of the deepest cgroup that a walk goes to.
 const DEEPEST: usize = 64;
 /// The longest path of a cgroup's directory that a walk goes to, in bytes. The kernel
@@ -58,6 +72,15 @@ pub struct Classes {
     choices: RefCell<Choices>,
     /// What is charged to which class, as of the last walk.
     charged: Option<Vec<Charged>>,
+    /// Where the processes were that were asked for last.
+    placed: HashMap<ProcessId, Placed>,
+    /// How often no walk is made before the next one.
+    skip: u32,
+    /// What that was after the last one, and whether that one left nothing out.
+    pause: u32,
+    saw_all: bool,
+    /// The processor time that this thread has used.
+    thread_time: fn() -> Duration,
     stalls: ClassStalls,
 }
 
@@ -91,9 +114,23 @@ struct Known {
 struct Charged {
     class: ClassId,
     directory: PathBuf,
+    /// Its path from the hierarchy's root.
+    path: PathBuf,
     /// The one above whose figures contain it.
     above: Option<usize>,
 }
+
+/// Where a process was found.
+#[derive(Debug)]
+struct Placed {
+    /// What fits its cgroup.
+    fitting: Rc<Fitting>,
+    /// It was there the time before, too: who starts a container moves what it begins with.
+    settled: bool,
+}
+
+/// What fits each process that a walk found, and whether it left nothing out.
+type Members = (BTreeMap<u32, Rc<Fitting>>, bool);
 
 /// A cgroup on the way.
 struct Visit {
@@ -113,6 +150,11 @@ impl Classes {
             times: 0,
             choices: RefCell::default(),
             charged: None,
+            placed: HashMap::new(),
+            skip: 0,
+            pause: 0,
+            saw_all: true,
+            thread_time,
             stalls: ClassStalls::default(),
         }
     }
@@ -147,25 +189,58 @@ impl Classes {
             choices.times = choices.times.wrapping_add(1);
             choices.times
         };
-        let (members, whole) = self.walk()?;
         self.look(seen)?;
+        let walked = match self.skip.checked_sub(1) {
+            None => Some(self.walk_and_pace()?),
+            Some(skip) => {
+                self.skip = skip;
+                None
+            }
+        };
         let none = Rc::new(Fitting::new());
+        let before = std::mem::take(&mut self.placed);
         for seen in seen {
+            let old = before.get(&seen.process);
+            let found = match &walked {
+                Some((members, whole)) => {
+                    let member = members.get(&seen.process.pid);
+                    // While cgroups are read one after the other a process may move past that.
+                    let lost = old.is_some_and(|old| fits_any(&old.fitting));
+                    member.or((*whole && !lost).then_some(&none))
+                }
+                None => old.filter(|old| old.settled).map(|old| &old.fitting),
+            };
+            let fitting = match found {
+                Some(fitting) => Rc::clone(fitting),
+                None => Rc::new(self.ask(seen.process, walked.is_none())),
+            };
             let known = self.known.get(&seen.process);
             let looks = Looks {
                 user: known.and_then(|known| known.user),
                 executable: known.and_then(|known| known.executable.as_deref()),
             };
-            let fitting = match members.get(&seen.process.pid) {
-                Some(fitting) => Rc::clone(fitting),
-                None if whole => Rc::clone(&none),
-                None => Rc::new(self.ask(seen.process)),
-            };
             seen.class = self.rules.class_of(&fitting, looks);
+            let settled = old.is_some();
+            let placed = Placed { fitting, settled };
+            self.placed.insert(seen.process, placed);
         }
-        let known = &mut self.choices.get_mut().known;
-        known.retain(|_, choice| choice.asked == times);
+        if walked.is_some() {
+            let known = &mut self.choices.get_mut().known;
+            known.retain(|_, choice| choice.asked == times);
+        }
         Ok(())
+    }
+
+    /// A walk, and when the next one is made.
+    fn walk_and_pace(&mut self) -> Result<Members, FsError> {
+        let before = (self.thread_time)();
+        let walked = self.walk()?;
+        let cost = (self.thread_time)().saturating_sub(before).as_nanos();
+        let rounds = u32::try_from(cost * WALK_SHARE / ASKED_EACH).unwrap_or(u32::MAX);
+        self.pause = rounds.min(MOST_SKIPPED);
+        self.skip = self.pause;
+        self.saw_all = walked.1;
+        Ok(walked)
     }
 
     /// Pods whose choice does not count, and why; each once.
@@ -204,14 +279,26 @@ impl Classes {
         chosen
     }
 
-    /// What fits the cgroup in which a process says that it is.
-    fn ask(&self, id: ProcessId) -> Fitting {
+    /// What fits the cgroup in which a process says that it is. If it is `new` and no walk has seen that
+    /// cgroup, the next one comes after a quarter of the pause.
+    fn ask(&mut self, id: ProcessId, new: bool) -> Fitting {
         // Otherwise it is gone, or its path is longer than what the kernel says.
         let Ok(Some(path)) = process(id).cgroup(&self.root) else {
             return Fitting::new();
         };
         let names: Vec<&[u8]> = names(&path).take(DEEPEST).collect();
-        self.along(&names, names.len() + 1)
+        let fitting = self.along(&names, names.len() + 1);
+        if new && let Some(class) = self.rules.class_of_cgroup(&fitting) {
+            let inside = path.strip_prefix("/").unwrap_or(&path);
+            let contains = |one: &Charged| one.class == class && inside.starts_with(&one.path);
+            let charged = self.charged.as_deref().unwrap_or_default();
+            // What a walk leaves out the next one does, too.
+            if self.saw_all && !charged.iter().any(contains) {
+                let since = self.pause - self.skip;
+                self.skip = self.skip.min((self.pause / 4).saturating_sub(since));
+            }
+        }
+        fitting
     }
 
     /// What fits the first cgroups, so many, from the root to that of these names.
@@ -225,7 +312,7 @@ impl Classes {
 
     /// Walks the cgroups that classes ask for. What fits each process in them, and
     /// whether nothing was left out.
-    fn walk(&mut self) -> Result<(BTreeMap<u32, Rc<Fitting>>, bool), FsError> {
+    fn walk(&mut self) -> Result<Members, FsError> {
         let mut members = BTreeMap::new();
         let mut charged: Vec<Charged> = Vec::new();
         let mut whole = true;
@@ -256,10 +343,11 @@ impl Classes {
         while let Some(visit) = pending.pop_front() {
             visits += 1;
             let path = visit.directory.strip_prefix(&mount);
-            let names: Vec<&[u8]> = names(path.unwrap_or(&visit.directory)).collect();
+            let path = path.unwrap_or(&visit.directory);
+            let names: Vec<&[u8]> = names(path).collect();
             let chose = self.chosen(&names);
             let fitting = Rc::new(self.rules.fitting(&visit.above, &names, chose));
-            if fitting.iter().flatten().any(Option::is_some) {
+            if fits_any(&fitting) {
                 match own_processes(&self.root, &visit.directory) {
                     Ok(Some(own)) => {
                         members.extend(own.into_iter().map(|pid| (pid, Rc::clone(&fitting))));
@@ -280,6 +368,7 @@ impl Classes {
                 charged.push(Charged {
                     class,
                     directory: visit.directory.clone(),
+                    path: path.to_owned(),
                     above: at,
                 });
                 at = Some(charged.len() - 1);
@@ -425,6 +514,11 @@ fn process(id: ProcessId) -> Process {
         pid: id.pid,
         start_ticks: id.start_ticks,
     }
+}
+
+/// Whether any class fits, as far as cgroups go.
+fn fits_any(fitting: &Fitting) -> bool {
+    fitting.iter().flatten().any(Option::is_some)
 }
 
 fn look(root: &Root, id: ProcessId, user: bool, executable: bool) -> Result<Known, FsError> {

@@ -3,6 +3,7 @@
 use super::*;
 use memtide_core::units::Millis;
 use memtide_loop::options::{ClassOptions, User};
+use std::cell::Cell;
 
 struct Machine {
     _folder: tempfile::TempDir,
@@ -53,7 +54,9 @@ impl Machine {
         let classes = classes.iter().enumerate().map(class).collect();
         let user = |user: &User| user.number();
         let rules = Rules::new(&classes, "/sys/fs/cgroup", user);
-        Classes::new(self.root.clone(), rules)
+        let mut classes = Classes::new(self.root.clone(), rules);
+        classes.thread_time = || Duration::ZERO;
+        classes
     }
 
     fn used(&self, classes: &[&str]) -> Vec<Option<u64>> {
@@ -183,6 +186,52 @@ fn what_a_walk_leaves_out_is_asked_for() {
         assigned(&mut classes, [10, 11, 12, 13]),
         [Some(1), Some(0), Some(0), None]
     );
+}
+
+thread_local! {
+    static TIME: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Each walk costs 7 ms: two times of three none is made.
+fn dear() -> Duration {
+    Duration::from_millis(TIME.replace(TIME.get() + 7))
+}
+
+#[test]
+fn where_walks_are_dear_only_processes_that_came_are_asked() {
+    let machine = Machine::new();
+    let move_to = |pid: u32, group: &str| {
+        machine.group(group, &format!("{pid}\n"), None);
+        machine.process(pid, 7, "/x");
+        machine.write(&format!("proc/{pid}/cgroup"), &format!("0::{group}\n"));
+    };
+    machine.group("/pods", "", None);
+    machine.group("/others", "", None);
+    move_to(10, "/pods/a");
+    let mut classes = machine.classes(&["cgroup = '/pods/*'", "cgroup = '/others'"]);
+    classes.thread_time = dear;
+    // A walk, and two times without one.
+    for _ in 0..3 {
+        assert_eq!(assigned(&mut classes, [10]), [Some(0)]);
+    }
+    assert_eq!(assigned(&mut classes, [10]), [Some(0)]);
+    machine.group("/pods/a", "", None);
+    move_to(10, "/others");
+    move_to(11, "/pods/a/below");
+    // One moved, which is found out later; one came, to where a walk was.
+    for _ in 0..2 {
+        assert_eq!(assigned(&mut classes, [10, 11]), [Some(0), Some(0)]);
+    }
+    assert_eq!(assigned(&mut classes, [10, 11]), [Some(1), Some(0)]);
+    // To where no walk was, from where its parent was.
+    move_to(12, "/others");
+    let mut of = || assigned(&mut classes, [10, 11, 12]);
+    assert_eq!(of(), [Some(1), Some(0), Some(1)]);
+    machine.group("/others", "", None);
+    move_to(12, "/pods/b");
+    move_to(10, "/pods/a");
+    assert_eq!(of(), [Some(1), Some(0), Some(0)]);
+    assert_eq!(of(), [Some(0), Some(0), Some(0)]);
 }
 
 #[test]

@@ -119,6 +119,8 @@ pub struct FakeWorld {
     pub within: BTreeMap<ClassId, ClassId>,
     /// How often that was asked.
     pub class_use_asked: u64,
+    /// What it costs of our processor time to ask, in ns.
+    pub class_use_cost_ns: u64,
     /// For how long programs have waited for memory. With none from the beginning, nobody
     /// can tell.
     pub stalls: Option<Stalls>,
@@ -240,6 +242,7 @@ impl FakeWorld {
             class_use_last: Vec::new(),
             within: BTreeMap::new(),
             class_use_asked: 0,
+            class_use_cost_ns: 0,
             stalls: None,
             stalls_asked: 0,
             latencies: BTreeMap::new(),
@@ -510,6 +513,7 @@ impl World for FakeWorld {
 
     fn class_use(&mut self, used: &mut Vec<ClassUse>) -> Result<(), WorldError> {
         self.class_use_asked += 1;
+        self.cpu_ns += self.class_use_cost_ns;
         used.clear();
         let classes = self.processes.iter().filter_map(|known| known.class);
         let classes = classes.chain(self.within.values().copied());

@@ -40,9 +40,13 @@ use crate::report::{ClassStatus, Direction, Event, Reporter};
 use crate::world::{ClassId, ClassUse, World, WorldError};
 use memtide_core::pages::Share;
 use memtide_core::units::Millis;
+use std::ops::RangeInclusive;
 
-/// How often it is read what classes use, in ms.
-const READ_MS: u64 = 500;
+/// How often it is read what classes use, in ms: so often at most, and at least.
+const READ_MS: RangeInclusive<u64> = 500..=10_000;
+/// Within that, reading takes at most one part in so many of a processor: of a thousand cgroups it takes a
+/// fiftieth of a second.
+const READ_SHARE: u64 = 200;
 /// How long a class that is above its bound may have no pages that are known to be
 /// idle before others leave, in ms: so long does it take to see what is idle.
 const PATIENCE_MS: u64 = 1500;
@@ -109,7 +113,8 @@ pub(super) struct Budgets {
     all: Vec<Budget>,
     /// What is done for processes of no class.
     others: Tiered,
-    read: Option<Millis>,
+    /// When it is read again what they use.
+    read_again: Option<Millis>,
     /// Pages of a class left so that others of it can come: that goes on soon.
     pub exchanging: bool,
     used: Vec<ClassUse>,
@@ -122,7 +127,7 @@ impl Budgets {
         Budgets {
             all: config.classes.iter().map(Budget::new).collect(),
             others: config.others,
-            read: None,
+            read_again: None,
             exchanging: false,
             used: Vec::new(),
             order: (0..config.classes.len() as u32).map(ClassId).collect(),
@@ -155,7 +160,7 @@ impl Budgets {
         };
         self.all = config.classes.iter().map(budget).collect();
         self.others = config.others;
-        self.read = None;
+        self.read_again = None;
         self.put_in_order();
     }
 
@@ -197,11 +202,15 @@ impl Budgets {
             return Ok(false);
         }
         let now = world.now();
-        if (self.read).is_some_and(|last| now.since(last) < READ_MS) {
+        if self.read_again.is_some_and(|again| now < again) {
             return Ok(false);
         }
-        self.read = Some(now);
+        let before = world.own_cpu_ns();
         world.class_use(&mut self.used)?;
+        let cost_ns = world.own_cpu_ns().saturating_sub(before);
+        let pause_ms = (cost_ns / 1_000_000).saturating_mul(READ_SHARE);
+        let pause_ms = pause_ms.clamp(*READ_MS.start(), *READ_MS.end());
+        self.read_again = Some(Millis(now.0 + pause_ms));
         let mut changed = false;
         for (n, budget) in self.all.iter_mut().enumerate() {
             let told = self.used.get(n).copied().unwrap_or_default();

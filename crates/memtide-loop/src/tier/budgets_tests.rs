@@ -22,7 +22,7 @@ fn nested(classes: &[Given]) -> Budgets {
     let mut budgets = Budgets {
         all: classes.iter().map(budget).collect(),
         others: Tiered::default(),
-        read: None,
+        read_again: None,
         exchanging: false,
         used: Vec::new(),
         order: Vec::new(),

@@ -436,6 +436,18 @@ fn without_figures_nothing_is_kept_and_people_are_told_once() {
     assert_eq!(events.iter().filter(told).count(), 1);
 }
 
+/// Of a thousand cgroups it takes 20 ms.
+#[test]
+fn where_it_is_dear_to_ask_what_classes_use_bounds_are_kept_with_a_two_hundredth_of_a_processor() {
+    let mut world = FakeWorld::two_tiers(5000, 10_000);
+    world.processes.push(process(7, Some(0), 2000, FAST));
+    world.class_use_cost_ns = 20_000_000;
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(600))]);
+    run(&mut tierer, &mut world, 30_000);
+    assert!((594..=600).contains(&on(&world, 7, FAST)));
+    assert!((7..=8).contains(&world.class_use_asked));
+}
+
 #[test]
 fn without_classes_nothing_is_asked() {
     let mut world = FakeWorld::two_tiers(5000, 10_000);
