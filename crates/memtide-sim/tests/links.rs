@@ -11,7 +11,7 @@ use memtide_core::mempolicy::Mode;
 use memtide_core::units::NodeId;
 use memtide_sim::config::Configuration;
 use memtide_sim::engine::{QUANTUM_NS, Run};
-use memtide_sim::hardware::memory::Memory;
+use memtide_sim::hardware::memory::{Memory, Quantum};
 use memtide_sim::spec::{LinkSpec, MachineSpec};
 
 /// Fewer pages than the TLB has entries, so that walks add no traffic.
@@ -125,7 +125,7 @@ fn what_two_sockets_want_of_each_other_shares_a_link_by_direction() {
     memory.add_to_link(NodeId(1), NodeId(0), 500, 0);
     // A node's own memory is behind no link.
     memory.add_to_link(NodeId(0), NodeId(0), 9, 9);
-    memory.feedback(QUANTUM_NS);
+    memory.feedback(Quantum::full(QUANTUM_NS));
     assert_eq!(memory.link_bytes(0), [3000 * 64, 1500 * 64]);
     // 192,000 of 75,000,000 bytes.
     assert!((memory.link_share(0) - 0.002_56).abs() < 1e-12);

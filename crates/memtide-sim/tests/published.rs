@@ -206,7 +206,7 @@ fn xeon6() -> Vec<Line> {
     [("R", "reads only", 1.24), ("W2", "two reads and a write", 1.39)]
         .map(|(mix, what, theirs)| {
             let mut text = format!(
-                "scale = 2048\n[workload.mlc]\nmix = \"{mix}\"\nthreads = 128\nnode = 0\nbuffer = \"2 GiB\"\n\
+                "scale = 512\n[workload.mlc]\nmix = \"{mix}\"\nthreads = 128\nnode = 0\nbuffer = \"2 GiB\"\n\
                  until = \"500 ms\"\n"
             );
             for weights in ["1, 0", "5, 1", "4, 1", "3, 1", "5, 2", "2, 1", "3, 2", "1, 1"] {

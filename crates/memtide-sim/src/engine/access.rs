@@ -190,6 +190,16 @@ impl Tally {
         [loads + stores + self.walked[node], stores + streamed]
     }
 
+    /// Lines that threads waited for since the sums were last emptied, by node: at the price of a load, and of
+    /// a store.
+    #[must_use]
+    pub fn asked(&self) -> [[u64; 2]; MAX_NODES] {
+        std::array::from_fn(|node| {
+            let [loads, stores] = self.missed[node];
+            [loads + self.walked[node], stores + self.streamed[node]]
+        })
+    }
+
     /// Data lines that memory of a node served for loads or for stores, where somebody wants to know.
     #[inline(always)]
     fn of_memory(&self, node: usize, write: bool, wanted: bool) -> u64 {

@@ -34,7 +34,7 @@ use oracle::Oracle;
 use programs::Programs;
 use series::Recorder;
 use sharing::Sharing;
-use threads::{PriceLists, Thread};
+use threads::{PriceLists, Stalls, Thread};
 
 /// A quantum, in nanoseconds.
 pub const QUANTUM_NS: u64 = 1_000_000;
@@ -106,6 +106,7 @@ pub struct Run<W> {
     tables: Vec<Option<NodeId>>,
     sharing: Sharing,
     prices: PriceLists,
+    stalls: Stalls,
     oracle: Option<Oracle>,
     /// What was added up so far.
     pub tally: Tally,
@@ -155,6 +156,7 @@ impl<W: Source> Run<W> {
             scale: u64::from(scale.max(1)),
             sharing: Sharing::new(&plan, &hw),
             prices: PriceLists::default(),
+            stalls: Stalls::default(),
             ends_at_ps: plan.ends_at_ns.map(|ns| ns * PS),
             threads: threads.collect(),
             order: Vec::new(),
@@ -231,7 +233,7 @@ impl<W: Source> Run<W> {
         self.ask_oracle();
         self.note_tables(false);
         self.sharing.end_quantum();
-        self.hw.memory.feedback(QUANTUM_NS);
+        self.wait_for_memory();
         self.prices.clear();
         if self.recorder.is_due(self.quanta) {
             self.record();

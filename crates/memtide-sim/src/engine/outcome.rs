@@ -54,6 +54,12 @@ impl<W: Source> Run<W> {
     /// The result so far.
     pub fn result(mut self) -> RunResult {
         let s = self.scale;
+        if self.ends_at_ps.is_none() {
+            // The last point is that of the end, when all has been carried.
+            let last_ps = self.threads.iter().map(|thread| thread.clock_ps).max();
+            self.now_ps = self.now_ps.max(last_ps.unwrap_or(0));
+            self.hw.memory.finish();
+        }
         self.record();
         let totals = self.totals();
         let finished_ps = match self.ends_at_ps {

@@ -3,11 +3,13 @@
 use super::access::{BATCH, Path, Prices, Stop};
 use super::{PS, QUANTUM_NS, Run, Source};
 use crate::hardware::Hardware;
+use crate::hardware::memory::Quantum;
 use crate::kernel::{Fault, KernelError, Who};
 use crate::page::MAX_NODES;
 use crate::rng::Rng;
 use crate::workload::{Access, Filled, Pattern, SLEEP_NS, ThreadPlan};
 use memtide_core::units::NodeId;
+use std::ops::Range;
 
 /// Faults of one access, one after the other, that no kernel makes.
 const MOST_FAULTS: u32 = 64;
@@ -235,7 +237,9 @@ impl<W: Source> Run<W> {
             thread.clock_ps += cost_ns * PS * self.scale;
         }
         let served = self.programs.before(&self.tally);
+        let asked_before = self.tally.asked();
         let (mut faults, mut slept_ps) = (0, 0);
+        let mut asked_until_ps = from_ps;
         while thread.clock_ps < until_ps {
             let stolen_ns = std::mem::take(&mut self.hw.cpus[cpu as usize].stolen_ns);
             thread.clock_ps += stolen_ns * PS * self.scale;
@@ -305,6 +309,7 @@ impl<W: Source> Run<W> {
             let accesses = &thread.batch[..thread.end];
             let (stop, spent) = path.run(accesses, &mut self.ahead, &mut thread.at, budget);
             thread.clock_ps += spent * self.scale;
+            asked_until_ps = thread.clock_ps;
             if let Some(before) = traffic {
                 self.cross_links(who.node, &before);
             }
@@ -333,9 +338,95 @@ impl<W: Source> Run<W> {
             }
         }
         self.programs.ran(index, served, &self.tally);
+        self.note_stalls(
+            index,
+            who.node,
+            prices,
+            &asked_before,
+            from_ps..asked_until_ps,
+        );
+        if thread.is_done() {
+            self.stalls.ended.push(index);
+        }
         thread.since_tick_ps += thread.clock_ps - from_ps - slept_ps;
         self.sharing.ran(self.hw.cpus[cpu as usize].domain);
         Ok(())
+    }
+
+    /// Notes how long a thread waited for each node since `before`, at these prices, in this time.
+    fn note_stalls(
+        &mut self,
+        thread: usize,
+        from: NodeId,
+        prices: usize,
+        before: &[[u64; 2]; MAX_NODES],
+        time_ps: Range<u64>,
+    ) {
+        let prices = self.prices.at(prices);
+        let all = self.tally.asked();
+        for (node, (now, before)) in all.iter().zip(before).enumerate() {
+            let price = prices.memory[node];
+            let waited = [0, 1].map(|kind| (now[kind] - before[kind]) * price[kind]);
+            let ps = waited.iter().sum::<u64>() * self.scale;
+            if ps > 0 {
+                self.stalls.waited.push(Stall {
+                    thread,
+                    from,
+                    to: NodeId(node as u16),
+                    ps,
+                    time_ps: time_ps.clone(),
+                });
+            }
+        }
+    }
+
+    /// Latencies follow the traffic, and who asked for more than memory carries waits for it.
+    pub(super) fn wait_for_memory(&mut self) {
+        let mut stalls = std::mem::take(&mut self.stalls);
+        let waited = &stalls.waited;
+        let from_ps = waited.iter().map(|stall| stall.time_ps.start).min();
+        let until_ps = waited.iter().map(|stall| stall.time_ps.end).max();
+        let span = from_ps.zip(until_ps);
+        let active_ps = span.map_or(0, |(from, until)| until.min(self.now_ps) - from);
+        // On average of what they wait for.
+        let (mut sum, mut until) = (0.0, 0.0);
+        for stall in waited {
+            let ahead_ps = stall.time_ps.end.saturating_sub(self.now_ps) + QUANTUM_NS * PS;
+            sum += stall.ps as f64;
+            until += stall.ps as f64 * ahead_ps as f64;
+        }
+        let under_way_ps = if sum > 0.0 { until / sum } else { 0.0 };
+        self.hw.memory.feedback(Quantum {
+            ns: QUANTUM_NS,
+            active_ns: active_ps.div_ceil(PS).min(QUANTUM_NS),
+            under_way_ns: under_way_ps as u64 / PS,
+            ended: !stalls.ended.is_empty(),
+        });
+        stalls.end_quantum(active_ps);
+        if self.hw.memory.is_late() {
+            self.delay(&stalls);
+        }
+        stalls.waited.clear();
+        stalls.ended.clear();
+        self.stalls = stalls;
+    }
+
+    /// Who did nothing but wait for a node waits for all that is late there, others for their part of it. A
+    /// thread's stalls stand side by side, and it waits for the latest of them.
+    fn delay(&mut self, stalls: &Stalls) {
+        for of_thread in stalls
+            .waited
+            .chunk_by(|one, next| one.thread == next.thread)
+        {
+            let late = of_thread.iter().map(|stall| {
+                let part = stall.ps as f64 / stalls.most_ps[stall.to.index()] as f64;
+                self.hw.memory.late_ns(stall.from, stall.to) * part
+            });
+            let late_ps = (late.fold(0.0, f64::max) * PS as f64) as u64;
+            let thread = &mut self.threads[of_thread[0].thread];
+            thread.clock_ps += late_ps;
+            thread.since_tick_ps += late_ps;
+        }
     }
 
     /// Brings what came since `before` to the links of a node's CPUs.
@@ -370,6 +461,69 @@ impl<W: Source> Run<W> {
             }
         }
     }
+}
+
+/// Who waited for memory in a quantum.
+#[derive(Debug, Default)]
+pub(super) struct Stalls {
+    waited: Vec<Stall>,
+    /// The same of the last quantum in which anybody did, by thread and node.
+    before: Vec<Stall>,
+    /// By node, the longest of a thread, and no less than that of one that did nothing else but wait.
+    most_ps: [u64; MAX_NODES],
+    /// Threads that have ended.
+    ended: Vec<usize>,
+}
+
+impl Stalls {
+    /// Brings the stalls of a thread together. Who ended at the quantum's very beginning waits for what it
+    /// asked before.
+    fn end_quantum(&mut self, active_ps: u64) {
+        if self.waited.is_empty() && self.ended.is_empty() {
+            return;
+        }
+        self.waited.sort_by_key(|stall| (stall.thread, stall.to));
+        self.waited.dedup_by(|next, stall| {
+            let same = (stall.thread, stall.to) == (next.thread, next.to);
+            stall.ps += u64::from(same) * next.ps;
+            same
+        });
+        let before = std::mem::replace(&mut self.before, self.waited.clone());
+        let of = |stalls: &[Stall], thread: usize| {
+            let first = stalls.partition_point(|stall| stall.thread < thread);
+            first..stalls.partition_point(|stall| stall.thread <= thread)
+        };
+        let all = self.waited.len();
+        for thread in self.ended.drain(..) {
+            if of(&self.waited[..all], thread).is_empty() {
+                self.waited.extend_from_slice(&before[of(&before, thread)]);
+            }
+        }
+        let mut sums_ps = [0; MAX_NODES];
+        self.most_ps = [1; MAX_NODES];
+        for stall in &self.waited {
+            sums_ps[stall.to.index()] += stall.ps;
+            let most_ps = &mut self.most_ps[stall.to.index()];
+            *most_ps = stall.ps.max(*most_ps);
+        }
+        let all_ps = sums_ps.iter().sum::<u64>().max(1);
+        for (most_ps, ps) in self.most_ps.iter_mut().zip(sums_ps) {
+            let share = u128::from(active_ps) * u128::from(ps) / u128::from(all_ps);
+            *most_ps = (share as u64).max(*most_ps);
+        }
+    }
+}
+
+/// What a thread waited for memory of one node in a quantum.
+#[derive(Clone, Debug)]
+struct Stall {
+    thread: usize,
+    from: NodeId,
+    to: NodeId,
+    /// Picoseconds, by the latency that was in force.
+    ps: u64,
+    /// When it asked.
+    time_ps: Range<u64>,
 }
 
 /// The prices of this quantum. Threads of one kind on one node pay the same, and latencies change

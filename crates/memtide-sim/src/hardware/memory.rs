@@ -16,14 +16,52 @@
 //! (`duplex`), the busier one's share counts. A link between nodes is such a channel, too: it has its own
 //! L, and what goes over it waits for both, idle latency times L of the node + L of the link - 1.
 //!
-//! What stays true: f never falls, f(0) = 1, and beyond full bandwidth f rises with the 200th power,
-//! so that demand of up to twenty times what a node carries exceeds it by 1.5 %.
+//! Latency follows load a quantum late, so more may be asked in a quantum than can be carried in it: all
+//! of it where a program begins. What is too much waits and is carried in the quanta after it, and who
+//! asked waits as long for it ([`Memory::late_ns`]). Half a quantum's worth may stay: accesses do not come
+//! evenly, and what comes too early in one quantum does not slow down those who come too late in the
+//! next. Where a program ends, none stays.
+//!
+//! What stays true: f never falls, f(0) = 1, and nothing carries more in a quantum than its bandwidth
+//! allows, from the first one on. Beyond full bandwidth f rises with the 200th power, so that little
+//! waits in the long run.
 
 use super::ServedBy;
 use super::law::{DEMAND_WEIGHT, Law};
 use crate::page::MAX_NODES;
-use crate::spec::{LoadedLatency, MachineSpec, MemorySpec};
+use crate::spec::{MachineSpec, MemorySpec};
 use memtide_core::units::NodeId;
+
+/// Where so many times as much is asked as can be carried, demand is not averaged.
+const OVERLOAD: f64 = 2.0;
+/// Quanta of what waits that nobody waits for.
+const SLACK: f64 = 0.5;
+/// What happened in a quantum.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantum {
+    /// How long it is, in nanoseconds.
+    pub ns: u64,
+    /// For how much of that threads ran that asked for memory; 0 if none did.
+    pub active_ns: u64,
+    /// Until when, from its beginning on, what they began is under way: longer where one access of a
+    /// coarse scale stands for many.
+    pub under_way_ns: u64,
+    /// Whether one of them has ended.
+    pub ended: bool,
+}
+
+impl Quantum {
+    /// All of it threads ran, and they go on.
+    #[must_use]
+    pub fn full(ns: u64) -> Quantum {
+        Quantum {
+            ns,
+            active_ns: ns,
+            under_way_ns: ns,
+            ended: false,
+        }
+    }
+}
 
 /// What carries lines in two directions: a node's reads and writes, or a link's two ways.
 #[derive(Clone, Debug)]
@@ -35,8 +73,18 @@ struct Channel {
     duplex: bool,
     /// The factor in force.
     factor: f64,
-    /// Lines since the quantum began, of the real machine.
+    /// How much longer who asked in the last quantum waits than latencies said, in nanoseconds.
+    late_ns: f64,
+    /// Lines that were asked since the quantum began, of the real machine.
     lines: [u64; 2],
+    /// Of these, those that are copied for no thread that waits.
+    copied: [u64; 2],
+    /// Of accesses under way, the lines that are asked later than this quantum.
+    ahead: [u64; 2],
+    /// Lines that were asked before and are not carried yet.
+    waiting: [u64; 2],
+    /// The part of these for which no thread waits.
+    waits_alone: f64,
     /// Bytes since the machine began.
     bytes: [u64; 2],
     /// Share of bandwidth in the last quantum.
@@ -46,13 +94,18 @@ struct Channel {
 }
 
 impl Channel {
-    fn new(loaded: &LoadedLatency, rates: [f64; 2], duplex: bool) -> Channel {
+    fn new(law: Law, rates: [f64; 2], duplex: bool) -> Channel {
         Channel {
-            law: Law::new(loaded.clone()),
+            law,
             rates,
             duplex,
             factor: 1.0,
+            late_ns: 0.0,
             lines: [0; 2],
+            copied: [0; 2],
+            ahead: [0; 2],
+            waiting: [0; 2],
+            waits_alone: 0.0,
             bytes: [0; 2],
             share: 0.0,
             demand: None,
@@ -60,33 +113,82 @@ impl Channel {
     }
 
     fn reset(&mut self) {
-        self.factor = 1.0;
-        self.share = 0.0;
-        self.demand = None;
-        self.lines = [0; 2];
-        self.bytes = [0; 2];
+        *self = Channel::new(self.law.clone(), self.rates, self.duplex);
     }
 
-    fn feedback(&mut self, seconds: f64, still: bool) {
-        let moved = self.lines.map(|lines| lines * super::LINE_BYTES);
-        self.lines = [0; 2];
-        for (sum, bytes) in self.bytes.iter_mut().zip(moved) {
-            *sum += bytes;
-        }
-        let [one, other] = [0, 1].map(|way| moved[way] as f64 / self.rates[way]);
+    /// The part of a quantum for which so many lines keep it busy.
+    fn busy(&self, lines: [u64; 2], seconds: f64) -> f64 {
+        let of = |way: usize| (lines[way] * super::LINE_BYTES) as f64 / self.rates[way];
         let busy = match self.duplex {
-            true => one.max(other),
-            false => one + other,
+            true => of(0).max(of(1)),
+            false => of(0) + of(1),
         };
-        self.share = busy / seconds;
+        busy / seconds
+    }
+
+    /// Of what was asked, the lines that can be carried in a quantum.
+    fn carried(&self, asked: [u64; 2], seconds: f64) -> [u64; 2] {
+        std::array::from_fn(|way| {
+            let both = match self.duplex {
+                true => std::array::from_fn(|other| asked[other] * u64::from(way == other)),
+                false => asked,
+            };
+            match self.busy(both, seconds) {
+                busy if busy > 1.0 => (asked[way] as f64 / busy) as u64,
+                _ => asked[way],
+            }
+        })
+    }
+
+    /// `part` of the lines under way are asked in this quantum.
+    fn feedback(&mut self, quantum: Quantum, part: f64, still: bool) {
+        let seconds = quantum.ns as f64 * 1e-9;
+        let new = std::mem::take(&mut self.lines);
+        let copied = std::mem::take(&mut self.copied);
         if still {
+            // The oracle reckons with what was asked.
+            self.share = self.busy(new, seconds);
+            self.carry(new);
             return;
         }
-        let demand = self.share * self.factor;
-        let before = self.demand.unwrap_or(demand);
+        let under_way = [0, 1].map(|way| self.ahead[way] + new[way] - copied[way]);
+        let for_threads = under_way.map(|lines| (lines as f64 * part) as u64);
+        self.ahead = [0, 1].map(|way| under_way[way] - for_threads[way]);
+        let new = [0, 1].map(|way| for_threads[way] + copied[way]);
+        let asked = [0, 1].map(|way| self.waiting[way] + new[way]);
+        let (old, new) = (self.busy(self.waiting, seconds), self.busy(new, seconds));
+        let alone = old * self.waits_alone + self.busy(copied, seconds);
+        self.waits_alone = alone / (old + new).max(f64::MIN_POSITIVE);
+        let carried = self.carried(asked, seconds);
+        self.waiting = [0, 1].map(|way| asked[way] - carried[way]);
+        self.share = self.busy(carried, seconds);
+        self.carry(carried);
+        let slack = if quantum.ended { 0.0 } else { SLACK };
+        let queue_ns = (old + new - alone - slack) * quantum.ns as f64;
+        let late_ns = match quantum.active_ns {
+            0 => 0.0,
+            active_ns => (queue_ns - active_ns as f64).max(0.0),
+        };
+        // Little by little, or it swings.
+        let little = !quantum.ended && late_ns < quantum.ns as f64;
+        let late_ns = if little { 0.5 * late_ns } else { late_ns };
+        // For so long of this quantum nobody asked, since they were still waiting.
+        let waited = std::mem::replace(&mut self.late_ns, late_ns) / quantum.ns as f64;
+        // While much waits, so do those who would ask for more: the demand is as it was.
+        if old >= 1.0 || waited >= 1.0 {
+            return;
+        }
+        let demand = new * self.factor / (1.0 - waited);
+        let before = self.demand.filter(|_| new <= OVERLOAD).unwrap_or(demand);
         let demand = before + DEMAND_WEIGHT * (demand - before);
         self.demand = Some(demand);
         self.factor = self.law.settle(demand);
+    }
+
+    fn carry(&mut self, lines: [u64; 2]) {
+        for (sum, lines) in self.bytes.iter_mut().zip(lines) {
+            *sum += lines * super::LINE_BYTES;
+        }
     }
 }
 
@@ -112,6 +214,8 @@ pub struct Memory {
     /// The link between two nodes, and on which side the first of them is.
     over: [[(u8, u8); MAX_NODES]; MAX_NODES],
     cpu_nodes: Vec<usize>,
+    /// How long what is under way was to be so after the last quantum.
+    under_way_ns: u64,
     still: bool,
 }
 
@@ -128,7 +232,7 @@ impl Memory {
             nodes[usize::from(node.id)] = Some(NodeMemory {
                 spec: node.memory.clone(),
                 channel: Channel::new(
-                    &node.memory.loaded,
+                    Law::new(node.memory.loaded.clone()),
                     [node.memory.read_bytes_per_s, node.memory.write_bytes_per_s],
                     node.memory.duplex,
                 ),
@@ -146,13 +250,15 @@ impl Memory {
             }
         }
         let links = spec.links.iter();
-        let links = links.map(|link| Channel::new(&link.loaded, link.bytes_per_s, link.duplex));
+        let links = links
+            .map(|link| Channel::new(Law::new(link.loaded.clone()), link.bytes_per_s, link.duplex));
         let cpu_nodes = spec.nodes.iter().filter(|node| node.cpus > 0);
         Memory {
             nodes,
             links: links.collect(),
             over,
             cpu_nodes: cpu_nodes.map(|node| usize::from(node.id)).collect(),
+            under_way_ns: 0,
             still: false,
         }
     }
@@ -174,6 +280,7 @@ impl Memory {
             memory.channel.reset();
         }
         self.links.iter_mut().for_each(Channel::reset);
+        self.under_way_ns = 0;
     }
 
     /// Adds traffic to a node, in lines of the real machine.
@@ -189,6 +296,25 @@ impl Memory {
     #[must_use]
     pub fn has_links(&self) -> bool {
         !self.links.is_empty()
+    }
+
+    /// The same of pages that the kernel copies or clears: that takes its time, but no thread waits for the
+    /// last of it.
+    pub fn add_pages(&mut self, node: NodeId, read: u64, written: u64) {
+        self.add_lines(node, read, written);
+        if let Some(memory) = &mut self.nodes[node.index()] {
+            memory.channel.copied[0] += read;
+            memory.channel.copied[1] += written;
+        }
+    }
+
+    /// The same of the link between two nodes, if there is one.
+    pub fn copy_over_link(&mut self, from: NodeId, to: NodeId, lines: u64) {
+        self.add_to_link(to, from, lines, 0);
+        let (link, side) = self.over[to.index()][from.index()];
+        if let Some(link) = self.links.get_mut(usize::from(link)) {
+            link.copied[usize::from(side)] += lines;
+        }
     }
 
     /// Adds traffic to the link between two nodes, if there is one: lines that go to `here`, and lines that
@@ -209,6 +335,28 @@ impl Memory {
             Some(link) => node + link.factor - 1.0,
             None => node,
         }
+    }
+
+    /// How much longer a CPU of `from` that did nothing in the last quantum but wait for node `to` waits
+    /// than latencies said, in nanoseconds: 0 if all that was asked could be carried.
+    #[must_use]
+    pub fn late_ns(&self, from: NodeId, to: NodeId) -> f64 {
+        let Some(memory) = &self.nodes[to.index()] else {
+            return 0.0;
+        };
+        let (link, _) = self.over[from.index()][to.index()];
+        let link = self.links.get(usize::from(link));
+        link.map_or(0.0, |link| link.late_ns)
+            .max(memory.channel.late_ns)
+    }
+
+    /// Whether anybody has to wait, since more was asked than could be carried.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        let nodes = self.nodes.iter().flatten().map(|memory| &memory.channel);
+        nodes
+            .chain(&self.links)
+            .any(|channel| channel.late_ns > 0.0)
     }
 
     /// The share of a link's bandwidth that was used in the last quantum, by its number in the machine's
@@ -332,13 +480,26 @@ impl Memory {
         }
     }
 
-    /// Ends a quantum of `dt_ns`: latencies follow the traffic that it had.
-    pub fn feedback(&mut self, dt_ns: u64) {
-        let seconds = dt_ns as f64 * 1e-9;
+    /// Carries all that was asked: whoever asked has waited for it.
+    pub fn finish(&mut self) {
         let nodes = self.nodes.iter_mut().flatten();
         let nodes = nodes.map(|memory| &mut memory.channel);
         for channel in nodes.chain(&mut self.links) {
-            channel.feedback(seconds, self.still);
+            let rest = [0, 1].map(|way| channel.ahead[way] + channel.waiting[way]);
+            (channel.ahead, channel.waiting) = ([0; 2], [0; 2]);
+            channel.carry(rest);
+        }
+    }
+
+    /// Ends a quantum: latencies follow the traffic that it had.
+    pub fn feedback(&mut self, quantum: Quantum) {
+        let under_way_ns = quantum.under_way_ns.max(self.under_way_ns);
+        self.under_way_ns = under_way_ns.saturating_sub(quantum.ns);
+        let part = quantum.ns as f64 / under_way_ns.max(quantum.ns) as f64;
+        let nodes = self.nodes.iter_mut().flatten();
+        let nodes = nodes.map(|memory| &mut memory.channel);
+        for channel in nodes.chain(&mut self.links) {
+            channel.feedback(quantum, part, self.still);
         }
     }
 }

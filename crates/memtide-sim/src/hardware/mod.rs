@@ -254,11 +254,10 @@ impl Hardware {
     /// there is now; the traffic counts on both.
     pub fn copy_pages(&mut self, from: NodeId, to: NodeId, pages: u64) -> u64 {
         let lines = pages * PAGE_LINES;
-        self.memory
-            .add_lines(from, lines * u64::from(self.scale), 0);
-        self.memory.add_lines(to, 0, lines * u64::from(self.scale));
-        self.memory
-            .add_to_link(to, from, lines * u64::from(self.scale), 0);
+        let scaled = lines * u64::from(self.scale);
+        self.memory.add_pages(from, scaled, 0);
+        self.memory.add_pages(to, 0, scaled);
+        self.memory.copy_over_link(from, to, scaled);
         let read = self.memory.nearest_ns(from, false);
         let write = self.memory.nearest_ns(to, true);
         (lines as f64 * (read + write) / self.cpu_spec.mlp_sequential) as u64
@@ -269,7 +268,7 @@ impl Hardware {
     pub fn clear_pages(&mut self, node: NodeId, pages: u64) -> u64 {
         let lines = pages * PAGE_LINES;
         self.memory
-            .add_lines(node, 0, lines * u64::from(self.scale));
+            .add_pages(node, 0, lines * u64::from(self.scale));
         let write = self.memory.nearest_ns(node, true);
         (lines as f64 * write / self.cpu_spec.mlp_sequential) as u64
     }
