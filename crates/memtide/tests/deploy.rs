@@ -37,6 +37,8 @@ fn the_dashboard_asks_for_what_there_is() {
     for panel in dashboard["panels"].as_array().unwrap() {
         let title = &panel["title"];
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+        // Grafana's schema requires it.
+        assert!(panel["options"]["legend"]["calcs"].is_array(), "{title}");
         let at = &panel["gridPos"];
         assert!(
             places.insert((at["x"].as_u64(), at["y"].as_u64())),
@@ -50,6 +52,8 @@ fn the_dashboard_asks_for_what_there_is() {
     let unknown: Vec<_> = asked.difference(&documented).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
+        let current = &variable["current"];
+        assert!(current["text"].is_string() && current["value"].is_string());
         let query = variable["definition"].as_str().unwrap_or_default();
         assert!(names(query).is_subset(&documented), "{query}");
     }
