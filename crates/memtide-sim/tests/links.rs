@@ -1,4 +1,4 @@
-//! What links and duplex memory carry: cases whose results are known beforehand.
+//! What memory and links carry: cases whose results are known beforehand.
 //!
 //! 16 threads with four misses of 100 ns under way want 41 GB/s, more than what is measured here carries.
 
@@ -129,4 +129,86 @@ fn what_two_sockets_want_of_each_other_shares_a_link_by_direction() {
     assert_eq!(memory.link_bytes(0), [3000 * 64, 1500 * 64]);
     // 192,000 of 75,000,000 bytes.
     assert!((memory.link_share(0) - 0.002_56).abs() < 1e-12);
+}
+
+/// A node that carries 1,000 lines a quantum: 64 GB/s.
+fn of_1000_lines() -> (Memory, NodeId) {
+    let spec = machine(&[Node(1, 64, 100.0, 64.0 * 1000.0 / QUANTUM_NS as f64)]);
+    (Memory::new(&spec), NodeId(0))
+}
+
+#[test]
+fn what_is_asked_at_once_is_carried_in_turn_and_nothing_is_lost() {
+    let (mut memory, node) = of_1000_lines();
+    memory.add_lines(node, 3000, 600);
+    let mut carried = Vec::new();
+    for quantum in 0..5 {
+        memory.feedback(Quantum::full(QUANTUM_NS));
+        let (read, written) = memory.bytes(node);
+        carried.push((read + written) / 64);
+        // Of 3.6 quanta's worth half a one may stay, and what the first one carries nobody waits for.
+        let late = memory.late_ns(node, node) / QUANTUM_NS as f64;
+        assert!(quantum > 0 || (late - 2.1).abs() < 1e-9, "{late}");
+    }
+    // Lines are whole: in each quantum one of each direction may wait.
+    for (quantum, (carried, most)) in carried
+        .iter()
+        .zip([1000, 2000, 3000, 3600, 3600])
+        .enumerate()
+    {
+        let least = most - 2 * (quantum as u64 + 1);
+        assert!((least..=most).contains(carried), "{carried} of {most}");
+    }
+    memory.finish();
+    assert_eq!(memory.bytes(node), (3000 * 64, 600 * 64));
+}
+
+#[test]
+fn where_a_thread_ends_nothing_stays_and_no_thread_waits_for_copies() {
+    let late = |lines: u64, copied: u64, quantum: Quantum| {
+        let (mut memory, node) = of_1000_lines();
+        memory.add_lines(node, lines, 0);
+        memory.add_pages(node, copied, 0);
+        memory.feedback(quantum);
+        memory.late_ns(node, node) / QUANTUM_NS as f64
+    };
+    let full = Quantum::full(QUANTUM_NS);
+    let ends = Quantum {
+        ended: true,
+        ..full
+    };
+    // As much as can be carried, and half as much again.
+    assert_eq!(late(1500, 0, full), 0.0);
+    assert!((late(1500, 0, ends) - 0.5).abs() < 1e-9);
+    // All of it was asked in a tenth of the quantum.
+    let short = Quantum {
+        active_ns: QUANTUM_NS / 10,
+        ..ends
+    };
+    assert!((late(1500, 0, short) - 1.4).abs() < 1e-9);
+    assert_eq!(late(900, 9000, ends), 0.0);
+    // Nobody asked.
+    let idle = Quantum {
+        active_ns: 0,
+        ..full
+    };
+    assert_eq!(late(0, 9000, idle), 0.0);
+}
+
+#[test]
+fn an_access_that_lasts_for_quanta_asks_in_all_of_them() {
+    let (mut memory, node) = of_1000_lines();
+    memory.add_lines(node, 2000, 0);
+    let lasts = Quantum {
+        under_way_ns: 4 * QUANTUM_NS,
+        ..Quantum::full(QUANTUM_NS)
+    };
+    memory.feedback(lasts);
+    for quantum in 1..=4 {
+        let carried = memory.bytes(node).0 / 64;
+        let most = 500 * quantum;
+        assert!((most - 4..=most).contains(&carried), "{carried} of {most}");
+        assert_eq!(memory.late_ns(node, node), 0.0);
+        memory.feedback(Quantum::full(QUANTUM_NS));
+    }
 }
