@@ -201,7 +201,8 @@ fn tpp() -> Vec<Line> {
     ]
 }
 
-/// Micron's and Intel's weighted interleave: the best of weights over DRAM only.
+/// Micron's and Intel's weighted interleave: the best of weights over DRAM only. At coarser scales an access,
+/// of a whole page, lasts longer than a quantum.
 fn xeon6() -> Vec<Line> {
     [("R", "reads only", 1.24), ("W2", "two reads and a write", 1.39)]
         .map(|(mix, what, theirs)| {

@@ -19,9 +19,8 @@
 //! cannot be read is left out with all below it. Where a walk left something out,
 //! processes that it did not find are asked for their cgroup one by one.
 //!
-//! A walk of a thousand cgroups costs a hundredth of a second. So it is made less often than
-//! it is asked who is in which class, if it would take more than one part in [`WALK_SHARE`] of
-//! a processor. Until the next one, processes that came are asked for their cgroup, too, twice
+//! A walk costs what it sees. So it is made less often than it is asked who is in which class,
+//! if it would take more than one part in [`WALK_SHARE`] of a processor. Until the next one, processes that came are asked for their cgroup, too, twice
 //! each, and one that is in a cgroup that no walk has seen brings the next walk on; one that was
 //! moved to another cgroup later stays in its class.
 
@@ -52,8 +51,8 @@ const MOST_CGROUPS: usize = 20_000;
 const WALK_SHARE: u128 = 300;
 /// How often it is asked who is in which class, in ns.
 const ASKED_EACH: u128 = 1_000_000_000;
-/// A walk is made when it was asked so often, however much it costs.
-const MOST_SKIPPED: u32 = 30;
+/// It is asked so often without a walk, at most, however much that costs.
+const MOST_SKIPPED: u32 = 29;
 /// The names of the deepest cgroup that a walk goes to.
 const DEEPEST: usize = 64;
 /// The longest path of a cgroup's directory that a walk goes to, in bytes. The kernel

@@ -44,8 +44,8 @@ use std::ops::RangeInclusive;
 
 /// How often it is read what classes use, in ms: so often at most, and at least.
 const READ_MS: RangeInclusive<u64> = 500..=10_000;
-/// Within that, reading takes at most one part in so many of a processor: of a thousand cgroups it takes a
-/// fiftieth of a second.
+/// Within that, reading takes at most one part in so many of a processor: a class may have a thousand
+/// cgroups.
 const READ_SHARE: u64 = 200;
 /// How long a class that is above its bound may have no pages that are known to be
 /// idle before others leave, in ms: so long does it take to see what is idle.

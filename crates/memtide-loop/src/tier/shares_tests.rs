@@ -436,7 +436,7 @@ fn without_figures_nothing_is_kept_and_people_are_told_once() {
     assert_eq!(events.iter().filter(told).count(), 1);
 }
 
-/// Of a thousand cgroups it takes 20 ms.
+/// 20 ms of processor time each.
 #[test]
 fn where_it_is_dear_to_ask_what_classes_use_bounds_are_kept_with_a_two_hundredth_of_a_processor() {
     let mut world = FakeWorld::two_tiers(5000, 10_000);

@@ -488,7 +488,6 @@ impl Stalls {
             stall.ps += u64::from(same) * next.ps;
             same
         });
-        let before = std::mem::replace(&mut self.before, self.waited.clone());
         let of = |stalls: &[Stall], thread: usize| {
             let first = stalls.partition_point(|stall| stall.thread < thread);
             first..stalls.partition_point(|stall| stall.thread <= thread)
@@ -496,8 +495,13 @@ impl Stalls {
         let all = self.waited.len();
         for thread in self.ended.drain(..) {
             if of(&self.waited[..all], thread).is_empty() {
-                self.waited.extend_from_slice(&before[of(&before, thread)]);
+                let own = of(&self.before, thread);
+                self.waited.extend_from_slice(&self.before[own]);
             }
+        }
+        if all > 0 {
+            self.before.clear();
+            self.before.extend_from_slice(&self.waited[..all]);
         }
         let mut sums_ps = [0; MAX_NODES];
         self.most_ps = [1; MAX_NODES];

@@ -139,8 +139,8 @@ impl Excess {
     }
 }
 
-/// The shares that an idle node carries, quantum by quantum, when a `demand` falls on it at once: latency
-/// follows late, so the first are above what it carries in the long run.
+/// The shares that are asked of an idle node, quantum by quantum, when a `demand` falls on it at once and
+/// nobody waits for what is too much: latency follows late, so the first are above what it carries.
 pub fn rise(law: &Law, demand: f64) -> impl Iterator<Item = f64> + '_ {
     let mut averaged = 0.0;
     std::iter::repeat_with(move || {
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_node_carries_too_much_at_first() {
-        // Demand 2: the first quantum carries all of it; then averages 0.5, 0.875, ... hold.
+    fn too_much_is_asked_of_an_idle_node_at_first() {
+        // Demand 2: in the first quantum all of it; then averages 0.5, 0.875, ... hold.
         let law = three_regions();
         let shares: Vec<f64> = rise(&law, 2.0).take(60).collect();
         assert_eq!(shares[0], 2.0);

@@ -20,7 +20,8 @@
 //! of it where a program begins. What is too much waits and is carried in the quanta after it, and who
 //! asked waits as long for it ([`Memory::late_ns`]). Half a quantum's worth may stay: accesses do not come
 //! evenly, and what comes too early in one quantum does not slow down those who come too late in the
-//! next. Where a program ends, none stays.
+//! next. Of what is beyond that, less than a quantum's worth is waited for by halves, or it would swing.
+//! Where a thread ends, none stays.
 //!
 //! What stays true: f never falls, f(0) = 1, and nothing carries more in a quantum than its bandwidth
 //! allows, from the first one on. Beyond full bandwidth f rises with the 200th power, so that little
@@ -36,6 +37,7 @@ use memtide_core::units::NodeId;
 const OVERLOAD: f64 = 2.0;
 /// Quanta of what waits that nobody waits for.
 const SLACK: f64 = 0.5;
+
 /// What happened in a quantum.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantum {
@@ -169,7 +171,6 @@ impl Channel {
             0 => 0.0,
             active_ns => (queue_ns - active_ns as f64).max(0.0),
         };
-        // Little by little, or it swings.
         let little = !quantum.ended && late_ns < quantum.ns as f64;
         let late_ns = if little { 0.5 * late_ns } else { late_ns };
         // For so long of this quantum nobody asked, since they were still waiting.
@@ -292,12 +293,6 @@ impl Memory {
         }
     }
 
-    /// Whether the machine has links.
-    #[must_use]
-    pub fn has_links(&self) -> bool {
-        !self.links.is_empty()
-    }
-
     /// The same of pages that the kernel copies or clears: that takes its time, but no thread waits for the
     /// last of it.
     pub fn add_pages(&mut self, node: NodeId, read: u64, written: u64) {
@@ -308,13 +303,10 @@ impl Memory {
         }
     }
 
-    /// The same of the link between two nodes, if there is one.
-    pub fn copy_over_link(&mut self, from: NodeId, to: NodeId, lines: u64) {
-        self.add_to_link(to, from, lines, 0);
-        let (link, side) = self.over[to.index()][from.index()];
-        if let Some(link) = self.links.get_mut(usize::from(link)) {
-            link.copied[usize::from(side)] += lines;
-        }
+    /// Whether the machine has links.
+    #[must_use]
+    pub fn has_links(&self) -> bool {
+        !self.links.is_empty()
     }
 
     /// Adds traffic to the link between two nodes, if there is one: lines that go to `here`, and lines that
@@ -324,6 +316,15 @@ impl Memory {
         if let Some(link) = self.links.get_mut(usize::from(link)) {
             link.lines[usize::from(side)] += to_here;
             link.lines[1 - usize::from(side)] += to_there;
+        }
+    }
+
+    /// The same of pages that are copied from one node to another.
+    pub fn copy_over_link(&mut self, from: NodeId, to: NodeId, lines: u64) {
+        self.add_to_link(to, from, lines, 0);
+        let (link, side) = self.over[to.index()][from.index()];
+        if let Some(link) = self.links.get_mut(usize::from(link)) {
+            link.copied[usize::from(side)] += lines;
         }
     }
 
