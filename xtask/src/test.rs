@@ -39,6 +39,7 @@ const TESTS: &str = "unit, integration and documentation tests";
 const STATIC_COMPILES: &str = "the pager compiles for the targets of static binaries";
 const ADVISORIES: &str = "no advisory against what is linked in";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
+const PROMETHEUS: &str = "a real Prometheus understands rules and dashboard";
 const BOOK: &str = "the book builds, and needs no network";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.
@@ -125,6 +126,11 @@ pub fn run(arguments: &Arguments) -> Result<i32> {
     let book = crate::book::verdict(&workspace);
     eprintln!("test: {BOOK}: {book:?}");
     summary.count(BOOK.to_owned(), &book);
+    if let Some(why) = no_prometheus() {
+        // Its tests say so, too, but count as passed.
+        eprintln!("test: {PROMETHEUS}: {why:?}");
+        summary.count(PROMETHEUS.to_owned(), &why);
+    }
     for step in &STEPS {
         match step.name {
             TESTS => ahead = build_ahead(&workspace, arguments.no_guest),
@@ -232,6 +238,13 @@ fn advisories(workspace: &Workspace) -> Result<Verdict> {
         true => Verdict::Passed,
         false => Verdict::Failed("see the output of cargo deny".to_owned()),
     })
+}
+
+/// Why nothing is asked of a real Prometheus, if nothing is.
+fn no_prometheus() -> Option<Verdict> {
+    let there = Command::new("promtool").arg("--version").output();
+    let why = "promtool is not installed; it comes with Debian's prometheus";
+    there.is_err().then(|| Verdict::Skipped(why.to_owned()))
 }
 
 /// Whether what is linked into a release compiles there. The pager's crates are those that call a C
