@@ -101,6 +101,9 @@ fn agrees(promtool: &Path, words: &[&str]) {
 fn a_real_prometheus_takes_the_rules_and_each_alert_fires_when_it_should() {
     let cases = "crates/memtide/tests/data/alerts.yml";
     let asked = read(cases);
+    let (told, documented) = (names(&asked), documented());
+    let unknown: Vec<_> = told.difference(&documented).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
     for line in read("deploy/prometheus-rules.yml").lines() {
         if let Some(name) = line.trim().strip_prefix("- alert: ") {
             let fires = format!("alertname=\"{name}\"");
