@@ -39,7 +39,7 @@ const TESTS: &str = "unit, integration and documentation tests";
 const STATIC_COMPILES: &str = "the pager compiles for the targets of static binaries";
 const ADVISORIES: &str = "no advisory against what is linked in";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
-const PROMETHEUS: &str = "a real Prometheus understands rules and dashboard";
+const PROMETHEUS: &str = "a real Prometheus understands metrics, rules and dashboard";
 const BOOK: &str = "the book builds, and needs no network";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.

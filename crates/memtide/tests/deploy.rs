@@ -1,8 +1,9 @@
 //! The dashboard and the alerts ask for metrics that there are, and the alerts fire when they should.
 
+mod promtool;
+
+use promtool::{agrees, promtool};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -75,27 +76,6 @@ fn alerts_ask_for_what_there_is() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// Prometheus' own tool, where it is installed; where not, that is said.
-fn promtool() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let mut all = std::env::split_paths(&path).map(|folder| folder.join("promtool"));
-    let found = all.find(|file| file.is_file());
-    if found.is_none() {
-        println!("skipped: promtool is not installed");
-        eprintln!("skipped: promtool is not installed");
-    }
-    found
-}
-
-/// Runs `promtool` from the repository's root; it must agree.
-fn agrees(promtool: &Path, words: &[&str]) {
-    let mut command = Command::new(promtool);
-    let output = command.args(words).current_dir(ROOT).output().unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    let told = String::from_utf8_lossy(&told);
-    assert!(output.status.success(), "promtool {words:?}: {told}");
-}
-
 /// `tests/data/alerts.yml` says when each alert fires and when not.
 #[test]
 fn a_real_prometheus_takes_the_rules_and_each_alert_fires_when_it_should() {
@@ -114,8 +94,9 @@ fn a_real_prometheus_takes_the_rules_and_each_alert_fires_when_it_should() {
         agrees(
             &promtool,
             &["check", "rules", "deploy/prometheus-rules.yml"],
+            "",
         );
-        agrees(&promtool, &["test", "rules", cases]);
+        agrees(&promtool, &["test", "rules", cases], "");
     }
 }
 
@@ -147,5 +128,5 @@ fn a_real_prometheus_understands_what_the_dashboard_asks() {
     let file = folder.path().join("dashboard.json");
     let groups = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
     std::fs::write(&file, groups.to_string()).unwrap();
-    agrees(&promtool, &["check", "rules", file.to_str().unwrap()]);
+    agrees(&promtool, &["check", "rules", file.to_str().unwrap()], "");
 }
