@@ -156,6 +156,7 @@ pub mod tests {
     use memtide_loop::report::{
         AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Spent, TierStatus,
     };
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     /// Of programs that wait.
@@ -396,6 +397,67 @@ pub mod tests {
                 } else {
                     let name = line.split('{').next().unwrap();
                     assert_eq!(name, present, "{line}");
+                }
+            }
+        }
+    }
+
+    /// Labels of a line of the plain format; no value here has a comma.
+    fn labels(line: &str) -> BTreeMap<&str, &str> {
+        let within = line.split(['{', '}']).nth(1).unwrap_or_default();
+        let pairs = within.split(',').filter_map(|pair| pair.split_once('='));
+        pairs
+            .map(|(name, value)| (name, value.trim_matches('"')))
+            .collect()
+    }
+
+    #[test]
+    fn each_line_of_the_dashboard_has_a_name_of_its_own() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../deploy/grafana-dashboard.json"
+        );
+        let text = std::fs::read_to_string(file).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let told = both().plain();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let title = panel["title"].as_str().unwrap();
+            let mut names = BTreeSet::new();
+            for target in panel["targets"].as_array().unwrap() {
+                let query = target["expr"].as_str().unwrap();
+                let words = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+                let mut asked = query
+                    .split(words)
+                    .filter(|word| word.starts_with("memtide_"));
+                let family = format!("{}{{", asked.next().unwrap());
+                // A sum has the labels that it is by.
+                let by = query
+                    .split_once(" by (")
+                    .and_then(|(_, rest)| rest.split_once(')'));
+                let stays =
+                    |label: &str| by.is_none_or(|(by, _)| by.split(", ").any(|one| one == label));
+                let series: BTreeSet<_> = told
+                    .lines()
+                    .filter(|line| line.starts_with(&family))
+                    .map(|line| {
+                        let mut labels = labels(line);
+                        labels.retain(|label, _| stays(label));
+                        labels.insert("instance", "a");
+                        labels
+                    })
+                    .collect();
+                assert!(!series.is_empty(), "{title}: nobody tells of {family}");
+                for labels in series {
+                    let legend = target["legendFormat"].as_str().unwrap().to_owned();
+                    let fill = |name: String, (label, value): (&&str, &&str)| {
+                        name.replace(&format!("{{{{{label}}}}}"), value)
+                    };
+                    let name = labels.iter().fold(legend, fill);
+                    assert!(!name.contains("{{"), "{title}: {name} has no such label");
+                    assert!(
+                        names.insert(name.clone()),
+                        "{title}: two lines are called {name}"
+                    );
                 }
             }
         }
