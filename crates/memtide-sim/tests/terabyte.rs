@@ -64,6 +64,7 @@ fn programs() -> Vec<LightProcess> {
         born_ms: 0,
         ends_ms: None,
         busy: 0.5,
+        cgroup: None,
         areas: vec![LightArea {
             first: 1 << 25,
             pages,

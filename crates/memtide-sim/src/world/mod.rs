@@ -36,6 +36,7 @@ mod machine;
 pub mod row;
 mod sampler;
 mod simulated;
+mod stalls;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,7 @@ pub use faults::{Faults, MoveFault};
 pub use light::{Heat, Light, LightArea, LightNode, LightProcess, LightSpec};
 pub use machine::Machine;
 pub use simulated::Simulated;
+pub use stalls::Waits;
 
 use crate::rng::Rng;
 pub(crate) use classes::Membership;
@@ -55,7 +57,7 @@ use memtide_loop::options::Classes;
 use memtide_loop::world::{
     AddressSpace, Affinity, Came, ClassUse, Counted, Found, HUGE_PAGES, Lend, MoveHow, PageRun,
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
-    Span, Subject, ThreadId, ThreadSeen, View, World, WorldError,
+    Span, Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
 use sampler::Sampler;
 
@@ -107,6 +109,8 @@ pub struct SimWorld<M> {
     /// The machine with tiers by hand.
     by_hand: Option<Topology>,
     classes: Membership,
+    /// When programs wait for memory; nobody can tell without it.
+    waits: Option<Vec<Waits>>,
     /// What readings of latencies differ by.
     noise: Rng,
 }
@@ -142,6 +146,7 @@ impl<M: Machine> SimWorld<M> {
             pending: Came::default(),
             by_hand: None,
             classes: Membership::default(),
+            waits: None,
             noise: Rng::new(seed, CANARY_STREAM),
         }
     }
@@ -159,6 +164,12 @@ impl<M: Machine> SimWorld<M> {
     /// The same world with classes of processes, by their cgroups.
     pub fn with_classes(mut self, classes: &Classes) -> SimWorld<M> {
         self.classes = Membership::new(classes);
+        self
+    }
+
+    /// The same world with a kernel that tells for how long programs wait for memory, and when they do.
+    pub fn with_waits(mut self, waits: Vec<Waits>) -> SimWorld<M> {
+        self.waits = Some(waits);
         self
     }
 
@@ -415,6 +426,16 @@ impl<M: Machine> World for SimWorld<M> {
         let read = 1000 - u64::from(CANARY_NOISE) + draw(&mut self.noise) + draw(&mut self.noise);
         let ns = u64::from(ns) * read / 1000;
         Ok(Some(u32::try_from(ns).unwrap_or(u32::MAX)))
+    }
+
+    fn has_pressure(&self) -> bool {
+        self.waits.is_some()
+    }
+
+    fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
+        let waits = self.waits.as_deref().unwrap_or_default();
+        *stalls = stalls::until(waits, self.clock_ns / MS, self.classes.len());
+        Ok(())
     }
 
     fn processes(&mut self, seen: &mut Vec<ProcessSeen>) -> Result<(), WorldError> {

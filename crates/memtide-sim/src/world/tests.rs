@@ -1,5 +1,6 @@
 //! Worlds through the trait that the loop uses: what looks see, what moves come to, what time does.
 
+use super::machine::Missing;
 use super::*;
 use crate::config::Configuration;
 use crate::engine::{Run, Source};
@@ -170,6 +171,7 @@ fn process(pid: u32, areas: Vec<LightArea>) -> LightProcess {
         born_ms: 0,
         ends_ms: None,
         busy: 1.0,
+        cgroup: None,
         areas,
         fork_of: None,
     }
@@ -669,4 +671,50 @@ fn canaries_tell_of_latency_with_some_noise() {
     blind.faults.no_canary = true;
     assert!(!blind.has_canary());
     assert_eq!(blind.canary(FAST), Ok(None));
+}
+
+/// Each page of two programs is accessed once a millisecond; a third of them is on the fast node.
+#[test]
+fn the_light_machine_samples_by_rates_and_charges_cgroups() {
+    let hot = |pid, cgroup: &str, pages| LightProcess {
+        cgroup: Some(cgroup.to_owned()),
+        ..process(pid, vec![area(pages, vec![Heat::range(0, pages, 1000.0)])])
+    };
+    let mut world = light(vec![hot(7, "/a", 512), hot(8, "/b", 1024)], 4096);
+    world.machine = world.machine.clone().with_sampler(1);
+    let one = subject(&mut world, 0);
+    let runs = [(one.spans[0].first.0, 512)];
+    assert_eq!(
+        moved(&mut world, one.process, &runs, FAST, HOW),
+        outcomes(&[(UP, 512)])
+    );
+    assert_eq!(world.machine.cgroup(one.process), Some("/a"));
+    let mut charged = Vec::new();
+    world
+        .machine
+        .charged(&mut |cgroup, node, pages| charged.push((cgroup.to_owned(), node, pages)));
+    let expected = [("/a", FAST, 512), ("/b", SLOW, 1024)];
+    assert_eq!(
+        charged,
+        expected.map(|(cgroup, node, pages)| (cgroup.to_owned(), node, pages))
+    );
+    // 1536 pages are accessed 1000 times in a second, and one access of 1000 is sampled.
+    world.machine.set_sampling(1000);
+    let mut taken = BTreeMap::new();
+    let began_ns = world.machine.now_ns();
+    for ms in 1..=1000 {
+        world.machine.step(began_ns + ms * MS).unwrap();
+        let missing = world
+            .machine
+            .take_samples(&mut |sample| *taken.entry(sample.pid).or_insert(0u32) += 1);
+        assert_eq!(missing, Missing::default());
+    }
+    assert_eq!(taken.values().sum::<u32>(), 1536);
+    // The samples of a millisecond are in turn, not drawn: each gets its share.
+    assert!(taken[&7].abs_diff(512) < 5, "{taken:?}");
+    world.machine.set_sampling(0);
+    world.machine.step(began_ns + 1100 * MS).unwrap();
+    world
+        .machine
+        .take_samples(&mut |sample| panic!("it is off: {sample:?}"));
 }

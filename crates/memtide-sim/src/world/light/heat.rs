@@ -65,7 +65,7 @@ impl Heat {
     }
 
     /// The `n`th of its pages.
-    fn nth(&self, n: u64) -> u64 {
+    pub(super) fn nth(&self, n: u64) -> u64 {
         self.first + n / self.run * self.every + n % self.run
     }
 

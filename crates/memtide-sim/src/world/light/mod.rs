@@ -25,15 +25,19 @@
 //! - The kernel's own reclaim. A node that has no frame left above its lowest
 //!   watermark takes no page; nothing is swapped or demoted by the kernel.
 //! - Copies on write: a fork shares its parent's pages for good.
+//! - Caches: where it has hardware that samples ([`Light::with_sampler`]), every
+//!   access may be sampled. What memory is charged to a cgroup is that of its
+//!   programs, and what two share is charged to both.
 
 mod heat;
 mod object;
+mod sampling;
 mod spec;
 
 pub use heat::Heat;
 pub use spec::{LightArea, LightNode, LightProcess, LightSpec};
 
-use super::machine::Machine;
+use super::machine::{Machine, Missing};
 use crate::rng::Rng;
 use memtide_core::nodemask::NodeMask;
 use memtide_core::pages::NodeSpace;
@@ -42,9 +46,10 @@ use memtide_core::topology::Topology;
 use memtide_core::units::{Millis, NodeId};
 use memtide_loop::world::{
     AddressSpace, Area, Found, HUGE_PAGES, MoveHow, Outcome, PageRun, Presence, ProcessId,
-    ProcessSeen, Settled, SharedPages, Span, WorldError,
+    ProcessSeen, Sample, Settled, SharedPages, Span, WorldError,
 };
 use object::Object;
+use sampling::Sampling;
 use std::collections::BTreeMap;
 
 /// Nanoseconds of a clock tick and of a millisecond.
@@ -83,6 +88,7 @@ pub struct Light {
     /// Pages moved so far.
     moved: u64,
     charged_ns: u64,
+    sampling: Option<Sampling>,
 }
 
 impl Light {
@@ -106,6 +112,7 @@ impl Light {
             rng: Rng::new(spec.seed, STREAM),
             moved: 0,
             charged_ns: 0,
+            sampling: None,
         };
         light.happen();
         light
@@ -328,7 +335,9 @@ impl Machine for Light {
                 Life::Gone => None,
             });
         let next_ns = events.filter(|&at| at > self.now_ns).min();
+        let from_ns = self.now_ns;
         self.now_ns = until_ns.min(next_ns.unwrap_or(u64::MAX)).max(self.now_ns);
+        self.sample(from_ns);
         if next_ns == Some(self.now_ns) {
             self.happen();
         }
@@ -375,6 +384,23 @@ impl Machine for Light {
             }
         }));
         seen[before..].sort_by_key(|seen| seen.process.pid);
+    }
+
+    fn cgroup(&self, process: ProcessId) -> Option<&str> {
+        self.program(process)?.spec.cgroup.as_deref()
+    }
+
+    fn charged(&self, charged: &mut dyn FnMut(&str, NodeId, u64)) {
+        for program in self.programs.iter().filter(|p| p.life == Life::Here) {
+            let Some(cgroup) = &program.spec.cgroup else {
+                continue;
+            };
+            for (area, &(object, first)) in program.spec.areas.iter().zip(&program.objects) {
+                for (_, pages, node) in self.objects[object].within(first, first + area.pages) {
+                    charged(cgroup, node, pages);
+                }
+            }
+        }
     }
 
     fn address_space(&self, process: ProcessId, into: &mut AddressSpace) -> Presence {
@@ -511,6 +537,23 @@ impl Machine for Light {
 
     fn charge(&mut self, ns: u64) {
         self.charged_ns += ns;
+    }
+
+    fn set_sampling(&mut self, period: u32) {
+        if let Some(sampling) = &mut self.sampling {
+            sampling.set(period);
+        }
+    }
+
+    fn take_samples(&mut self, sampled: &mut dyn FnMut(Sample)) -> Missing {
+        if let Some(sampling) = &mut self.sampling {
+            sampling.taken().for_each(sampled);
+        }
+        Missing::default()
+    }
+
+    fn sample_ns(&self) -> u64 {
+        sampling::INTERRUPT_NS
     }
 }
 

@@ -49,6 +49,8 @@ pub struct LightProcess {
     pub ends_ms: Option<u64>,
     /// The share of a CPU that it uses.
     pub busy: f64,
+    /// Its cgroup; none in the root.
+    pub cgroup: Option<String>,
     /// Its mappings, in order of address.
     pub areas: Vec<LightArea>,
     /// It is a copy of this one, by its place in the list, and shares all its memory.

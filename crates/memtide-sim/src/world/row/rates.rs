@@ -189,6 +189,7 @@ fn light(machine: &MachineSpec, spec: &HotSetSpec, hot_per_s: f64, seed: u64) ->
             born_ms: 0,
             ends_ms: None,
             busy: f64::from(spec.threads),
+            cgroup: None,
             areas: vec![area],
             fork_of: None,
         }],
