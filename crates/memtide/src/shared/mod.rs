@@ -10,8 +10,12 @@ pub mod failing;
 pub mod firmware_weights;
 pub mod foreground;
 pub mod journal;
+#[cfg(test)]
+pub mod kept_pictures;
 pub mod lent_weights;
 pub mod lines;
+#[cfg(test)]
+pub mod markup;
 pub mod metrics;
 pub mod metrics_args;
 pub mod nodes;

@@ -10,11 +10,12 @@
 use super::draw::{WIDE, draw};
 use super::state::State;
 use crate::shared::control::standing::Standing;
+use crate::shared::kept_pictures;
+use crate::shared::markup::escaped;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
-use std::path::Path;
 
 /// The command that writes the picture.
 const AGAIN: &str = "SNAPSHOTS=overwrite cargo test -p memtide --bin memtide top::picture";
@@ -220,26 +221,12 @@ fn color(color: Color) -> &'static str {
     }
 }
 
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;");
-    text.replace('<', "&lt;").replace('>', "&gt;")
-}
-
 #[test]
 fn the_picture_of_the_pages_is_what_is_drawn() {
     let about = "A terminal: the service's use of processors, what it has moved, how full fast and slow \
                  memory are, what moves in a second, and four classes with what they use and their shares.";
     let now = svg(&drawn(&state()), "memtide top", about);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/top.svg");
-    if std::env::var("SNAPSHOTS").is_ok_and(|action| action == "overwrite") {
-        std::fs::write(path, now).expect("docs can be written");
-        return;
-    }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        kept == now,
-        "docs/top.svg is not what memtide top draws now. Look at what this writes: {AGAIN}"
-    );
+    kept_pictures::compare("top.svg", &now, "memtide top draws", AGAIN);
 }
 
 /// What is cut misleads. A wider terminal shows the same words, but for the rates.
