@@ -151,6 +151,7 @@ mod promtool;
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::prometheus::Programs;
     use super::*;
     use memtide_core::units::NodeId;
     use memtide_loop::report::{
@@ -488,5 +489,16 @@ pub mod tests {
             documented, told,
             "documented on the left, told on the right"
         );
+    }
+
+    /// Names, units and help as Prometheus wants them.
+    #[test]
+    fn prometheus_finds_no_fault_with_what_is_told() {
+        let Some(programs) = Programs::find() else {
+            return;
+        };
+        for exposition in [tiering(), service(), balancing(), both()] {
+            programs.promtool(&["check", "metrics"], &exposition.plain());
+        }
     }
 }

@@ -5,9 +5,13 @@
 //! [`textfile`] writes the file. The loop only leaves its status behind, about once a second:
 //! neither a slow client nor a slow disk makes it wait.
 
+#[cfg(test)]
+mod alerts;
 mod exposition;
 mod families;
 mod http;
+#[cfg(test)]
+mod prometheus;
 mod textfile;
 
 pub use super::metrics_args::MetricsArgs;
