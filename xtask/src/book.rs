@@ -267,7 +267,7 @@ mod tests {
         for page in pages {
             assert!(book.join("src").join(page).is_file(), "{page}");
         }
-        for picture in ["overview.svg", "top.svg"] {
+        for picture in ["overview.svg", "top.svg", "dashboard.svg"] {
             assert!(book.join("src/docs").join(picture).is_file(), "{picture}");
         }
         let readme = std::fs::read_to_string(book.join("src/README.md")).unwrap();

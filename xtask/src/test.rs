@@ -40,7 +40,7 @@ const STATIC_COMPILES: &str = "the pager compiles for the targets of static bina
 const ADVISORIES: &str = "no advisory against what is linked in";
 const OLDEST_BUILDS: &str = "the oldest compiler builds it";
 const BOOK: &str = "the book builds, and needs no network";
-const PROMETHEUS: &str = "a real Prometheus judges the alerts";
+const PROMETHEUS: &str = "a real Prometheus judges the dashboard and the alerts";
 /// Long enough for all that is kept, and for a few thousand inputs more. They are the same in each run:
 /// what a run finds must be what a change broke. New inputs are looked for by hand.
 const FUZZ: Effort = Effort {

@@ -7,6 +7,8 @@
 
 #[cfg(test)]
 mod alerts;
+#[cfg(test)]
+mod dashboard;
 mod exposition;
 mod families;
 mod http;

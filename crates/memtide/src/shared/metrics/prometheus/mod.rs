@@ -1,8 +1,15 @@
-//! A real Prometheus for tests: its programs.
+//! A real Prometheus for tests: its programs, and a server over figures of a given time.
 //!
 //! The programs are looked for in `PATH`, and where `.ci/run` puts those of Debian's package
 //! (`target/prometheus`). Where they are missing that is said, and the test is one that was skipped;
 //! `cargo xtask test` counts that.
+//!
+//! Nothing is scraped. `promtool` makes blocks of figures with times of their own, so that no clock of this
+//! machine is in what Prometheus answers.
+
+mod server;
+
+pub use server::{Line, Server};
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
