@@ -1,8 +1,5 @@
-//! The dashboard and the alerts ask for metrics that there are, and the alerts fire when they should.
+//! The dashboard and the alerts ask for metrics that there are.
 
-mod promtool;
-
-use promtool::{agrees, promtool};
 use std::collections::BTreeSet;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -71,62 +68,9 @@ fn alerts_ask_for_what_there_is() {
         .flat_map(names)
         .collect();
     assert!(asked.len() > 3, "{asked:?}");
+    let tried = names(&read("crates/memtide/tests/data/alerts.yml"));
     let documented = documented();
-    let unknown: Vec<_> = asked.difference(&documented).collect();
+    let all = asked.union(&tried);
+    let unknown: Vec<_> = all.filter(|name| !documented.contains(*name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-}
-
-/// `tests/data/alerts.yml` says when each alert fires and when not.
-#[test]
-fn a_real_prometheus_takes_the_rules_and_each_alert_fires_when_it_should() {
-    let cases = "crates/memtide/tests/data/alerts.yml";
-    let asked = read(cases);
-    let (told, documented) = (names(&asked), documented());
-    let unknown: Vec<_> = told.difference(&documented).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
-    for line in read("deploy/prometheus-rules.yml").lines() {
-        if let Some(name) = line.trim().strip_prefix("- alert: ") {
-            let fires = format!("alertname=\"{name}\"");
-            assert!(asked.contains(&fires), "{name} has no case");
-        }
-    }
-    if let Some(promtool) = promtool() {
-        agrees(
-            &promtool,
-            &["check", "rules", "deploy/prometheus-rules.yml"],
-            "",
-        );
-        agrees(&promtool, &["test", "rules", cases], "");
-    }
-}
-
-/// As rules, since these are what promtool checks: JSON is YAML.
-#[test]
-fn a_real_prometheus_understands_what_the_dashboard_asks() {
-    let dashboard: serde_json::Value =
-        serde_json::from_str(&read("deploy/grafana-dashboard.json")).unwrap();
-    let mut rules = Vec::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        for target in panel["targets"].as_array().unwrap() {
-            let query = target["expr"].as_str().unwrap();
-            let filled = query
-                .replace("$__rate_interval", "1m")
-                .replace("$instance", ".*");
-            assert!(
-                !filled.contains('$'),
-                "{query}: a variable that Grafana does not fill in"
-            );
-            let record = format!("panel:{}", rules.len());
-            rules.push(serde_json::json!({"record": record, "expr": filled}));
-        }
-    }
-    assert!(rules.len() > 10, "{rules:?}");
-    let Some(promtool) = promtool() else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("dashboard.json");
-    let groups = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
-    std::fs::write(&file, groups.to_string()).unwrap();
-    agrees(&promtool, &["check", "rules", file.to_str().unwrap()], "");
 }

@@ -146,10 +146,6 @@ fn plain(open_metrics: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/promtool/mod.rs"]
-mod promtool;
-
-#[cfg(test)]
 pub mod tests {
     use super::super::prometheus::Programs;
     use super::*;
@@ -257,15 +253,6 @@ pub mod tests {
             ..Status::default()
         })));
         exposition
-    }
-
-    #[test]
-    fn a_real_prometheus_finds_no_fault_with_names_and_texts() {
-        if let Some(promtool) = promtool::promtool() {
-            for exposition in [both(), balancing()] {
-                promtool::agrees(&promtool, &["check", "metrics"], &exposition.plain());
-            }
-        }
     }
 
     #[test]
