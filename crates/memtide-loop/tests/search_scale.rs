@@ -28,13 +28,18 @@ fn nine_tenths(toy: &mut Toy, hot: u64, limit_s: f64) -> f64 {
     let took = toy.run(limit_s * 1000.0, |toy| toy.found_hot * 10 >= hot * 9);
     let found = toy.found_hot;
     let took = took.unwrap_or_else(|| panic!("{found} of {hot} pages within {limit_s} s"));
+    few_are_cold(toy, hot);
+    took
+}
+
+/// Of the cold pages one in a hundred may be taken for hot: some are touched in two passes by chance.
+fn few_are_cold(toy: &Toy, hot: u64) {
     let cold = toy.pages - hot;
     assert!(
         toy.found_cold * 100 <= cold,
         "{} of {cold} cold pages were taken for hot",
         toy.found_cold
     );
-    took
 }
 
 /// No minute may cost more than the budget and a tenth.
@@ -87,7 +92,7 @@ fn every_piece_is_found_where_programs_stand_still_now_and_then() {
             let took = toy.run(limit_s * 1000.0, |toy| toy.found_hot * 100 >= hot * 99);
             let found = toy.found_hot;
             assert!(took.is_some(), "{found} of {hot}, seed {seed}, {stalls:?}");
-            assert_eq!(toy.found_cold, 0);
+            few_are_cold(&toy, hot);
         }
     }
 }

@@ -123,7 +123,7 @@ mod tests {
         };
         let mut search = Search::new(config, Millis(0));
         search.costs.expect(100_000.0);
-        search.costs.used(100_000);
+        search.costs.used(100_000.0, 0.0);
         let memory = Memory {
             run: run(0, blocks * BLOCK),
             object: None,
@@ -255,7 +255,7 @@ mod tests {
                 search.pass_done(View::Glance, Millis(now));
                 search.findings(|_| {});
             }
-            search.spent(0);
+            search.spent(0, 0, Millis(now));
             assert!(now < 3_600_000, "no end of the walk");
         }
         assert!(parts > 1);

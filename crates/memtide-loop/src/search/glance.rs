@@ -21,6 +21,17 @@ enum Purpose {
     Sweep(usize),
 }
 
+impl Purpose {
+    /// How many passes it has before the source is told anew.
+    fn passes(self) -> u32 {
+        match self {
+            Purpose::All => ALL_PASSES,
+            Purpose::Attend => ATTEND_PASSES,
+            Purpose::Sweep(_) | Purpose::Nothing => 1,
+        }
+    }
+}
+
 /// A walk over all blocks in turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sweep {
@@ -44,7 +55,15 @@ pub struct Glancing {
     /// Runs of blocks, ascending: the first and how many.
     runs: Vec<(u32, u32)>,
     pieces: u64,
+    /// What is glanced at beside these: so many pieces.
+    beside: u64,
     hits: Vec<u32>,
+    /// Pieces that were touched in this pass.
+    touched: u64,
+    /// Those of the present walk over all memory, and how many were glanced at in it.
+    walked: (u64, u64),
+    /// Longer passes see so many pages in use that hot ones do not stand out, in ms.
+    tells_apart_ms: Option<u64>,
     passes_left: u32,
     at_work: bool,
     /// Whether a pass has ended since the last plan.
@@ -78,6 +97,17 @@ const ATTEND_PASSES: u32 = 3;
 /// ms, by this factor.
 const QUIET_MS: u64 = 10_000;
 const QUIET_STRETCH: u64 = 5;
+/// So many random pieces say how much is in use.
+const TELLING: u64 = 64;
+/// Where one of so many is touched, passes are too long to tell hot pages from others.
+const COMMONLY: f64 = 4.0;
+/// And where fewer than one of so many are, they may be longer.
+const RARELY: f64 = 16.0;
+/// Or where there is room for so many times as much as is in use.
+const ROOMY: f64 = 2.0;
+/// No pass is shorter than this for it, in ms, and none so long is bounded.
+const SHORTEST_MS: u64 = 50;
+const LONG_MS: u64 = 2_000;
 /// A part of a walk over all memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -98,6 +128,10 @@ const REACH: u8 = 16;
 const WORTH: f64 = 4.0;
 /// So many blocks in use of which none was seen stood still together, and not by chance.
 const STANDING: u32 = 3;
+/// What is glanced at beside the search costs one part in so many of the budget.
+const BESIDE_PART: f64 = 2.0;
+/// But so much of it always is.
+const BESIDE_LEAST: u64 = 8;
 /// Blocks that a sweep passes over at most, before it is told.
 const STEPS: usize = 1 << 21;
 
@@ -105,6 +139,39 @@ impl Glancing {
     /// A page of block `n` was touched.
     pub fn touched(&mut self, n: u32) {
         self.hits.push(n);
+    }
+
+    /// A piece was touched: those were its blocks.
+    pub fn touched_piece(&mut self) {
+        self.touched += 1;
+    }
+
+    /// The longest pass that tells hot pages from others.
+    pub fn tells_apart_ms(&self) -> u64 {
+        self.tells_apart_ms.unwrap_or(u64::MAX)
+    }
+
+    /// The pass that is complete was a part of the walk over all `pages` pages. Fast memory has room
+    /// for `room` pages: while it has room for all that is in use, nothing has to be told apart.
+    fn learn_to_tell_apart(&mut self, pages: u64, room: u64) {
+        if self.swept.start == 0 {
+            self.walked = (0, 0);
+        }
+        self.walked.0 += self.touched;
+        self.walked.1 += self.pieces;
+        let (touched, pieces) = self.walked;
+        if !self.ends || pieces < TELLING {
+            return;
+        }
+        let share = touched as f64 / pieces as f64;
+        let in_use = share * pages as f64;
+        if share * COMMONLY > 1.0 && in_use > room as f64 {
+            self.tells_apart_ms = Some((self.interval_ms / 2).max(SHORTEST_MS));
+        } else if share * RARELY < 1.0 || in_use * ROOMY < room as f64 {
+            // Passes of one order are as long as each other.
+            let longer = self.tells_apart_ms.map(|_| 2 * self.interval_ms);
+            self.tells_apart_ms = longer.filter(|ms| *ms < LONG_MS);
+        }
     }
 
     /// What was asked for brings nothing.
@@ -115,7 +182,18 @@ impl Glancing {
 
     /// Whether a pass is under way that began more than `ms` before `now`.
     pub fn began_before(&self, now: Millis, ms: u64) -> bool {
-        self.purpose != Purpose::Nothing && now.since(self.began) > ms
+        let since = self.under_way_since(now);
+        since.is_some_and(|(_, since_ms)| since_ms > ms)
+    }
+
+    /// Pieces of the pass that is under way, and for how long it has been, in ms.
+    pub fn under_way_since(&self, now: Millis) -> Option<(u64, u64)> {
+        (self.purpose != Purpose::Nothing).then(|| (self.all(), now.since(self.began)))
+    }
+
+    /// Pieces of a pass.
+    fn all(&self) -> u64 {
+        self.pieces + self.beside
     }
 
     /// What the present glance is of the whole, if it is a part of that and not of what
@@ -174,7 +252,7 @@ impl Search {
         if glancing.purpose != Purpose::Nothing {
             let just_ended = std::mem::take(&mut glancing.pass_ended);
             let goes_on = glancing.passes_left > 0;
-            if !just_ended || (goes_on && credit >= self.costs.pass(glancing.pieces)) {
+            if !just_ended || (goes_on && credit >= self.costs.pass(glancing.all())) {
                 return Order::Keep;
             }
             glancing.purpose = Purpose::Nothing;
@@ -193,7 +271,7 @@ impl Search {
     pub(super) fn end_glance(&mut self) -> Order {
         let credit = self.purse.credit(View::Glance) as f64;
         let glancing = &self.glancing;
-        let goes_on = glancing.passes_left > 0 && credit >= self.costs.pass(glancing.pieces);
+        let goes_on = glancing.passes_left > 0 && credit >= self.costs.pass(glancing.all());
         if !glancing.at_work || !glancing.pass_ended || goes_on {
             return Order::Keep;
         }
@@ -203,21 +281,46 @@ impl Search {
         Order::Stop
     }
 
+    /// How many pieces may be glanced at beside what is searched, in passes of `interval_ms`: they cost
+    /// a part of what observing may.
+    pub fn affords_beside(&self, interval_ms: u64) -> u64 {
+        let passes_per_s = 1000.0 / interval_ms.max(1) as f64;
+        let told = self.costs.span() / f64::from(self.glancing.purpose.passes());
+        let each = passes_per_s * (self.costs.pass(1) + told);
+        let us = self.purse.rate_of_all() as f64 / BESIDE_PART;
+        ((us / each) as u64).max(BESIDE_LEAST)
+    }
+
+    /// How long the passes of the glance at work are asked to be, in ms.
+    pub fn glance_interval_ms(&self) -> Option<u64> {
+        self.glancing.at_work.then_some(self.glancing.interval_ms)
+    }
+
+    /// So many pieces are glanced at beside those of the present glance, or alone where there is none.
+    pub fn glances_beside(&mut self, pieces: u64) {
+        self.glancing.beside = pieces;
+        if pieces > 0 {
+            self.charge_for_spans(View::Glance, pieces);
+        }
+    }
+
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
-        let left = credit - self.costs.tell(0);
+        let beside = self.glancing.beside;
+        let left = credit - self.costs.tell(beside);
         if left < WORTH * self.costs.tell(0) || self.blocks.in_use() == 0 || !self.costs.known() {
             return Order::Keep;
         }
         if self.sees_all() {
             let runs = self.sweep_runs(0, u64::MAX, 1, true);
             (self.glancing.swept, self.glancing.ends) = (0..self.blocks.len(), true);
-            return self.tell_glance(now, Purpose::All, runs, 1, ALL_PASSES);
+            return self.tell_glance(now, Purpose::All, runs, 1);
         }
         let waiting = !self.glancing.attended.is_empty();
         if waiting && !self.glancing.attended_last {
             self.glancing.attended_last = true;
-            let runs = self.attended_runs(left);
-            return self.tell_glance(now, Purpose::Attend, runs, 1, ATTEND_PASSES);
+            let passes = f64::from(Purpose::Attend.passes());
+            let runs = self.attended_runs(left - passes * self.costs.pass(beside));
+            return self.tell_glance(now, Purpose::Attend, runs, 1);
         }
         self.glancing.attended_last = false;
         let which = self.next_sweep();
@@ -229,6 +332,7 @@ impl Search {
                 self.costs.span()
             };
         let from = self.glancing.sweeps[which].cursor;
+        let left = left - self.costs.pass(beside);
         let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
         let cursor = self.glancing.sweeps[which].cursor;
         self.glancing.ends = cursor == 0;
@@ -236,7 +340,7 @@ impl Search {
             true => from..self.blocks.len(),
             false => from..cursor,
         };
-        self.tell_glance(now, Purpose::Sweep(which), runs, piece, 1)
+        self.tell_glance(now, Purpose::Sweep(which), runs, piece)
     }
 
     /// Which sweep goes on: the coarse one and the other in turn.
@@ -332,7 +436,6 @@ impl Search {
         purpose: Purpose,
         runs: Vec<(u32, u32)>,
         piece: u32,
-        passes: u32,
     ) -> Order {
         let grain = u64::from(piece) * self.blocks.block_pages();
         let mut spans: Vec<Span> = Vec::new();
@@ -361,14 +464,14 @@ impl Search {
         }
         spans.sort_unstable_by_key(|span| (span.owner, span.first));
         let pieces = spans.iter().map(|span| span.pages.div_ceil(grain)).sum();
-        let us = self.costs.tell(spans.len() as u64);
-        self.charge(View::Glance, us);
+        self.charge_for_telling(View::Glance, spans.len() as u64);
         let glancing = &mut self.glancing;
         glancing.purpose = purpose;
         glancing.runs = runs;
         glancing.pieces = pieces;
         glancing.hits.clear();
-        glancing.passes_left = passes;
+        glancing.touched = 0;
+        glancing.passes_left = purpose.passes();
         glancing.at_work = true;
         glancing.pass_ended = false;
         glancing.began = now;
@@ -376,6 +479,7 @@ impl Search {
         let quiet = purpose == Purpose::All && now.since(glancing.found_at) >= QUIET_MS;
         let (_, most) = self.config.interval_ms;
         let stretch = if quiet { QUIET_STRETCH } else { 1 };
+        let most = most.min(glancing.tells_apart_ms());
         glancing.interval_ms = (self.interval_ms * stretch).min(most);
         Order::Begin(Watch {
             spans,
@@ -387,20 +491,26 @@ impl Search {
     /// A pass of the glance is complete.
     pub(super) fn glance_done(&mut self, now: Millis) {
         if self.glancing.purpose == Purpose::Nothing {
+            // What is beside it goes on alone.
+            self.charge(View::Glance, self.costs.pass(self.glancing.beside));
             return;
         }
-        let us = self.costs.pass(self.glancing.pieces);
-        self.charge(View::Glance, us);
+        let pieces = self.glancing.all();
+        self.charge(View::Glance, self.costs.pass(pieces));
         let glancing = &mut self.glancing;
         let took = now.since(glancing.began);
         self.costs
-            .took(View::Glance, glancing.pieces, glancing.interval_ms, took);
+            .took(View::Glance, pieces, glancing.interval_ms, took);
         glancing.began = now;
         glancing.pass_ended = true;
         glancing.passes_left = glancing.passes_left.saturating_sub(1);
         let mut hits = std::mem::take(&mut glancing.hits);
         hits.sort_unstable();
         hits.dedup();
+        if matches!(glancing.purpose, Purpose::All | Purpose::Sweep(0)) {
+            glancing.learn_to_tell_apart(self.blocks.pages(), self.room);
+        }
+        glancing.touched = 0;
         match self.glancing.purpose {
             Purpose::Sweep(which) if self.glancing.sweeps[which].piece > 1 => {
                 for n in &hits {

@@ -65,8 +65,14 @@ impl Look {
 
     /// Whether a pass is under way that began more than `ms` before `now`.
     pub fn began_before(&self, now: Millis, ms: u64) -> bool {
+        let since = self.under_way_since(now);
+        since.is_some_and(|(_, since_ms)| since_ms > ms)
+    }
+
+    /// Pages of the pass that is under way, and for how long it has been, in ms.
+    pub fn under_way_since(&self, now: Millis) -> Option<(u64, u64)> {
         let under_way = matches!(self.stage, Stage::First | Stage::Second);
-        under_way && now.since(self.began) > ms
+        under_way.then(|| (self.pages, now.since(self.began)))
     }
 
     /// Whether the source makes passes that may bring `reports` and more.
@@ -125,7 +131,7 @@ impl Search {
         }
         let block = self.blocks.block_pages();
         // Pages that are touched now and then look hot in long passes.
-        let longest = (self.config.window_ms.0 / 2).saturating_sub(self.interval_ms);
+        let longest = (self.config.window_ms.0 / 2).saturating_sub(2 * self.interval_ms);
         let most = if self.costs.known() {
             self.config.look_pages
         } else {
@@ -212,16 +218,17 @@ impl Search {
     fn tell_look(&mut self, now: Millis, mut spans: Vec<Span>) -> Order {
         spans.sort_unstable_by_key(|span| (span.owner, span.first));
         let pages = spans.iter().map(|span| span.pages).sum();
-        let us = self.costs.tell(spans.len() as u64);
-        self.charge(View::Look, us);
+        self.charge_for_telling(View::Look, spans.len() as u64);
         self.look.pages = pages;
         self.look.began = now;
-        self.look.interval_ms = self.interval_ms;
+        // A look sees each page twice: it may be longer than a glance.
+        let most = self.glancing.tells_apart_ms().saturating_mul(2);
+        self.look.interval_ms = self.interval_ms.min(most);
         self.look.at_work = true;
         Order::Begin(Watch {
             spans,
             grain: 1,
-            interval_ms: self.interval_ms,
+            interval_ms: self.look.interval_ms,
         })
     }
 

@@ -37,6 +37,9 @@
 //! where the second does not see what the first saw, since pages are then in use
 //! now and then only. Not so while fast memory is full: hot pages then take the
 //! place of others, and in long passes what is warm looks hot, here and there.
+//! They become shorter, glances' and looks', where random samples show more pages in use
+//! than fast memory has room for: then what is in use all the time has to be told from what
+//! is in use now and then.
 //!
 //! Regions here are pieces of fixed borders and variable size. They split where
 //! something was found, as far as that differs from its neighbours, and are one
@@ -47,7 +50,8 @@
 //!
 //! [`purse`] bounds what is used in any minute, [`costs`] learns what things
 //! cost. Cover and glances have shares of the budget, moved towards what finds
-//! more for the same price. [`Search::promise`] tells what the budget buys.
+//! more for the same price. What is glanced at beside the search has half of the
+//! budget at most. [`Search::promise`] tells what the budget buys.
 //! Twelve bytes are kept for 2 MiB, nothing for a page beyond the pages of the
 //! present look; a call's own time follows what is being observed.
 //!
@@ -220,17 +224,24 @@ pub struct Search {
     glancing: Glancing,
     /// Blocks that were found, and when.
     found: VecDeque<(Millis, u32)>,
+    /// Whether pages left since the last plan, and the last time that some had.
+    some_left: bool,
+    left_at: Option<Millis>,
     /// What glances and the cover found of late, and what that cost.
     yields: [Yield; 2],
     halved: Millis,
-    /// What was charged since it was last told what things cost, in microseconds.
-    charged: f64,
+    /// What was charged since it was last told what things cost, in microseconds: for passes
+    /// and for telling, by view.
+    charged: [[f64; 2]; 2],
+    /// What passes that were not complete had used then.
+    held: f64,
     findings: Vec<Finding>,
     shape: Shape,
     /// Turns of those who map shared memory, by view.
     turns: [u64; 2],
     looks_wait: bool,
-    /// Whether fast memory is full.
+    /// Pages that fast memory has room for, and whether it is full.
+    room: u64,
     room_is_short: bool,
     /// When a look confirmed a page last.
     confirmed_at: Millis,
@@ -294,6 +305,8 @@ const ASKED_SHARE: u32 = 257;
 /// A view that says nothing for so long, in ms, has stopped; see
 /// [`Search::patience_ms`].
 const PATIENCE_MS: u64 = 5_000;
+/// Pages leave slow memory if some did within this time, in ms.
+const LEAVES_MS: u64 = 2_000;
 /// How often yields are halved, in ms.
 const HALVE_MS: u64 = 10_000;
 
@@ -311,13 +324,17 @@ impl Search {
             cover: Cover::new(now),
             glancing: Glancing::default(),
             found: VecDeque::new(),
+            some_left: false,
+            left_at: None,
             yields: [Yield::default(); 2],
             halved: now,
-            charged: 0.0,
+            charged: [[0.0; 2]; 2],
+            held: 0.0,
             findings: Vec::new(),
             shape: Shape::default(),
             turns: [0; 2],
             looks_wait: false,
+            room: u64::MAX,
             room_is_short: false,
             confirmed_at: now,
             unconfirmed: 0,
@@ -440,6 +457,7 @@ impl Search {
 
     /// `span` left slow memory. To be told once of each page.
     pub fn left(&mut self, span: Span) {
+        self.some_left = true;
         let (shared, blocks) = (&self.shared, &mut self.blocks);
         shared.inward(span, |part| blocks.left(part.owner, part.first, part.pages));
     }
@@ -481,6 +499,9 @@ impl Search {
                 View::Glance => glancing.touched(n as u32),
             });
         });
+        if view == View::Glance {
+            glancing.touched_piece();
+        }
     }
 
     /// A pass of `view` is complete at `now`: what it did not report was not in
@@ -492,25 +513,73 @@ impl Search {
         }
     }
 
-    /// Observing used `us` microseconds of processor time since the last call,
-    /// the kernel's side and ours. To be told in each turn, after the passes that
-    /// were complete and before the next plan, even if it is nothing: until then
-    /// passes are charged as they should have cost.
-    pub fn spent(&mut self, us: u64) {
-        self.costs.used(us);
-        // Each view has paid what its work should have cost; what that was wrong
-        // by is paid by both.
-        let wrong = us as i64 - std::mem::take(&mut self.charged) as i64;
-        let glance = wrong * self.purse.share_of(View::Glance) as i64 / 1000;
-        self.purse.spend(View::Glance, glance);
-        self.purse.spend(View::Look, wrong - glance);
+    /// Since the last call passes used `pass_us` microseconds of processor time, and telling
+    /// the source `tell_us`, the kernel's side and ours. To be told in each turn, after the
+    /// passes that were complete and before the next plan, even if it is nothing: until then
+    /// work is charged as it should have cost.
+    pub fn spent(&mut self, pass_us: u64, tell_us: u64, now: Millis) {
+        // What a pass has used that goes on is paid for when it is complete.
+        let fresh = pass_us as f64 + self.held;
+        let under_way = self.under_way(now);
+        self.held = (under_way[0] + under_way[1]).min(fresh);
+        let fresh = fresh - self.held;
+        self.costs.used(fresh, tell_us as f64);
+        // Each view has paid what its work should have cost, and pays what that was wrong by; of passes
+        // those that go on may be the dear ones.
+        let [passes, tells] = std::mem::take(&mut self.charged);
+        let works = [passes[0] + under_way[0], passes[1] + under_way[1]];
+        for (us, charged, works) in [(fresh, passes, works), (tell_us as f64, tells, tells)] {
+            let all = works[0] + works[1];
+            let glance = match all > 0.0 {
+                true => works[View::Glance as usize] / all,
+                false => self.purse.share_of(View::Glance) as f64 / 1000.0,
+            };
+            let wrong = us - charged[0] - charged[1];
+            self.purse.spend(View::Glance, (wrong * glance) as i64);
+            self.purse
+                .spend(View::Look, (wrong - wrong * glance) as i64);
+        }
     }
 
-    /// `view` did work that should have cost `us`.
+    /// What the passes that go on may have used by `now`, in microseconds, by view.
+    fn under_way(&self, now: Millis) -> [f64; 2] {
+        let wall_us = |since_ms: u64| since_ms as f64 * 1000.0;
+        let look = match self.look.under_way_since(now) {
+            Some((pages, ms)) => self.costs.look(pages).min(wall_us(ms)),
+            None => 0.0,
+        };
+        let glance = match self.glancing.under_way_since(now) {
+            Some((pieces, ms)) => self.costs.pass(pieces).min(wall_us(ms)),
+            None => 0.0,
+        };
+        [look, glance]
+    }
+
+    /// A pass of `view` is done that should have cost `us`.
     fn charge(&mut self, view: View, us: f64) {
         self.costs.expect(us);
+        self.charged[0][view as usize] += us;
+        self.pay(view, us);
+    }
+
+    /// The source was told of `spans` for `view`.
+    fn charge_for_telling(&mut self, view: View, spans: u64) {
+        self.charge_to_tell(view, self.costs.tell(spans));
+    }
+
+    /// It was told of these, too.
+    fn charge_for_spans(&mut self, view: View, spans: u64) {
+        self.charge_to_tell(view, spans as f64 * self.costs.span());
+    }
+
+    fn charge_to_tell(&mut self, view: View, us: f64) {
+        self.costs.expect_to_tell(us);
+        self.charged[1][view as usize] += us;
+        self.pay(view, us);
+    }
+
+    fn pay(&mut self, view: View, us: f64) {
         self.yields[view as usize].us += us;
-        self.charged += us;
         self.purse.spend(view, us as i64);
     }
 
@@ -520,9 +589,10 @@ impl Search {
         self.looks_wait = wait;
     }
 
-    /// Whether fast memory is full, or a share of it: what comes needs the place of something
-    /// colder.
-    pub fn room_is_short(&mut self, short: bool) {
+    /// Fast memory has room for `pages` pages; whether it is full, or a share of it: what comes
+    /// needs the place of something colder.
+    pub fn room_is(&mut self, pages: u64, short: bool) {
+        self.room = pages;
         self.room_is_short = short;
     }
 
@@ -575,7 +645,7 @@ impl Search {
 
     /// Processor time that it may still use, in microseconds; negative when overdrawn.
     pub fn credit_us(&self) -> i64 {
-        self.purse.all()
+        self.purse.all() - self.held as i64
     }
 
     /// No more than `us` microseconds are in hand; fewer than none are owed.
@@ -639,8 +709,13 @@ impl Search {
     /// Moves the shares of the budget towards what finds more.
     fn weigh(&mut self, now: Millis) {
         let [look, glance] = self.yields.map(Yield::rate);
-        self.purse
-            .share(if glance > 4.0 * look { 600 } else { 300 });
+        self.purse.share(if glance > 4.0 * look {
+            600
+        } else if look > 4.0 * glance {
+            200
+        } else {
+            300
+        });
         if now.since(self.halved) >= HALVE_MS {
             self.halved = now;
             for of in &mut self.yields {
@@ -650,10 +725,19 @@ impl Search {
         }
     }
 
-    /// What was found long ago and is still there is as good as unknown.
+    /// What was found long ago and is still there is as good as unknown. While others leave, it waited
+    /// for its turn: it may not count as hot any more when that comes.
     fn forget(&mut self, now: Millis) {
+        if std::mem::take(&mut self.some_left) {
+            self.left_at = Some(now);
+        }
+        let leave = self.left_at.is_some_and(|at| now.since(at) < LEAVES_MS);
+        let forget_ms = match leave {
+            true => self.window_ms().min(self.config.forget_ms),
+            false => self.config.forget_ms,
+        };
         while let Some((at, n)) = self.found.front().copied() {
-            if now.since(at) < self.config.forget_ms {
+            if now.since(at) < forget_ms {
                 break;
             }
             self.found.pop_front();

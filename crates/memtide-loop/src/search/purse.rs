@@ -103,6 +103,11 @@ impl Purse {
         self.credit[view as usize] + other
     }
 
+    /// Microseconds that both earn in a second.
+    pub fn rate_of_all(&self) -> u64 {
+        1000 * self.permille
+    }
+
     /// Microseconds that `view` earns in a second.
     pub fn rate(&self, view: View) -> u64 {
         self.permille * self.share_of(view)

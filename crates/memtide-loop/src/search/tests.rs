@@ -39,7 +39,7 @@ fn findings(search: &mut Search) -> Vec<Finding> {
 fn search() -> Search {
     let mut search = Search::new(Config::default(), Millis(0));
     search.costs.expect(100_000.0);
-    search.costs.used(100_000);
+    search.costs.used(100_000.0, 0.0);
     search
 }
 
@@ -253,7 +253,7 @@ fn passes_become_longer_where_pages_are_touched_now_and_then() {
 fn passes_stay_short_where_fast_memory_is_full() {
     let mut search = search();
     search.set_memory(ME, &[memory(0, 512)]);
-    search.room_is_short(true);
+    search.room_is(0, true);
     let mut now = 0;
     for turn in 0..60 {
         now += 3_000;
@@ -272,7 +272,7 @@ fn passes_stay_short_where_fast_memory_is_full() {
 fn passes_become_longer_where_looks_find_nothing() {
     let mut search = search();
     search.set_memory(ME, &[memory(0, 512)]);
-    search.room_is_short(true);
+    search.room_is(0, true);
     let mut intervals = Vec::new();
     for turn in 0..8 {
         let now = turn * 130_000;
@@ -372,7 +372,7 @@ fn pieces_are_as_large_as_blocks_are() {
     };
     let mut search = Search::new(config, Millis(0));
     search.costs.expect(100_000.0);
-    search.costs.used(100_000);
+    search.costs.used(100_000.0, 0.0);
     search.set_memory(ME, &[memory(0, 64)]);
     let (mut now, mut found) = (0, Vec::new());
     for _ in 0..10 {
@@ -470,7 +470,7 @@ fn dear_pages_leave_glances_cheap() {
             search.pass_done(View::Look, Millis(now + 99));
         }
         search.pass_done(View::Glance, Millis(now + 99));
-        search.spent(us + 10);
+        search.spent(us + 10, 0, Millis(now + 99));
     }
     assert!(glances > 0);
 }
@@ -509,4 +509,122 @@ fn what_is_ragged_is_looked_at_again_once_some_have_left() {
     assert_eq!(looks_at_what_was_ragged(true), 1);
     // There is no room for more of it: another look would say the same.
     assert_eq!(looks_at_what_was_ragged(false), 0);
+}
+
+/// How long the passes of glances are asked to be, in order, where fast memory has room for `room` of 512,000
+/// pages. In each pass of the first `common` a third of all blocks is in use, others each time, and in each later
+/// one one of 100.
+fn glances(room: u64, common: usize, passes: usize) -> Vec<u64> {
+    let mut search = search();
+    search.looks_wait(true);
+    search.set_memory(ME, &[memory(0, 512 * 1000)]);
+    search.room_is(room, false);
+    let (mut now, mut asked, mut spans) = (0, Vec::new(), Vec::new());
+    for pass in 0..passes {
+        if let Order::Begin(watch) = search.plan(Millis(now)).glance {
+            asked.push(watch.interval_ms);
+            spans = watch.spans;
+        }
+        now += match search.glancing.under_way_since(Millis(now)) {
+            Some(_) => *asked.last().expect("it was told"),
+            // Until there is credit.
+            None => 1_000,
+        };
+        let part = if pass < common { 3 } else { 100 };
+        let blocks = spans.iter().flat_map(|span| {
+            let end = span.first.0 + span.pages;
+            (span.first.0..end).step_by(512)
+        });
+        for first in blocks.filter(|first| (first / 512 + pass as u64).is_multiple_of(part)) {
+            search.touched(View::Glance, span(ME, first, 512));
+        }
+        search.pass_done(View::Glance, Millis(now));
+        search.findings(|_| {});
+    }
+    asked
+}
+
+/// Where a third of the memory is in use in a pass and a quarter fits, passes become so short that less is; where
+/// little is in use or all of it fits, they are as long as they were.
+#[test]
+fn passes_of_glances_become_shorter_where_more_is_in_use_than_fits() {
+    let asked = glances(512 * 250, 400, 800);
+    let shortest = asked.iter().min();
+    assert_eq!(shortest, Some(&50), "{asked:?}");
+    assert!(asked.last().is_some_and(|ms| *ms >= 100), "{asked:?}");
+    let asked = glances(512 * 1000, 400, 400);
+    assert!(asked.iter().all(|ms| *ms >= 100), "{asked:?}");
+    let asked = glances(0, 0, 400);
+    assert!(asked.iter().all(|ms| *ms >= 100), "{asked:?}");
+}
+
+/// When a block that is in use in each pass was found, in ms, if pages elsewhere leave all the time or never.
+fn found(leave: bool) -> Vec<u64> {
+    let mut search = search();
+    search.looks_wait(true);
+    search.set_memory(ME, &[memory(0, 4096)]);
+    let (mut now, mut found) = (0, Vec::new());
+    while now < 30_000 {
+        if leave {
+            search.left(span(ME, now / 100, 1));
+        }
+        search.plan(Millis(now));
+        now += 100;
+        search.touched(View::Glance, span(ME, 3072, 512));
+        search.pass_done(View::Glance, Millis(now));
+        found.extend(findings(&mut search).iter().map(|_| now));
+    }
+    found
+}
+
+/// The window is 5 s: what was found before that does not count as hot any more.
+#[test]
+fn what_waits_for_its_turn_is_found_again() {
+    let often = found(true);
+    let late = |pair: &[u64]| pair[1] - pair[0] > 7_000;
+    assert!(often.len() > 3 && !often.windows(2).any(late), "{often:?}");
+    let rarely = found(false);
+    let soon = |pair: &[u64]| pair[1] - pair[0] < 20_000;
+    assert!(
+        rarely.len() == 2 && !rarely.windows(2).any(soon),
+        "{rarely:?}"
+    );
+}
+
+/// 5 % of a CPU are 50,000 us in a second, of which a half is 25,000, in ten passes. A piece costs 1 us, and
+/// 10 us to be told, which a glance at all blocks pays for once in eight passes: 2,500 / 2.25.
+#[test]
+fn what_is_glanced_at_beside_the_search_costs_half_at_most() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512 * 1000)]);
+    search.plan(Millis(0));
+    assert_eq!(search.affords_beside(100), 1111);
+    let before = search.credit_us();
+    search.glances_beside(100);
+    assert_eq!(before - search.credit_us(), 1_000);
+    search.pass_done(View::Glance, Millis(100));
+    assert_eq!(before - search.credit_us(), 1_000 + 1_000 + 100);
+    // However dear it is, some of it is.
+    search.costs.expect(1_000_000.0);
+    search.costs.used(1e9, 0.0);
+    assert_eq!(search.affords_beside(100), 8);
+}
+
+/// A pass that is under way has used something that it pays for when it is complete: passes are not dearer for it.
+#[test]
+fn what_a_pass_has_used_that_goes_on_waits_for_its_end() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 100_000)]);
+    let plan = search.plan(Millis(0));
+    let pages: u64 = spans(&plan.look).iter().map(|span| span.pages).sum();
+    assert!(pages > 20_000);
+    search.glancing.abandon();
+    let before = search.credit_us();
+    search.spent(10_000, 0, Millis(20));
+    // Telling cost nothing, of which two views have paid 210 us each.
+    assert_eq!(search.credit_us(), before + 420 - 10_000);
+    assert_eq!(search.costs.factor(), 1.0);
+    search.pass_done(View::Look, Millis(100));
+    search.spent(pages - 10_000, 0, Millis(100));
+    assert_eq!(search.costs.factor(), 1.0);
 }

@@ -331,10 +331,11 @@ fn stretches_have_their_turns_within_a_round() {
     assert_eq!(world.process(7).hot_on(FAST), 10);
 }
 
-/// More slow memory than one look takes in: the search drives the source.
-#[test]
-fn a_search_lets_idle_pages_go_too() {
+/// More slow memory than one look takes in: the search drives the source, which may cut into pieces what it is
+/// told.
+fn a_search_lets_idle_pages_go(cuts: bool) {
     let mut world = FakeWorld::two_tiers(20_000, 400_000);
+    world.cuts = cuts;
     world.processes.push(process(7, 4000, 200));
     world
         .processes
@@ -350,4 +351,14 @@ fn a_search_lets_idle_pages_go_too() {
         world.process(7).on(FAST)
     );
     assert_eq!(world.process(7).hot_on(FAST), 200);
+}
+
+#[test]
+fn a_search_lets_idle_pages_go_too() {
+    a_search_lets_idle_pages_go(false);
+}
+
+#[test]
+fn a_search_lets_idle_pages_go_where_the_source_cuts() {
+    a_search_lets_idle_pages_go(true);
 }

@@ -99,6 +99,19 @@ impl Digest<'_> {
     }
 
     fn report(&mut self, report: &Report) -> bool {
+        if let Report::Touched {
+            source,
+            view: View::Glance,
+            owner,
+            first,
+            ..
+        } = *report
+            && source == self.observer.source
+            && let Some(stretch) = self.stretch(owner, first)
+        {
+            self.touched_stretch(owner, stretch);
+            return false;
+        }
         match *report {
             Report::Touched {
                 source,
@@ -111,22 +124,6 @@ impl Digest<'_> {
             Report::Untouched { source, .. } | Report::Pass { source, .. }
                 if source != self.observer.source =>
             {
-                false
-            }
-            Report::Touched {
-                view: View::Glance,
-                owner,
-                first,
-                pages,
-                ..
-            } if self.touched_stretch(owner, first) => {
-                // What is told of a single page may be of a whole piece.
-                let (what, pages) = match self.single(owner, first) {
-                    Some(rest) => (Glanced::Single(rest), 1),
-                    None => (Glanced::Stretch, pages),
-                };
-                self.glanced(owner, first, pages, what);
-                self.idle_run(owner, first, pages, false);
                 false
             }
             // Some page of a piece: which, only the search can find out.
@@ -309,15 +306,31 @@ impl Digest<'_> {
             .glance_found(self.now, news.became_ready);
     }
 
-    fn touched_stretch(&mut self, owner: OwnerId, first: VirtualPage) -> bool {
-        // A source that cuts names a piece of a stretch.
-        let stretches = &mut self.observer.stretches;
-        match stretches.range_mut(..=(owner, first)).next_back() {
-            Some(((of, from), (pages, touched))) if *of == owner && first.0 < from.0 + *pages => {
-                *touched = true;
-                true
-            }
-            _ => false,
+    /// The stretch in which a page lies: its first page and its length. A source that cuts names a
+    /// piece of it.
+    fn stretch(&self, owner: OwnerId, page: VirtualPage) -> Option<(VirtualPage, u64)> {
+        let mut before = self.observer.stretches.range(..=(owner, page));
+        let ((of, first), (pages, _)) = before.next_back()?;
+        let within = *of == owner && page.0 < first.0 + *pages;
+        within.then_some((*first, *pages))
+    }
+
+    /// A page of a stretch was touched, and stands for all of it.
+    fn touched_stretch(&mut self, owner: OwnerId, (first, pages): (VirtualPage, u64)) {
+        if let Some((_, touched)) = self.observer.stretches.get_mut(&(owner, first))
+            && std::mem::replace(touched, true)
+        {
+            return;
+        }
+        let what = match self.single(owner, first) {
+            Some(rest) => Glanced::Single(rest),
+            None => Glanced::Stretch,
+        };
+        self.glanced(owner, first, pages, what);
+        self.idle_run(owner, first, pages, false);
+        if let Some(rounds) = &self.shared.records.rounds {
+            let note = |_, dense, pages| rounds.touched(dense, pages);
+            self.shared.ledger.space.for_runs(owner, first, pages, note);
         }
     }
 

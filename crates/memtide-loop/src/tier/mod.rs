@@ -103,6 +103,8 @@ use std::time::Duration;
 const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
+/// The longest wait of a turn while there are more pages to move than a turn moves, in ms.
+const MOVING_MS: u64 = 5;
 /// The longest wait of a turn while sources tell of single accesses, in ms.
 const LISTEN_MS: u64 = 100;
 /// The wait of a turn without any source, in ms: nothing can be decided.
@@ -286,6 +288,12 @@ impl Tierer {
         };
         // What takes long waits: a pass that is lost meanwhile is paid for all the same.
         let in_haste = self.observer.needs_a_reader(world.now());
+        let patience_ms = match self.promoter.more && !in_haste {
+            true => patience_ms.min(MOVING_MS),
+            // What glances see wakes nobody.
+            false => patience_ms.min(self.observer.glance_pass_ms()),
+        };
+        let patience_ms = patience_ms.min(self.shared.latencies.every_ms());
         self.refresh.expire(&mut self.shared.records, world.now());
         if !in_haste || self.refresh.is_owed() {
             self.bring_up_to_date(world, reporter)?;
@@ -331,6 +339,14 @@ impl Tierer {
     ) -> Result<(), WorldError> {
         let news = self.refresh.run(world, &mut self.shared, reporter)?;
         let ledger = &self.shared.ledger;
+        if world.has_canary() && ledger.lower_pages() > 0 {
+            let now = world.now();
+            let news = (self.shared.latencies).read(world, &ledger.topology, now)?;
+            for text in news {
+                reporter.event(now, Event::Notice { text });
+            }
+        }
+        let ledger = &self.shared.ledger;
         self.observer
             .tell_search(ledger, &news.surveyed, &news.went);
         if news.refreshed {
@@ -358,7 +374,7 @@ impl Tierer {
         Ok(())
     }
 
-    /// Reads latencies and closes the account of the last second.
+    /// Closes the account of the last second.
     fn audit(
         &mut self,
         world: &mut dyn World,
@@ -383,7 +399,6 @@ impl Tierer {
         };
         went.iter().for_each(|owner| account.forget(*owner));
         let now = world.now();
-        latencies.read(world, &ledger.topology, now)?;
         let by_faults = self.observer.source_kind(world) == Some(access::Source::HintFault);
         let recorded = counters.get(Counter::PghotRecordedAccesses);
         let used = Used {
@@ -499,6 +514,7 @@ impl Tierer {
         }
         let shared = &mut self.shared;
         shared.ledger.read_rooms(world)?;
+        self.promoter.more = false;
         if self.promoter.may_help(&shared.ledger, now) {
             let idle = match shared.config.threshold_free {
                 Some(_) => demoter::idle_pages(&shared.config, &shared.records, now),
@@ -550,7 +566,7 @@ impl Tierer {
         let hurry = !budgets.is_empty() && budgets.hurry(now);
         let waiting = self.promoter.pages_wait() || self.observer.is_cramped() || hurry;
         let wait = if waiting { RETRY_MS } else { DECIDE_MS };
-        let due = self.news || now.since(self.decided) >= wait;
+        let due = self.news || self.promoter.more || now.since(self.decided) >= wait;
         if due {
             self.decided = now;
             self.news = false;

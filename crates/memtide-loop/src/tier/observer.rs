@@ -228,6 +228,13 @@ impl Observer {
         }
     }
 
+    /// How long a pass of the search's glance is asked to be, in ms.
+    pub fn glance_pass_ms(&self) -> u64 {
+        let searching = self.searching.as_ref();
+        let interval_ms = searching.and_then(|searching| searching.search.glance_interval_ms());
+        interval_ms.unwrap_or(u64::MAX)
+    }
+
     /// Whether reports of a look would be lost if nobody read them for long.
     pub fn needs_a_reader(&self, now: Millis) -> bool {
         let searching = self.searching.as_ref();

@@ -17,6 +17,7 @@ use memtide_core::promotion::{
 };
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
+use memtide_core::vmstat::Counter;
 use std::collections::BTreeMap;
 
 /// Its process rests: see [`super::account`].
@@ -34,6 +35,9 @@ pub(super) struct Promoter {
     pub wanting: u64,
     /// Pages that are hot and were refused for now in the last round.
     pub refused: u64,
+    /// Whether the last round ended with the pages of a turn, and most of them moved: there may be
+    /// more, for which there is no reason to wait.
+    pub more: bool,
     asked: Millis,
 }
 
@@ -147,14 +151,16 @@ impl Pages for Admission<'_> {
         if !self.pressed.is_calm() && self.pressed.holds(self.ledger.class(page)) {
             return Err(PRESSED);
         }
+        if self.latencies.is_any_slower() {
+            let topology = &self.ledger.topology;
+            let node = self.ledger.node_of(page);
+            if node.is_some_and(|node| self.latencies.slower(topology, node, target).is_some()) {
+                return Err(NO_FASTER);
+            }
+        }
         let Some(account) = self.account else {
             return Ok(());
         };
-        let topology = &self.ledger.topology;
-        let node = self.ledger.node_of(page);
-        if node.is_some_and(|node| self.latencies.slower(topology, node, target).is_some()) {
-            return Err(NO_FASTER);
-        }
         match self.ledger.space.locate(page) {
             Some((owner, _)) if !account.may_promote(owner) => Err(RESTS),
             _ => Ok(()),
@@ -191,6 +197,7 @@ impl Promoter {
             gate: Gate::new(config.gate, nodes),
             wanting: 0,
             refused: 0,
+            more: false,
             asked: Millis(0),
         }
     }
@@ -253,12 +260,15 @@ impl Promoter {
         for (node, left) in left {
             let mut found = Found::default();
             let report = self.pass(shared, (node, left), Round::All, (room, now), &mut found);
+            let before = shared.counters.get(Counter::PgpromoteSuccess);
             self.wanting += report.no_room_pages;
             // What a share, a pause or a rest keeps down waits for these, and not for a moment.
             let waits = report.over_share + found.resting;
             self.refused += report.kept_ready.saturating_sub(waits) + found.slowed;
             self.refused += u64::from(shared.pressed.ended(report.pages));
             move_up(world, shared, found.batches, reporter);
+            let moved = shared.counters.get(Counter::PgpromoteSuccess) - before;
+            self.more |= left > 0 && report.pages >= left && moved * 2 >= left;
             for (page, hotness, kept) in found.kept {
                 explain::kept(shared, page, node, &hotness, kept, now, reporter);
             }

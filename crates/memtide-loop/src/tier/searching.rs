@@ -7,23 +7,38 @@
 //! Whether pages of the fast tier are idle is seen by glances, too. Their
 //! *stretches* go along with whatever the search has the source glance at.
 
+use super::demoter;
 use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;
 use crate::ledger::{Ledger, Watched};
+use crate::random::Random;
 use crate::search::{self, Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
-use crate::world::{self, Backing, Subject, World, WorldError};
+use crate::world::{self, Backing, ProcessId, Subject, World, WorldError};
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::tiering::sample::Run;
-use memtide_core::tiering::space::OwnerId;
+use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::Millis;
+use std::collections::BTreeMap;
 
 /// How long a source that cost nothing of late is not asked what it cost, in ms.
 const ACCOUNT_MS: u64 = 1_000;
 /// Spans that a source is told at once, at most.
 const SPANS: usize = 4_096;
+/// Makes its random numbers others than the observer's.
+const SEED: u64 = 0x7374_7265_7463_6865;
+
+/// What is glanced at beside what the search wants.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    owner: OwnerId,
+    process: ProcessId,
+    part: world::Span,
+    /// What a single page stands for; `None` of a stretch.
+    rest: Option<Rest>,
+}
 
 /// The search and where its orders stand.
 #[derive(Debug)]
@@ -40,6 +55,7 @@ pub(super) struct Searching {
     /// Pages that stand for what is in none of these, nor in what the search wants.
     pub singles: Singles,
     stretched: Option<Millis>,
+    random: Random,
     /// Our own processor time that orders took, not yet charged.
     own_ns: u64,
     accounted: Millis,
@@ -98,6 +114,7 @@ impl Searching {
             stretches: Vec::new(),
             singles: Singles::new(config.seed),
             stretched: None,
+            random: Random::new(config.seed ^ SEED),
             own_ns: 0,
             accounted: now,
             passed: false,
@@ -168,8 +185,10 @@ impl Searching {
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
-        self.search
-            .room_is_short(room_is_short(ledger) || shared.budgets.any_tight());
+        let short = room_is_short(ledger) || shared.budgets.any_tight();
+        // What is idle makes room.
+        let idle = demoter::idle_pages(&shared.config, &shared.records, now);
+        self.search.room_is(ledger.top_room() + idle, short);
         let before = world.own_cpu_ns();
         let Plan { look, glance } = self.search.plan(now);
         self.look(observer, world, shared, look, now)?;
@@ -224,6 +243,7 @@ impl Searching {
                 self.stretches.clear();
                 self.stretched = None;
                 observer.stretches.clear();
+                self.search.glances_beside(0);
                 return world.glance(observer.source, &[], self.interval_ms);
             }
             return Ok(());
@@ -266,7 +286,8 @@ impl Searching {
         let due = |at: Millis| now.since(at) >= STRETCHES_MS;
         if scarce && self.stretched.is_none_or(due) {
             self.stretched = Some(now);
-            let stretches = observer.glance_subjects(shared, Observe::Look);
+            let mut stretches = observer.glance_subjects(shared, Observe::Look);
+            self.leave_out(&mut stretches);
             let anew = stretches != self.stretches;
             self.stretches = stretches;
             return anew;
@@ -280,14 +301,83 @@ impl Searching {
         anew
     }
 
-    /// What the search has the source glance at, the stretches, and single pages. None overlaps
-    /// another: of one that overlaps what was there before it, the longest part beside that
-    /// remains, and what is left out of it is not taken for idle.
+    /// Leaves as many of `stretches` as the budget pays for. The others have their turn later, each as
+    /// likely as any other; until then all that is known of idle pages is of these.
+    fn leave_out(&mut self, stretches: &mut [Subject]) {
+        let mut left: u64 = stretches.iter().map(|of| of.spans.len() as u64).sum();
+        let mut wanted = self.search.affords_beside(self.interval_ms).min(left);
+        for subject in stretches {
+            subject.spans.retain(|_| {
+                let takes = self.random.below(left) < wanted;
+                left -= 1;
+                wanted -= u64::from(takes);
+                takes
+            });
+        }
+    }
+
+    /// What the search has the source glance at, the stretches, and single pages.
     fn with_stretches(&mut self, observer: &mut Observer, ledger: &Ledger) -> Vec<Subject> {
+        let beside = self.beside(ledger);
+        self.search.glances_beside(beside.len() as u64);
         let mut subjects = self.glance.clone();
         // What is not told any more would look idle.
         observer.stretches.clear();
         let mut told = [Pages::new(), Pages::new()];
+        for Beside {
+            owner,
+            process,
+            part,
+            rest,
+        } in beside
+        {
+            if let Some(rest) = rest {
+                told[rest as usize].insert((owner, part.first));
+            }
+            if rest != Some(Rest::Slow) {
+                let stretch = (part.pages, false);
+                observer.stretches.insert((owner, part.first), stretch);
+            }
+            let span = self.one_piece(part);
+            match subjects.iter_mut().find(|subject| subject.owner == owner) {
+                Some(subject) => subject.spans.push(span),
+                None => subjects.push(Subject {
+                    owner,
+                    process,
+                    spans: vec![span],
+                }),
+            }
+        }
+        for subject in &mut subjects {
+            subject.spans.sort_unstable_by_key(|span| span.first);
+        }
+        self.singles.are_told(told);
+        subjects.retain(|subject| !subject.spans.is_empty());
+        subjects
+    }
+
+    /// What stands for all of `part` in a glance, which sees one page of it: of a source that cuts one
+    /// piece, as it would see a page of each.
+    fn one_piece(&mut self, part: world::Span) -> world::Span {
+        if !self.cuts || self.glance.is_empty() || part.pages <= self.piece {
+            return part;
+        }
+        let from = self.random.below(part.pages - self.piece + 1);
+        world::Span {
+            first: VirtualPage(part.first.0 + from),
+            pages: self.piece,
+        }
+    }
+
+    /// The stretches and single pages. None overlaps another, nor what the search glances at: of one
+    /// that overlaps what was there before it, the longest part beside that remains, and what is left
+    /// out of it is not taken for idle.
+    fn beside(&self, ledger: &Ledger) -> Vec<Beside> {
+        let mut taken: BTreeMap<OwnerId, Vec<world::Span>> = BTreeMap::new();
+        for subject in &self.glance {
+            taken.insert(subject.owner, subject.spans.clone());
+        }
+        let mut beside = Vec::new();
         let searches = !self.glance.is_empty();
         let stretches = self.stretches.iter().map(|of| (of, None));
         let singles = [Rest::Fast, Rest::Slow].map(|rest| {
@@ -296,42 +386,28 @@ impl Searching {
             drawn.map(move |of| (of, Some(rest)))
         });
         for (of, rest) in stretches.chain(singles.into_iter().flatten()) {
-            let owner = of.owner;
+            let Subject { owner, process, .. } = *of;
             let watched = ledger.processes.get(owner);
             // Another one may have its number by now.
-            if watched.is_none_or(|watched| watched.process != of.process) {
+            if watched.is_none_or(|watched| watched.process != process) {
                 continue;
             }
-            let at = subjects.iter().position(|subject| subject.owner == owner);
-            let taken = at.map_or(&[][..], |at| &subjects[at].spans);
+            let taken = taken.entry(owner).or_default();
             let longest = |span: &world::Span| {
                 let parts = parts_beside(taken, *span).into_iter();
                 parts.max_by_key(|part| part.pages)
             };
             let own: Vec<world::Span> = of.spans.iter().filter_map(longest).collect();
-            for part in &own {
-                if let Some(rest) = rest {
-                    told[rest as usize].insert((owner, part.first));
-                }
-                if rest != Some(Rest::Slow) {
-                    let stretch = (part.pages, false);
-                    observer.stretches.insert((owner, part.first), stretch);
-                }
-            }
-            match at {
-                Some(at) => {
-                    subjects[at].spans.extend(own);
-                    subjects[at].spans.sort_unstable_by_key(|span| span.first);
-                }
-                None => subjects.push(Subject {
-                    spans: own,
-                    ..of.clone()
-                }),
-            }
+            beside.extend(own.iter().map(|part| Beside {
+                owner,
+                process,
+                part: *part,
+                rest,
+            }));
+            taken.extend(own);
+            taken.sort_unstable_by_key(|span| span.first);
         }
-        self.singles.are_told(told);
-        subjects.retain(|subject| !subject.spans.is_empty());
-        subjects
+        beside
     }
 
     /// Charges what observing has cost since the last call.
@@ -341,9 +417,9 @@ impl Searching {
         }
         self.passed = false;
         self.accounted = now;
-        let since = observer.newly_spent_ns(world);
-        let us = (since + std::mem::take(&mut self.own_ns)) / 1000;
-        self.search.spent(us);
+        let pass_us = observer.newly_spent_ns(world) / 1000;
+        let tell_us = std::mem::take(&mut self.own_ns) / 1000;
+        self.search.spent(pass_us, tell_us, now);
     }
 
     /// Stops the source where its look is over and pages that it found are about to move.

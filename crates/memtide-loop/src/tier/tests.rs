@@ -648,6 +648,32 @@ fn nothing_goes_up_while_fast_memory_is_no_faster() {
     assert_eq!(world.process(7).hot_on(FAST), 100);
 }
 
+/// Of a turn's pages most move: the next turn comes at once. Where none moves, it does not.
+#[test]
+fn moving_goes_on_while_there_are_more() {
+    let mut world = world();
+    world.process(7).hot = (1000..3000).map(VirtualPage).collect();
+    let mut tierer = tierer(&mut world, &options());
+    tierer.shared.config.turn_pages = 100;
+    while world.process(7).hot_on(FAST) == 0 {
+        run(&mut tierer, &mut world, 1);
+    }
+    // Twenty turns, which would take two seconds if each waited for the next.
+    run(&mut tierer, &mut world, 200);
+    assert!(world.process(7).hot_on(FAST) > 1900);
+    assert!(!tierer.promoter.more);
+    let moved: Vec<VirtualPage> = (3000..4000).map(VirtualPage).collect();
+    world.refuse = moved
+        .iter()
+        .map(|page| ((7, *page), Outcome::Busy))
+        .collect();
+    world.process(7).hot = moved.into_iter().collect();
+    while world.tried.len() < 2100 {
+        run(&mut tierer, &mut world, 1);
+    }
+    assert!(!tierer.promoter.more);
+}
+
 /// Each second other pages are hot, and those that went up are idle: they never win what
 /// their moves cost, for their process does not run.
 #[test]

@@ -109,6 +109,10 @@ pub fn mix(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// What time was used for: passes, or telling the source what to do.
+const PASS: usize = 0;
+const TELL: usize = 1;
+
 /// How the machine is.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
@@ -147,7 +151,8 @@ pub struct Toy {
     gone: BTreeMap<(OwnerId, u64), u64>,
     pub found_hot: u64,
     pub found_cold: u64,
-    untold_us: f64,
+    /// For passes, and for what the search's orders took.
+    untold_us: [f64; 2],
     /// When and how much.
     pub ledger: Vec<(f64, f64)>,
     pub pages: u64,
@@ -179,7 +184,7 @@ impl Toy {
             gone: BTreeMap::new(),
             found_hot: 0,
             found_cold: 0,
-            untold_us: 0.0,
+            untold_us: [0.0; 2],
             ledger: Vec::new(),
             pages: 0,
             stalls: None,
@@ -217,9 +222,9 @@ impl Toy {
         ((self.draw() >> 11) as f64) < chance * (1u64 << 53) as f64
     }
 
-    fn spend(&mut self, us: f64) {
+    fn spend(&mut self, what: usize, us: f64) {
         self.ledger.push((self.now_ms, us));
-        self.untold_us += us;
+        self.untold_us[what] += us;
     }
 
     /// Runs until `until_ms` or until `enough` says so; when it ended, in s.
@@ -240,8 +245,9 @@ impl Toy {
                     self.pass(view);
                 }
             }
-            self.search.spent(self.untold_us as u64);
-            self.untold_us = self.untold_us.fract();
+            let [passes, orders] = self.untold_us.map(|us| us as u64);
+            self.search.spent(passes, orders, self.millis());
+            self.untold_us = self.untold_us.map(f64::fract);
             if enough(self) {
                 return Some(self.now_ms / 1000.0);
             }
@@ -268,7 +274,7 @@ impl Toy {
                     .map(|span| span.pages.div_ceil(watch.grain))
                     .sum();
                 let pass_us = self.machine.page_us * pieces as f64;
-                self.spend(tell);
+                self.spend(TELL, tell);
                 let wall = (pass_us + tell) * self.machine.busy / 1000.0;
                 self.running[view as usize] = Some(Running {
                     pass_began: self.now_ms,
@@ -283,7 +289,7 @@ impl Toy {
     fn pass(&mut self, view: View) {
         let mut running = self.running[view as usize].take().expect("it runs");
         let seconds = (self.at_work(running.pass_ends) - self.at_work(running.pass_began)) / 1000.0;
-        self.spend(running.pass_us);
+        self.spend(PASS, running.pass_us);
         let grain = running.watch.grain;
         for span in &running.watch.spans {
             let mut at = 0;

@@ -110,13 +110,27 @@ impl AccessedBits {
         }
     }
 
-    /// Ends a view, and begins another unless there is nothing to watch. How
-    /// many pages that takes in, and how long the caller waits for it.
+    /// Whether it cuts what it is told into pieces.
+    pub(super) fn cuts(&self) -> bool {
+        self.kind == Kind::Damon
+    }
+
+    /// What telling it of a range costs us, in nanoseconds.
+    pub(super) fn span_ns(&self) -> u64 {
+        match self.kind {
+            Kind::Damon => self.costs.damon_span_ns,
+            Kind::PageTables => 0,
+        }
+    }
+
+    /// Ends a view, and begins another unless there is nothing to watch. A glance cuts what it is
+    /// told into pieces of so many pages. How many pages that takes in, and how long the caller
+    /// waits for it.
     pub(super) fn begin(
         &mut self,
         view: View,
         subjects: &[Subject],
-        interval_ms: u64,
+        (piece, interval_ms): (u64, u64),
         scale: u64,
         now_ns: u64,
     ) -> (u64, u64) {
@@ -147,6 +161,7 @@ impl AccessedBits {
         let manner = Manner {
             source: self.id,
             view,
+            piece,
             region_ns: match self.kind {
                 Kind::Damon => self.costs.damon_region_ns,
                 Kind::PageTables => self.costs.scan_page_ns,
@@ -183,7 +198,7 @@ impl AccessedBits {
     /// Ends both views.
     pub(super) fn close(&mut self, now_ns: u64) {
         for view in [View::Look, View::Glance] {
-            self.begin(view, &[], 1, 1, now_ns);
+            self.begin(view, &[], (1, 1), 1, now_ns);
         }
     }
 

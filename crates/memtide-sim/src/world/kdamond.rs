@@ -52,6 +52,8 @@ enum Phase {
 pub(super) struct Manner {
     pub(super) source: SourceId,
     pub(super) view: View,
+    /// The largest region of a glance, in pages.
+    pub(super) piece: u64,
     /// Both walks of a region.
     pub(super) region_ns: u64,
     pub(super) interval_ns: u64,
@@ -92,7 +94,7 @@ impl Kdamond {
         let all: u64 = subjects.iter().map(Subject::pages).sum();
         let most = match manner.view {
             View::Look => u64::MAX,
-            View::Glance => (all / FEWEST_REGIONS).max(1),
+            View::Glance => (all / FEWEST_REGIONS).min(manner.piece).max(1),
         };
         let mut items = Vec::new();
         for subject in subjects {

@@ -277,7 +277,7 @@ impl<M: Machine> SimWorld<M> {
         source: SourceId,
         view: View,
         subjects: &[Subject],
-        interval_ms: u64,
+        (piece, interval_ms): (u64, u64),
     ) -> Result<u64, WorldError> {
         self.broken(source)?;
         let (scale, now_ns) = (self.machine.scale(), self.clock_ns);
@@ -289,7 +289,21 @@ impl<M: Machine> SimWorld<M> {
         let Some(bits) = self.bits(source) else {
             return Ok(0);
         };
-        let (pages, waits_ns) = bits.begin(view, &here, interval_ms, scale, now_ns);
+        let spans: u64 = here.iter().map(|subject| subject.spans.len() as u64).sum();
+        let told_ns = spans * bits.span_ns();
+        let (pages, waits_ns) = bits.begin(view, &here, (piece, interval_ms), scale, now_ns);
+        if view == View::Glance {
+            let ended = source;
+            // What the glance before it saw is of no piece of this one.
+            let of_it = |report: &Report| match *report {
+                Report::Touched { source, view, .. } | Report::Pass { source, view } => {
+                    (source, view) == (ended, View::Glance)
+                }
+                Report::Untouched { .. } => false,
+            };
+            self.pending.reports.retain(|report| !of_it(report));
+        }
+        self.work(told_ns);
         self.pass(waits_ns);
         Ok(pages)
     }
@@ -547,7 +561,7 @@ impl<M: Machine> World for SimWorld<M> {
         subjects: &[Subject],
         interval_ms: u64,
     ) -> Result<u64, WorldError> {
-        self.begin(source, View::Look, subjects, interval_ms)
+        self.begin(source, View::Look, subjects, (1, interval_ms))
     }
 
     fn glance(
@@ -556,10 +570,24 @@ impl<M: Machine> World for SimWorld<M> {
         subjects: &[Subject],
         interval_ms: u64,
     ) -> Result<(), WorldError> {
+        self.glance_in_pieces(source, subjects, u64::MAX, interval_ms)
+    }
+
+    fn cuts(&mut self, source: SourceId) -> bool {
+        self.bits(source).is_some_and(|bits| bits.cuts())
+    }
+
+    fn glance_in_pieces(
+        &mut self,
+        source: SourceId,
+        subjects: &[Subject],
+        piece: u64,
+        interval_ms: u64,
+    ) -> Result<(), WorldError> {
         let glances = self.infos[usize::from(source.0)].abilities.glances;
         match glances {
             true => self
-                .begin(source, View::Glance, subjects, interval_ms)
+                .begin(source, View::Glance, subjects, (piece, interval_ms))
                 .map(drop),
             false => Ok(()),
         }

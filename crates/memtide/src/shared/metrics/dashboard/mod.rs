@@ -194,7 +194,9 @@ fn values_are_of_the_unit_that_their_panel_names() {
                 moves |= *value > 0.0;
             }
         }
-        assert!(moves, "{}: nothing happens", panel.title);
+        // That none are lost is as it should be.
+        let may_rest = panel.title == "Reports lost";
+        assert!(moves || may_rest, "{}: nothing happens", panel.title);
     }
 }
 
