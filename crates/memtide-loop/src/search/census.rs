@@ -41,6 +41,11 @@ impl Search {
         samples
     }
 
+    /// Whether the present glance is a part of the walk over all memory.
+    pub fn walks(&self) -> bool {
+        self.glancing.part(&self.blocks).is_some()
+    }
+
     /// What the complete pass of a glance saw of the walk over all memory: so many pages of each
     /// owner, and how many of them count as touched, of all who map them. `None` if the pass was
     /// no part of the walk. To be asked before [`Search::pass_done`].

@@ -378,11 +378,11 @@ impl Searching {
             taken.insert(subject.owner, subject.spans.clone());
         }
         let mut beside = Vec::new();
-        let searches = !self.glance.is_empty();
+        let walks = !self.glance.is_empty() && self.search.walks();
         let stretches = self.stretches.iter().map(|of| (of, None));
         let singles = [Rest::Fast, Rest::Slow].map(|rest| {
-            // Alone they say nothing.
-            let drawn = self.singles.drawn(rest).iter().filter(move |_| searches);
+            // Beside what is no part of the walk over all memory they say nothing.
+            let drawn = self.singles.drawn(rest).iter().filter(move |_| walks);
             drawn.map(move |of| (of, Some(rest)))
         });
         for (of, rest) in stretches.chain(singles.into_iter().flatten()) {

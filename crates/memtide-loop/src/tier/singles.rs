@@ -24,6 +24,9 @@ const PAGES: u64 = 64;
 const OF_CLASS: u64 = 8;
 /// Pages that are asked about for each that is drawn.
 const CANDIDATES: u64 = 16;
+/// Of more classes none is drawn: not all would have their turn while what is seen of them counts, and each
+/// page costs as much as a piece that is searched.
+const MOST_CLASSES: u32 = 40;
 /// How often others are drawn, in ms.
 const DRAW_MS: u64 = 6_000;
 /// Makes its random numbers others than the observer's.
@@ -89,7 +92,7 @@ impl Singles {
     /// slow ones that `search` does not sample.
     pub fn draw(&mut self, shared: &Shared, stretches: &[Subject], search: &Search, now: Millis) {
         let classes = shared.budgets.ids().count() as u32;
-        if classes == 0 {
+        if classes == 0 || classes > MOST_CLASSES {
             self.drawn.iter_mut().for_each(Vec::clear);
             return;
         }
