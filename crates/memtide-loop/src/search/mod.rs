@@ -64,6 +64,7 @@
 
 mod blocks;
 mod census;
+mod charging;
 mod costs;
 mod cover;
 mod evidence;
@@ -511,76 +512,6 @@ impl Search {
             View::Look => self.look_done(now),
             View::Glance => self.glance_done(now),
         }
-    }
-
-    /// Since the last call passes used `pass_us` microseconds of processor time, and telling
-    /// the source `tell_us`, the kernel's side and ours. To be told in each turn, after the
-    /// passes that were complete and before the next plan, even if it is nothing: until then
-    /// work is charged as it should have cost.
-    pub fn spent(&mut self, pass_us: u64, tell_us: u64, now: Millis) {
-        // What a pass has used that goes on is paid for when it is complete.
-        let fresh = pass_us as f64 + self.held;
-        let under_way = self.under_way(now);
-        self.held = (under_way[0] + under_way[1]).min(fresh);
-        let fresh = fresh - self.held;
-        self.costs.used(fresh, tell_us as f64);
-        // Each view has paid what its work should have cost, and pays what that was wrong by; of passes
-        // those that go on may be the dear ones.
-        let [passes, tells] = std::mem::take(&mut self.charged);
-        let works = [passes[0] + under_way[0], passes[1] + under_way[1]];
-        for (us, charged, works) in [(fresh, passes, works), (tell_us as f64, tells, tells)] {
-            let all = works[0] + works[1];
-            let glance = match all > 0.0 {
-                true => works[View::Glance as usize] / all,
-                false => self.purse.share_of(View::Glance) as f64 / 1000.0,
-            };
-            let wrong = us - charged[0] - charged[1];
-            self.purse.spend(View::Glance, (wrong * glance) as i64);
-            self.purse
-                .spend(View::Look, (wrong - wrong * glance) as i64);
-        }
-    }
-
-    /// What the passes that go on may have used by `now`, in microseconds, by view.
-    fn under_way(&self, now: Millis) -> [f64; 2] {
-        let wall_us = |since_ms: u64| since_ms as f64 * 1000.0;
-        let look = match self.look.under_way_since(now) {
-            Some((pages, ms)) => self.costs.look(pages).min(wall_us(ms)),
-            None => 0.0,
-        };
-        let glance = match self.glancing.under_way_since(now) {
-            Some((pieces, ms)) => self.costs.pass(pieces).min(wall_us(ms)),
-            None => 0.0,
-        };
-        [look, glance]
-    }
-
-    /// A pass of `view` is done that should have cost `us`.
-    fn charge(&mut self, view: View, us: f64) {
-        self.costs.expect(us);
-        self.charged[0][view as usize] += us;
-        self.pay(view, us);
-    }
-
-    /// The source was told of `spans` for `view`.
-    fn charge_for_telling(&mut self, view: View, spans: u64) {
-        self.charge_to_tell(view, self.costs.tell(spans));
-    }
-
-    /// It was told of these, too.
-    fn charge_for_spans(&mut self, view: View, spans: u64) {
-        self.charge_to_tell(view, spans as f64 * self.costs.span());
-    }
-
-    fn charge_to_tell(&mut self, view: View, us: f64) {
-        self.costs.expect_to_tell(us);
-        self.charged[1][view as usize] += us;
-        self.pay(view, us);
-    }
-
-    fn pay(&mut self, view: View, us: f64) {
-        self.yields[view as usize].us += us;
-        self.purse.spend(view, us as i64);
     }
 
     /// No look begins until this is taken back: the source's side of one takes

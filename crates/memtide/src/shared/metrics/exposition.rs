@@ -147,6 +147,7 @@ fn plain(open_metrics: &str) -> String {
 
 #[cfg(test)]
 pub mod tests {
+    use super::super::dashboard::definition::Dashboard;
     use super::super::prometheus::Programs;
     use super::*;
     use memtide_core::units::NodeId;
@@ -401,47 +402,31 @@ pub mod tests {
 
     #[test]
     fn each_line_of_the_dashboard_has_a_name_of_its_own() {
-        let file = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../deploy/grafana-dashboard.json"
-        );
-        let text = std::fs::read_to_string(file).unwrap();
-        let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
         let told = both().plain();
-        for panel in dashboard["panels"].as_array().unwrap() {
-            let title = panel["title"].as_str().unwrap();
+        for panel in Dashboard::read().panels {
+            let title = &panel.title;
             let mut names = BTreeSet::new();
-            for target in panel["targets"].as_array().unwrap() {
-                let query = target["expr"].as_str().unwrap();
+            for target in &panel.targets {
                 let words = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
-                let mut asked = query
-                    .split(words)
-                    .filter(|word| word.starts_with("memtide_"));
-                let family = format!("{}{{", asked.next().unwrap());
+                let mut asked = target.expr.split(words);
+                let asked = asked.find(|word| word.starts_with("memtide_")).unwrap();
+                let family = format!("{asked}{{");
                 // A sum has the labels that it is by.
-                let by = query
-                    .split_once(" by (")
-                    .and_then(|(_, rest)| rest.split_once(')'));
+                let by = target.expr.split_once(" by (");
+                let by = by.and_then(|(_, rest)| rest.split_once(')'));
                 let stays =
                     |label: &str| by.is_none_or(|(by, _)| by.split(", ").any(|one| one == label));
-                let series: BTreeSet<_> = told
-                    .lines()
-                    .filter(|line| line.starts_with(&family))
-                    .map(|line| {
-                        let mut labels = labels(line);
-                        labels.retain(|label, _| stays(label));
-                        labels.insert("instance", "a");
-                        labels
-                    })
-                    .collect();
-                assert!(!series.is_empty(), "{title}: nobody tells of {family}");
+                let family = told.lines().filter(|line| line.starts_with(&family));
+                let series = family.map(|line| {
+                    let mut labels = labels(line);
+                    labels.retain(|label, _| stays(label));
+                    labels.insert("instance", "a");
+                    labels
+                });
+                let series: BTreeSet<_> = series.collect();
+                assert!(!series.is_empty(), "{title}: nobody tells of {asked}");
                 for labels in series {
-                    let legend = target["legendFormat"].as_str().unwrap().to_owned();
-                    let fill = |name: String, (label, value): (&&str, &&str)| {
-                        name.replace(&format!("{{{{{label}}}}}"), value)
-                    };
-                    let name = labels.iter().fold(legend, fill);
-                    assert!(!name.contains("{{"), "{title}: {name} has no such label");
+                    let name = target.legend(|label| labels.get(label).copied());
                     assert!(
                         names.insert(name.clone()),
                         "{title}: two lines are called {name}"

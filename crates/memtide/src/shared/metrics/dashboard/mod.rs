@@ -7,7 +7,7 @@
 //!
 //! Time is simulated, so that the picture is the same each time. [`AGAIN`] writes it.
 
-mod definition;
+pub(super) mod definition;
 mod history;
 mod machines;
 mod picture;
