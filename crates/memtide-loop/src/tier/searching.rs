@@ -55,6 +55,8 @@ pub(super) struct Searching {
     /// Pages that stand for what is in none of these, nor in what the search wants.
     pub singles: Singles,
     stretched: Option<Millis>,
+    /// When idle pages of fast memory were counted, and how many there were.
+    idle: Option<(Millis, u64)>,
     random: Random,
     /// Our own processor time that orders took, not yet charged.
     own_ns: u64,
@@ -114,6 +116,7 @@ impl Searching {
             stretches: Vec::new(),
             singles: Singles::new(config.seed),
             stretched: None,
+            idle: None,
             random: Random::new(config.seed ^ SEED),
             own_ns: 0,
             accounted: now,
@@ -186,8 +189,12 @@ impl Searching {
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
         let short = room_is_short(ledger) || shared.budgets.any_tight();
-        // What is idle makes room.
-        let idle = demoter::idle_pages(&shared.config, &shared.records, now);
+        // What is idle makes room. To count it takes time by the pages of fast memory.
+        let counted = self.idle.filter(|(at, _)| now.since(*at) < STRETCHES_MS);
+        let (_, idle) = *self.idle.insert(counted.unwrap_or_else(|| {
+            let idle = demoter::idle_pages(&shared.config, &shared.records, now);
+            (now, idle)
+        }));
         self.search.room_is(ledger.top_room() + idle, short);
         let before = world.own_cpu_ns();
         let Plan { look, glance } = self.search.plan(now);
