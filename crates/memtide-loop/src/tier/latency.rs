@@ -9,8 +9,10 @@
 //!
 //! # Approach
 //!
-//! Once a second each node is asked for a reading ([`World::canary`]), at first and while fast
-//! memory is slower more often, and readings are averaged over about four. Of an emulated machine,
+//! Once a second each node is asked for a reading ([`World::canary`]), and readings are averaged over
+//! about four. While fast memory is slower they come more often, and so do the first ones. While
+//! nothing of slow memory is in use they matter to nobody and are rare; those after such a time are
+//! first ones again. Of an emulated machine,
 //! or one whose tiers are an assumption, readings say nothing of tiers. So those of two nodes
 //! are *believed* if the slow one's least reading was once a fifth above the fast one's; if
 //! five readings of the fast one in a row were a fifth above the slow one's, as where other
@@ -35,6 +37,10 @@ const READ_MS: u64 = 1000;
 const FIRST_MS: u64 = 25;
 /// And while fast memory is slower: that may have been for a moment.
 const SLOWER_MS: u64 = 100;
+/// While they matter to nobody.
+const IDLE_MS: u64 = 30_000;
+/// How long slow memory counts as in use after an access, in ms.
+const IN_USE_MS: u64 = 3_000;
 /// Readings before any is believed.
 const READINGS: u32 = 5;
 
@@ -73,6 +79,14 @@ impl Pair {
 pub(super) struct Latencies {
     known: BTreeMap<NodeId, Known>,
     asked: Option<Millis>,
+    /// Readings since nodes were asked for the first time, or after a time in which none mattered; at
+    /// most [`READINGS`].
+    first: u32,
+    always: bool,
+    /// When another number of accesses to slow memory was recorded, and this number.
+    recorded: (Millis, u64),
+    /// Whether that is not long ago.
+    in_use: bool,
     /// Slow nodes with fast ones, and how many readings were a fifth later of the fast one, at most
     /// twice [`READINGS`].
     later: BTreeMap<(NodeId, NodeId), u32>,
@@ -81,25 +95,47 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
+    /// Of which none is believed yet. `always`: they matter also while slow memory is not in use.
+    pub fn new(always: bool) -> Latencies {
+        Latencies {
+            always,
+            ..Latencies::default()
+        }
+    }
+
     /// How often nodes are asked now, in ms.
     pub fn every_ms(&self) -> u64 {
-        match self.known.values().all(|known| known.readings >= READINGS) {
-            false => FIRST_MS,
-            true if self.slower.is_empty() => READ_MS,
-            true => SLOWER_MS,
+        match (self.first < READINGS, self.always || self.in_use) {
+            (true, _) => FIRST_MS,
+            (_, false) => IDLE_MS,
+            (_, true) if self.slower.is_empty() => READ_MS,
+            (_, true) => SLOWER_MS,
         }
     }
 
     /// Asks each node of `topology` that has memory, if it is time. What people should know of it.
+    /// `recorded` is how many accesses to slow memory were recorded so far.
     pub fn read(
         &mut self,
         world: &mut dyn World,
         topology: &Topology,
+        recorded: u64,
         now: Millis,
     ) -> Result<Vec<String>, WorldError> {
-        if self.asked.is_some_and(|at| now.since(at) < self.every_ms()) {
+        if recorded != self.recorded.1 {
+            self.recorded = (now, recorded);
+        }
+        let was_in_use = self.in_use;
+        self.in_use = recorded > 0 && now.since(self.recorded.0) < IN_USE_MS;
+        let age = self.asked.map(|at| now.since(at));
+        if self.in_use && !was_in_use && age.is_some_and(|age| age > 2 * READ_MS) {
+            // What was read before says little of now.
+            self.first = 0;
+        }
+        if age.is_some_and(|age| age < self.every_ms()) {
             return Ok(Vec::new());
         }
+        self.first = (self.first + 1).min(READINGS);
         self.asked = Some(now);
         for node in topology.memory_nodes().iter() {
             match world.canary(node)? {
@@ -257,7 +293,7 @@ mod tests {
             world.latencies = [(FAST, *fast), (SLOW, *slow)].into();
             world.now_ns += 1_000_000_000;
             let now = Millis(latencies.asked.map_or(0, |at| at.0) + READ_MS);
-            latencies.read(&mut world, &topology, now).unwrap();
+            latencies.read(&mut world, &topology, 0, now).unwrap();
         }
         latencies.pair(&topology, SLOW, FAST)
     }
@@ -270,7 +306,7 @@ mod tests {
     /// 100 and 200; then 3/4 of 100 and 1/4 of 180 are 120.
     #[test]
     fn readings_are_averaged() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         assert_eq!(after(&mut latencies, &[(100, 200); 4]), None);
         let pair = |fast_ns, slow_ns| Some(Pair { fast_ns, slow_ns });
         assert_eq!(after(&mut latencies, &[(100, 200)]), pair(100, 200));
@@ -282,7 +318,7 @@ mod tests {
     /// On an emulated machine all nodes are alike: 119 is less than a fifth above 100.
     #[test]
     fn nodes_that_are_alike_are_not_believed() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         assert_eq!(after(&mut latencies, &[(100, 119); 50]), None);
         // Four readings may be late by chance.
         for _ in 0..10 {
@@ -298,7 +334,7 @@ mod tests {
     /// Other programs use fast memory from the beginning, so that nobody has seen it answer earlier.
     #[test]
     fn fast_memory_that_is_always_later_is_slower() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         assert_eq!(after(&mut latencies, &[(160, 134); 50]), None);
         assert_eq!(after(&mut latencies, &[(161, 134); 4]), None);
         let pair = after(&mut latencies, &[(161, 134)]);
@@ -320,12 +356,12 @@ mod tests {
         let mut world = FakeWorld::two_tiers(100, 100);
         world.latencies = [(FAST, 300), (SLOW, 134)].into();
         let topology = world.topology().clone();
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         let mut news = Vec::new();
         let mut until = |latencies: &mut Latencies, from: u64, to: u64, fast: u32| {
             world.latencies.insert(FAST, fast);
             for ms in from..to {
-                news.extend(latencies.read(&mut world, &topology, Millis(ms)).unwrap());
+                news.extend(latencies.read(&mut world, &topology, 0, Millis(ms)).unwrap());
             }
             latencies.known[&FAST].readings
         };
@@ -340,6 +376,33 @@ mod tests {
             "pages go up from node 1 to node 0 again",
         ];
         assert_eq!(news, told);
+    }
+
+    /// Each half minute; and again five in a tenth of a second once something is accessed.
+    #[test]
+    fn while_slow_memory_is_idle_nodes_are_hardly_asked() {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        world.latencies = [(FAST, 70), (SLOW, 134)].into();
+        let topology = world.topology().clone();
+        let mut latencies = Latencies::new(false);
+        let mut readings = |latencies: &mut Latencies, recorded: u64, from: u64, to: u64| {
+            let before = latencies.known.get(&FAST).map_or(0, |known| known.readings);
+            for ms in from..to {
+                let news = latencies.read(&mut world, &topology, recorded, Millis(ms));
+                assert!(news.unwrap().is_empty());
+            }
+            latencies.known[&FAST].readings - before
+        };
+        assert_eq!(readings(&mut latencies, 0, 0, 101), READINGS);
+        assert_eq!(readings(&mut latencies, 0, 101, 60_101), 2);
+        assert_eq!(readings(&mut latencies, 7, 70_000, 70_101), READINGS);
+        for second in 71..80 {
+            let from = 1_000 * second;
+            let asked = readings(&mut latencies, second, from + 101, from + 1_101);
+            assert_eq!(asked, 1, "in second {second}");
+        }
+        assert_eq!(readings(&mut latencies, 79, 80_101, 83_101), 2);
+        assert_eq!(readings(&mut latencies, 79, 83_101, 100_101), 0);
     }
 
     /// Firmware tells 80 and 250 ns, and an emulator answers late on both.
@@ -361,11 +424,11 @@ mod tests {
         let topology: Topology = topology.try_into().unwrap();
         for (readings, believed) in [((300, 300), false), ((140, 140), false), ((500, 590), true)] {
             let mut world = FakeWorld::two_tiers(100, 100);
-            let mut latencies = Latencies::default();
+            let mut latencies = Latencies::new(true);
             for n in 1..=50 {
                 world.latencies = [(FAST, readings.0), (SLOW, readings.1)].into();
                 let now = Millis(n * READ_MS);
-                latencies.read(&mut world, &topology, now).unwrap();
+                latencies.read(&mut world, &topology, 0, now).unwrap();
             }
             let pair = latencies.pair(&topology, SLOW, FAST);
             assert_eq!(pair.is_some(), believed, "{readings:?}");
@@ -374,12 +437,12 @@ mod tests {
 
     #[test]
     fn a_world_without_an_answer_is_not_believed() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         assert!(after(&mut latencies, &[(100, 200); 5]).is_some());
         let mut world = FakeWorld::two_tiers(100, 100);
         let topology = world.topology().clone();
         let now = Millis(100_000);
-        latencies.read(&mut world, &topology, now).unwrap();
+        latencies.read(&mut world, &topology, 0, now).unwrap();
         assert_eq!(latencies.pair(&topology, SLOW, FAST), None);
         assert_eq!(latencies.all().count(), 0);
     }
@@ -387,7 +450,7 @@ mod tests {
     /// Slower from 200 on, and no more below 190.
     #[test]
     fn fast_memory_that_is_slower_stays_so_for_a_while() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Latencies::new(true);
         let mut settles = |fast| {
             after(&mut latencies, &[(fast, 200); 50]);
             slower(&latencies)

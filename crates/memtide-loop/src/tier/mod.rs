@@ -341,7 +341,9 @@ impl Tierer {
         let ledger = &self.shared.ledger;
         if world.has_canary() && ledger.lower_pages() > 0 {
             let now = world.now();
-            let news = (self.shared.latencies).read(world, &ledger.topology, now)?;
+            let recorded = (self.shared.counters).get(Counter::PghotRecordedAccesses);
+            let latencies = &mut self.shared.latencies;
+            let news = latencies.read(world, &ledger.topology, recorded, now)?;
             for text in news {
                 reporter.event(now, Event::Notice { text });
             }

@@ -97,9 +97,10 @@ impl Shared {
             let window_ms = config.hotness.window_ms();
             Account::new(config.benefit, window_ms, config.page_weight, config.seed)
         };
+        let account = (config.rest && world.has_canary()).then(account);
         Shared {
-            account: (config.rest && world.has_canary()).then(account),
-            latencies: Latencies::default(),
+            latencies: Latencies::new(account.is_some()),
+            account,
             ledger,
             records,
             counters: Counters::default(),

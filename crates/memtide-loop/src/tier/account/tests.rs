@@ -43,7 +43,7 @@ impl Case {
             world,
             ledger,
             records: Records::new(Config::new(Layout::Precise), 1 << 16),
-            latencies: Latencies::default(),
+            latencies: Latencies::new(true),
             account: Account::new(BENEFIT, 5_000, 1, 1),
         };
         case.audit(0);
@@ -63,7 +63,7 @@ impl Case {
             account,
         } = self;
         ledger.processes.refresh(world, now).unwrap();
-        latencies.read(world, &ledger.topology, now).unwrap();
+        latencies.read(world, &ledger.topology, 0, now).unwrap();
         let used = Used::default();
         let rested = account.audit((ledger, records), latencies, (IDLE, true), used, now);
         rested.len()
