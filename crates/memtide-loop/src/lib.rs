@@ -24,5 +24,6 @@ pub mod swarm;
 pub mod testing;
 pub mod tier;
 pub mod world;
+pub mod write_rounds;
 
 pub use world::World;

@@ -21,9 +21,10 @@ use crate::fs::proc::Process;
 use crate::fs::{FsError, Root};
 use crate::source::hint_faults::{HintFaults, HintFaultsError};
 use crate::source::samples::{Kind, Options, SampleError, SampleSource, Scope, Window};
-use crate::source::write_faults::{self, Rounds, WriteFaultsError};
+use crate::source::write_faults::{self, WriteFaultsError};
 use memtide_core::units::Millis;
 use memtide_loop::world::{Sample, SourceId};
+use memtide_loop::write_rounds::{Rounds, WriteFaultRate};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -52,18 +53,6 @@ pub enum SamplingError {
     /// Waiting failed.
     #[error("cannot wait for samples: {0}")]
     Wait(#[from] io::Error),
-}
-
-/// How write faults are spread over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteFaultRate {
-    /// Faults a second that are worth their price.
-    pub per_second: u64,
-    /// The shortest time between two rounds of a process, in ms.
-    pub shortest_ms: u64,
-    /// Processes with more resident bytes are left out: a round faults on all
-    /// that they write, at once.
-    pub most_bytes: u64,
 }
 
 /// What the kernel spends on a sample of hardware, in ns: its interrupt and the record.
@@ -207,7 +196,7 @@ impl Sampling {
         };
         let mut refreshed = false;
         for (process, rounds) in rounds.values_mut() {
-            if !rounds.is_due(now.0, rate.shortest_ms, rate.per_second) {
+            if !rounds.is_due(now.0, rate) {
                 continue;
             }
             let resident = match process.status(&self.root) {

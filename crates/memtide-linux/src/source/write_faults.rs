@@ -20,7 +20,7 @@
 //! `CONFIG_MEM_SOFT_DIRTY`, or the file takes the number and nothing
 //! happens; [`prove`] finds out. A round protects the whole address
 //! space, so its price is known beforehand from what is resident, and rounds
-//! are as far apart as the target rate wants: see [`Rounds`].
+//! are as far apart as the target rate wants: see [`memtide_loop::write_rounds`].
 
 use super::hint_faults::{HintFaults, HintFaultsError, Options};
 use crate::fs::proc::Process;
@@ -102,69 +102,9 @@ fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || errno == Some(rustix::io::Errno::SRCH)
 }
 
-/// When the next round of one process is due: as far after the last one as its
-/// faults are worth at the target rate, and never closer than a shortest pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rounds {
-    began_ms: Option<u64>,
-    faults: u64,
-}
-
-/// Between rounds that provoke nothing.
-const QUIET_MS: u64 = 5_000;
-
-impl Rounds {
-    /// Before the first round.
-    pub const NEW: Rounds = Rounds {
-        began_ms: None,
-        faults: 0,
-    };
-
-    /// So many faults of this round came.
-    pub fn saw(&mut self, faults: u64) {
-        self.faults += faults;
-    }
-
-    /// Whether a round shall begin at `now_ms`; notes that it does. Where nobody
-    /// wrote, all pages are protected still, and there is time.
-    pub fn is_due(&mut self, now_ms: u64, shortest_ms: u64, faults_per_second: u64) -> bool {
-        let pause = match self.faults {
-            0 => QUIET_MS,
-            faults => (faults * 1000).div_ceil(faults_per_second.max(1)),
-        };
-        let due = self
-            .began_ms
-            .is_none_or(|began| now_ms >= began + pause.max(shortest_ms));
-        if due {
-            *self = Rounds {
-                began_ms: Some(now_ms),
-                faults: 0,
-            };
-        }
-        due
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rounds_keep_to_the_target_rate() {
-        let mut rounds = Rounds::NEW;
-        assert!(rounds.is_due(0, 100, 1000));
-        rounds.saw(250);
-        // 250 faults at 1,000 a second are worth 250 ms.
-        assert!(!rounds.is_due(249, 100, 1000));
-        assert!(rounds.is_due(250, 100, 1000));
-        // Few faults: the shortest pause.
-        rounds.saw(3);
-        assert!(!rounds.is_due(349, 100, 1000));
-        assert!(rounds.is_due(350, 100, 1000));
-        // None: everything is protected still.
-        assert!(!rounds.is_due(350 + QUIET_MS - 1, 100, 1000));
-        assert!(rounds.is_due(350 + QUIET_MS, 100, 1000));
-    }
 
     #[test]
     fn a_write_of_our_own_is_seen() {

@@ -361,7 +361,11 @@ mod tests {
         let mut until = |latencies: &mut Latencies, from: u64, to: u64, fast: u32| {
             world.latencies.insert(FAST, fast);
             for ms in from..to {
-                news.extend(latencies.read(&mut world, &topology, 0, Millis(ms)).unwrap());
+                news.extend(
+                    latencies
+                        .read(&mut world, &topology, 0, Millis(ms))
+                        .unwrap(),
+                );
             }
             latencies.known[&FAST].readings
         };

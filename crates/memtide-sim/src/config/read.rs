@@ -399,12 +399,12 @@ fn samples(text: &SamplesText) -> Result<BySamples, String> {
     })
 }
 
-/// Whether `memtide balance` can run beside the rest of a configuration.
 /// Whether `memtide tier` can have these sources here.
 fn sampled(named: &[TierSource], made: &Configuration) -> Result<(), &'static str> {
-    if named.contains(&TierSource::HintFaults) {
+    let scans = made.numa_balancing != 0 && made.samples.is_none();
+    if named.contains(&TierSource::HintFaults) && !scans {
         return Err(
-            "hint faults are no source of it here yet; give source = \"damon\", \"page-table\", \"ibs\" or \"pebs\"",
+            "there are no hint faults where the kernel does not scan; give numa_balancing = 1 or 2, without samples",
         );
     }
     let samplers = named.iter().filter(|source| source.samples()).count();
@@ -420,24 +420,27 @@ fn sampled(named: &[TierSource], made: &Configuration) -> Result<(), &'static st
     Ok(())
 }
 
+/// Whether `memtide balance` can run beside the rest of a configuration.
 fn balance(
     options: &BalanceOptions,
     made: &Configuration,
     topology: &Topology,
 ) -> Result<(), &'static str> {
     let sampled = |pghot: &Pghot| pghot.sources.contains(AccessSource::Hardware);
-    if matches!(
-        options.source,
-        BalanceSource::Faults | BalanceSource::Writes
-    ) {
+    let scans = made.numa_balancing & 1 != 0 && made.samples.is_none();
+    if options.source == BalanceSource::Faults && !scans {
         return Err(
-            "hint faults and write faults are no source of it here; give source = \"auto\", \"ibs\" or \"pebs\"",
+            "there are no hint faults between sockets where the kernel does not scan for them; give numa_balancing = 1 or 3, without samples",
         );
     }
     if made.tier.is_some() {
         return Err("one loop runs beside the workload; give tier or balance");
     }
-    if made.samples.is_some() || made.pghot.as_ref().is_some_and(sampled) {
+    let by_hardware = !matches!(
+        options.source,
+        BalanceSource::Faults | BalanceSource::Writes
+    );
+    if by_hardware && (made.samples.is_some() || made.pghot.as_ref().is_some_and(sampled)) {
         return Err("the hardware samples for one only; leave out balance or the kernel's samples");
     }
     if !has_choice(topology) {

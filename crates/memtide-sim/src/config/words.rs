@@ -4,7 +4,8 @@ use super::{Acts, Bound, BySamples, Configuration, Interleave, Lru, Luf, Pghot, 
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
 use memtide_loop::options::{
-    BalanceOptions, BalanceTasks, ClassOptions, TierGate, TierOptions, TierSource, Tiered,
+    BalanceOptions, BalanceSource, BalanceTasks, ClassOptions, TierGate, TierOptions, TierSource,
+    Tiered,
 };
 
 /// One to four sentences.
@@ -130,9 +131,15 @@ fn balanced(options: &BalanceOptions) -> String {
     } else {
         ""
     };
+    let tell = match options.source {
+        BalanceSource::Auto | BalanceSource::Ibs | BalanceSource::Pebs => {
+            "hardware samples of cache misses tell who uses a page"
+        }
+        BalanceSource::Faults => "the kernel's hint faults tell who uses a page",
+        BalanceSource::Writes => "it makes writes fault, which tell who writes a page",
+    };
     format!(
-        "memtide balance runs beside the programs: hardware samples of cache misses tell who uses a \
-         page, and it brings pages to the node that uses them{tasks}, within {} % of a CPU.{dry}",
+        "memtide balance runs beside the programs: {tell}, and it brings pages to the node that uses them{tasks}, within {} % of a CPU.{dry}",
         options.cpu_limit
     )
 }

@@ -10,7 +10,7 @@
 
 use super::balance::policy_in_force;
 use super::migrate::{Initiator, MoveReason};
-use super::{Kernel, Who};
+use super::{Fault, Kernel, Who};
 use crate::hardware::Hardware;
 use crate::page::{Flags, Slot};
 use crate::workload::Kind;
@@ -113,6 +113,7 @@ impl Kernel {
         }
         self.overhead.hint_fault_ns += ns;
         self.balance.account.add(Cause::Fault, 1, ns);
+        self.hear(who, slot, Fault::Hint);
         let task = self.balance.task(who.thread);
         balancer.runs(task, who.cpu);
         let touch = Touch {

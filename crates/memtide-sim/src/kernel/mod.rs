@@ -23,6 +23,7 @@ mod error;
 mod events;
 mod fault;
 mod frames;
+pub mod heard;
 mod hint_fault;
 mod hint_scan;
 mod kmigrated;
@@ -139,6 +140,8 @@ pub struct Kernel {
     pub balance: balance::Balance,
     /// Lazy flushing, if on.
     pub lazy: Option<Box<Lazy>>,
+    /// Page faults that somebody listens to.
+    pub heard: heard::Heard,
     /// What frames hold, if accesses are checked.
     pub contents: Option<Box<Contents>>,
     storage: storage::Storage,
@@ -181,6 +184,7 @@ impl Kernel {
             storage: storage::Storage::new(spec),
             reclaim: reclaim::Reclaim::new(),
             aging: aging::Aging::new(),
+            heard: heard::Heard::default(),
             counters: Counters::ZERO,
             overhead: Overhead::default(),
             configuration: configuration.clone(),
@@ -212,12 +216,19 @@ impl Kernel {
         why: Fault,
         write: bool,
     ) -> Result<u64, KernelError> {
-        match why {
-            Fault::NotPresent => self.fault_not_present(hw, who, slot, write),
-            Fault::WriteProtect => self.fault_write_protect(hw, who, slot),
-            Fault::Hint => Ok(self.hint_fault(hw, who, slot, write)),
-            Fault::Migrating => Ok(self.migration_wait(hw, who, slot, write)),
-        }
+        let from_storage = self.counters.get(Counter::Pgmajfault);
+        let ns = match why {
+            Fault::NotPresent => self.fault_not_present(hw, who, slot, write)?,
+            Fault::WriteProtect => self.fault_write_protect(hw, who, slot)?,
+            Fault::Hint => self.hint_fault(hw, who, slot, write),
+            Fault::Migrating => return Ok(self.migration_wait(hw, who, slot, write)),
+        };
+        // A fault that waits for storage is a major one.
+        let minor = self.counters.get(Counter::Pgmajfault) == from_storage;
+        Ok(match minor {
+            true => ns + self.hear(who, slot, why),
+            false => ns,
+        })
     }
 
     /// A thread ran for another millisecond of CPU time; what its work for the kernel costs it.

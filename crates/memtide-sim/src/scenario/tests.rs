@@ -123,13 +123,13 @@ fn what_is_wrong_comes_with_file_line_and_key() {
         ),
         (
             "interleave = { nodes = [0, 1], weights = [2, 1] }",
-            "balance = { source = \"writes\" }",
-            "scenarios/x.toml:21: balance: hint faults and write faults are no source of it here",
+            "balance = { source = \"faults\" }",
+            "scenarios/x.toml:21: balance: there are no hint faults between sockets where the kernel",
         ),
         (
             "interleave = { nodes = [0, 1], weights = [2, 1] }",
             "tier = { source = \"damon,hint-faults\" }",
-            "scenarios/x.toml:21: tier: hint faults are no source of it here yet",
+            "scenarios/x.toml:21: tier: there are no hint faults where the kernel does not scan",
         ),
         (
             "interleave = { nodes = [0, 1], weights = [2, 1] }",

@@ -145,6 +145,7 @@ costs! {
     fault => fault_ns,
     clear_page => clear_page_ns,
     hint_fault => hint_fault_ns,
+    fault_record => fault_record_ns,
     scan_pte => scan_pte_ns,
     age_pte => age_pte_ns,
     migrate_page => migrate_page_ns,

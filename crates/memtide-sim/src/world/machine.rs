@@ -113,6 +113,25 @@ pub trait Machine {
         Missing::default()
     }
 
+    /// Has perf tell of the minor page faults of the processes with these pids, which ascend, and of no
+    /// others. Whether this machine has page faults.
+    fn hear_faults(&mut self, pids: &[u32]) -> bool {
+        let _ = pids;
+        false
+    }
+
+    /// Hands over the faults of the last step.
+    fn take_faults(&mut self, heard: &mut dyn FnMut(Sample)) {
+        let _ = heard;
+    }
+
+    /// Write-protects all pages of a process. What that took whoever asked for it, in nanoseconds of the
+    /// real machine.
+    fn protect(&mut self, process: ProcessId) -> u64 {
+        let _ = process;
+        0
+    }
+
     /// What the interrupt of a sample costs, in nanoseconds.
     fn sample_ns(&self) -> u64 {
         0

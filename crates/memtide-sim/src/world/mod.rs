@@ -33,6 +33,7 @@ mod faults;
 mod kdamond;
 mod light;
 mod machine;
+mod page_faults;
 pub mod row;
 mod sampler;
 mod simulated;
@@ -44,6 +45,7 @@ pub use costs::WorldCosts;
 pub use faults::{Faults, MoveFault};
 pub use light::{Heat, Light, LightArea, LightNode, LightProcess, LightSpec};
 pub use machine::Machine;
+pub use page_faults::FaultsFor;
 pub use simulated::Simulated;
 pub use stalls::Waits;
 
@@ -59,6 +61,7 @@ use memtide_loop::world::{
     Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId, SourceInfo, SourceStatus,
     Span, Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
+use page_faults::PageFaults;
 use sampler::Sampler;
 
 /// Milliseconds from the machine's boot to the world's beginning.
@@ -79,6 +82,8 @@ pub enum SourceChoice {
     Damon,
     /// memtide's own scans of the page tables.
     PageTables,
+    /// Page faults.
+    Faults(FaultsFor),
     /// Hardware samples.
     Hardware {
         /// Their unit's name.
@@ -92,6 +97,7 @@ pub enum SourceChoice {
 enum Observer {
     Bits(Box<AccessedBits>),
     Samples(Sampler),
+    Faults(PageFaults),
 }
 
 /// A world over a simulated machine. See the module's essay.
@@ -124,6 +130,9 @@ impl<M: Machine> SimWorld<M> {
             match *choice {
                 SourceChoice::Damon => bits(Kind::Damon),
                 SourceChoice::PageTables => bits(Kind::PageTables),
+                SourceChoice::Faults(heard_for) => {
+                    Observer::Faults(PageFaults::new(id, heard_for, costs.report_ns))
+                }
                 SourceChoice::Hardware {
                     name,
                     per_cpu_second,
@@ -134,6 +143,7 @@ impl<M: Machine> SimWorld<M> {
         let info = |observer: &Observer| match observer {
             Observer::Bits(bits) => bits.info(machine.scale()),
             Observer::Samples(sampler) => sampler.info(),
+            Observer::Faults(faults) => faults.info(),
         };
         SimWorld {
             clock_ns: machine.now_ns(),
@@ -210,7 +220,7 @@ impl<M: Machine> SimWorld<M> {
             let now_ns = self.machine.now_ns();
             let next = self.observers.iter().filter_map(|observer| match observer {
                 Observer::Bits(bits) => bits.next_ns(),
-                Observer::Samples(_) => None,
+                Observer::Samples(_) | Observer::Faults(_) => None,
             });
             let next_ns = next.min().unwrap_or(to_ns).max(now_ns + WORK_NS);
             self.machine.step(next_ns.min(to_ns))?;
@@ -247,6 +257,9 @@ impl<M: Machine> SimWorld<M> {
                 }
                 Observer::Samples(sampler) => {
                     sampler.take(&mut self.machine, &mut self.pending);
+                }
+                Observer::Faults(faults) => {
+                    faults.take(&mut self.machine, &mut self.pending);
                 }
             }
         }
@@ -413,7 +426,7 @@ impl<M: Machine> World for SimWorld<M> {
         let scale = self.machine.scale();
         let kept = self.observers.iter().map(|observer| match observer {
             Observer::Bits(bits) => bits.kernel_bytes(scale) / 4096 / scale,
-            Observer::Samples(_) => 0,
+            Observer::Samples(_) | Observer::Faults(_) => 0,
         });
         let kept: u64 = kept.sum();
         let topology = self.machine.topology();
@@ -551,6 +564,7 @@ impl<M: Machine> World for SimWorld<M> {
         match self.observers.get(usize::from(source.0)) {
             Some(Observer::Bits(bits)) => bits.status(),
             Some(Observer::Samples(sampler)) => sampler.status(),
+            Some(Observer::Faults(faults)) => faults.status(),
             None => SourceStatus::default(),
         }
     }
@@ -561,6 +575,11 @@ impl<M: Machine> World for SimWorld<M> {
         subjects: &[Subject],
         interval_ms: u64,
     ) -> Result<u64, WorldError> {
+        if let Some(Observer::Faults(faults)) = self.observers.get_mut(usize::from(source.0)) {
+            let pages = faults.look(&mut self.machine, subjects);
+            self.broken(source)?;
+            return Ok(pages);
+        }
         self.begin(source, View::Look, subjects, (1, interval_ms))
     }
 
@@ -595,8 +614,10 @@ impl<M: Machine> World for SimWorld<M> {
 
     fn sample(&mut self, source: SourceId, processes: &[ProcessId]) -> Result<(), WorldError> {
         self.broken(source)?;
-        if let Some(Observer::Samples(sampler)) = self.observers.get_mut(usize::from(source.0)) {
-            sampler.sample(&mut self.machine, processes);
+        match self.observers.get_mut(usize::from(source.0)) {
+            Some(Observer::Samples(sampler)) => sampler.sample(&mut self.machine, processes),
+            Some(Observer::Faults(faults)) => faults.sample(&mut self.machine, processes),
+            _ => {}
         }
         Ok(())
     }
@@ -605,6 +626,16 @@ impl<M: Machine> World for SimWorld<M> {
         if let Some(Observer::Samples(sampler)) = self.observers.get_mut(usize::from(source.0)) {
             sampler.adapt(&mut self.machine, elapsed_ms, percent);
         }
+    }
+
+    fn provoke(&mut self, source: SourceId) -> Result<(), WorldError> {
+        let now_ms = self.clock_ns / MS;
+        if let Some(Observer::Faults(faults)) = self.observers.get_mut(usize::from(source.0)) {
+            let notices = &mut self.pending.notices;
+            let ns = faults.provoke(&mut self.machine, now_ms, notices);
+            self.work(ns);
+        }
+        Ok(())
     }
 
     fn wait(&mut self, at_most_ms: u64, came: &mut Came) -> Result<(), WorldError> {
@@ -617,8 +648,10 @@ impl<M: Machine> World for SimWorld<M> {
             self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);
         }
         for observer in &mut self.observers {
-            if let Observer::Bits(bits) = observer {
-                bits.drained();
+            match observer {
+                Observer::Bits(bits) => bits.drained(),
+                Observer::Faults(faults) => faults.drained(),
+                Observer::Samples(_) => {}
             }
         }
         let records = |report: &Report| match report {
@@ -634,6 +667,7 @@ impl<M: Machine> World for SimWorld<M> {
         came.reports.append(&mut self.pending.reports);
         came.samples.append(&mut self.pending.samples);
         came.invalid.append(&mut self.pending.invalid);
+        came.notices.append(&mut self.pending.notices);
         self.work(news * self.machine.scale() * self.costs.report_ns);
         Ok(())
     }
@@ -644,6 +678,7 @@ impl<M: Machine> World for SimWorld<M> {
             match observer {
                 Observer::Bits(bits) => bits.close(now_ns),
                 Observer::Samples(sampler) => sampler.sample(&mut self.machine, &[]),
+                Observer::Faults(faults) => faults.sample(&mut self.machine, &[]),
             }
         }
         Ok(())

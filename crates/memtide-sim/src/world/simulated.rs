@@ -569,6 +569,37 @@ impl<W: Source> Machine for Simulated<W> {
         }
     }
 
+    fn hear_faults(&mut self, pids: &[u32]) -> bool {
+        let space = |pid: &u32| u16::try_from(pid.checked_sub(FIRST_PID)?).ok();
+        let spaces = pids.iter().filter_map(space).collect();
+        self.run.kernel.heard.listen_to(spaces);
+        true
+    }
+
+    fn take_faults(&mut self, heard: &mut dyn FnMut(Sample)) {
+        let kernel = &mut self.run.kernel;
+        let regions = &kernel.regions;
+        for fault in kernel.heard.take() {
+            let space = regions.get(regions.index_of(fault.slot)).plan.space;
+            heard(Sample {
+                source: Default::default(),
+                pid: FIRST_PID + u32::from(space),
+                tid: FIRST_TID + fault.thread,
+                cpu: fault.cpu,
+                address: page_of(fault.slot).0 * 4096,
+            });
+        }
+    }
+
+    fn protect(&mut self, process: ProcessId) -> u64 {
+        let Some(space) = self.space_of(process) else {
+            return 0;
+        };
+        let (kernel, hw) = (&mut self.run.kernel, &mut self.run.hw);
+        let entries = kernel.protect_written(hw, space);
+        (entries * self.scale()) * self.run.hw.costs.scan_pte_ns as u64
+    }
+
     fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {
         let (space, runtime_ns) = self.run.thread_runs(tid.checked_sub(FIRST_TID)?)?;
         let process = self.process_of(space);

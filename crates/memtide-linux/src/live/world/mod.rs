@@ -23,6 +23,7 @@ use memtide_loop::world::{
     Notice, PageRun, Presence, ProcessId, ProcessSeen, Report, Settled, Sought, SourceId,
     SourceInfo, SourceStatus, Stalls, Subject, ThreadId, ThreadSeen, View, World, WorldError,
 };
+use memtide_loop::write_rounds::too_large;
 use rustix::time::ClockId;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -621,9 +622,7 @@ impl LiveWorld {
                     });
                 }
                 for (pid, bytes) in sampling.left_out() {
-                    let gib = bytes >> 30;
-                    let why =
-                        format!("it holds {gib} GiB, and all that it writes would fault at once");
+                    let why = too_large(bytes);
                     came.notices.push(Notice::LeftOut { pid, why });
                 }
                 Ok(())

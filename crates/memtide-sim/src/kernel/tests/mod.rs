@@ -3,6 +3,7 @@
 mod balancing;
 mod by_samples;
 mod faulting;
+mod hearing;
 mod lazy;
 mod memory;
 mod migrating;

@@ -1,9 +1,10 @@
 //! A row in which `memtide balance` runs.
 //!
-//! Its source are the samplers of the engine, whatever the option calls them: they
+//! Its source are the samplers of the engine, whichever of them the option names: they
 //! pick loads and stores that the last-level cache missed, as IBS and PEBS are set to do.
+//! Or page faults: those of the simulated kernel's scans, or those that are provoked.
 
-use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
+use super::super::{FaultsFor, SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
@@ -16,6 +17,7 @@ use memtide_loop::balance::{BalanceConfig, Balancer};
 use memtide_loop::options::{BalanceOptions, BalanceSource};
 use memtide_loop::report::{BalanceStatus, Status};
 use memtide_loop::world::WorldError;
+use memtide_loop::write_rounds::WriteFaultRate;
 
 /// Samples a second of each CPU that are wanted if nobody says.
 const RATE: u32 = 1000;
@@ -27,12 +29,19 @@ pub(super) fn run<W: Source>(
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
-    let choice = SourceChoice::Hardware {
-        name: match options.source {
-            BalanceSource::Pebs => "pebs",
-            _ => "ibs",
-        },
+    let hardware = |name| SourceChoice::Hardware {
+        name,
         per_cpu_second: options.rate.map_or(RATE, |rate| rate.get()),
+    };
+    let write_faults = || match options.rate {
+        Some(rate) => WriteFaultRate::new(u64::from(rate.get())),
+        None => WriteFaultRate::default(),
+    };
+    let choice = match options.source {
+        BalanceSource::Auto | BalanceSource::Ibs => hardware("ibs"),
+        BalanceSource::Pebs => hardware("pebs"),
+        BalanceSource::Faults => SourceChoice::Faults(FaultsFor::Balancing),
+        BalanceSource::Writes => SourceChoice::Faults(FaultsFor::WriteFaults(write_faults())),
     };
     let failed = |error: &dyn std::fmt::Display| KernelError::Machine(error.to_string());
     let ended = |error: WorldError| KernelError::Machine(format!("memtide balance: {error}"));
@@ -77,7 +86,11 @@ fn config(
     world: &dyn World,
     scale: u32,
 ) -> Result<BalanceConfig, ConfigError> {
-    let whole = BalanceConfig::new(options, world.page(), false)?;
+    let by_rounds = matches!(
+        options.source,
+        BalanceSource::Faults | BalanceSource::Writes
+    );
+    let whole = BalanceConfig::new(options, world.page(), by_rounds)?;
     let part = |pages: u64| (pages / u64::from(scale)).max(1);
     Ok(BalanceConfig {
         headroom: whole.headroom / u64::from(scale),

@@ -4,6 +4,8 @@
 //! 1/S its quantities in pages are a part of S, and its times as they are.
 
 mod balance;
+#[cfg(test)]
+mod faults_tests;
 pub mod rates;
 #[cfg(test)]
 mod samples_tests;

@@ -123,14 +123,19 @@ pub fn run(
 ///
 /// # Errors
 ///
-/// Hardware that samples: this machine makes no accesses that it could take.
+/// Hardware that samples, and page faults: this machine makes no accesses of which they could be.
 fn looking(tier: &TierOptions) -> Result<Vec<SourceChoice>, KernelError> {
-    let sources = choices(tier)?;
-    let samples = |source: &SourceChoice| matches!(source, SourceChoice::Hardware { .. });
-    if sources.iter().any(samples) {
+    let sources = choices(tier);
+    let single = |source: &SourceChoice| {
+        matches!(
+            source,
+            SourceChoice::Hardware { .. } | SourceChoice::Faults(_)
+        )
+    };
+    if sources.iter().any(single) {
         let what = format!(
-            "memtide tier: source = \"{}\": the machine of rates has no hardware that samples; leave it out, or \
-             `rates`",
+            "memtide tier: source = \"{}\": the machine of rates has neither hardware that samples nor page faults; \
+             leave it out, or `rates`",
             tier.source
         );
         return Err(KernelError::Machine(what));

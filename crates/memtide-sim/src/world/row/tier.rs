@@ -1,6 +1,6 @@
 //! A row in which `memtide tier` runs.
 
-use super::super::{SimWorld, Simulated, SourceChoice, WorldCosts};
+use super::super::{FaultsFor, SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::take_turns;
 use crate::engine::{Run, Source};
 use crate::kernel::KernelError;
@@ -27,7 +27,7 @@ pub(super) fn run<W: Source>(
     (seed, scale): (u64, u32),
     progress: &(dyn Fn(f64) + Sync),
 ) -> Result<RunResult, KernelError> {
-    let choices = choices(options)?;
+    let choices = choices(options);
     let mut world = SimWorld::new(Simulated::new(run), &choices, WorldCosts::BARE, seed);
     if let Some(tiers) = &options.tiers {
         let wrong = |error| KernelError::Machine(format!("tiers = \"{tiers}\": {error}"));
@@ -70,22 +70,19 @@ pub(super) fn run<W: Source>(
 }
 
 /// What the sources of `options` are here; `auto` is DAMON.
-pub(super) fn choices(options: &TierOptions) -> Result<Vec<SourceChoice>, KernelError> {
+pub(super) fn choices(options: &TierOptions) -> Vec<SourceChoice> {
     if options.source.is_auto() {
-        return Ok(vec![SourceChoice::Damon]);
+        return vec![SourceChoice::Damon];
     }
     let per_cpu_second = options.sample_rate.get();
     let choice = |source: &TierSource| match source {
-        TierSource::Damon => Ok(SourceChoice::Damon),
-        TierSource::PageTable => Ok(SourceChoice::PageTables),
-        TierSource::Ibs | TierSource::Pebs => Ok(SourceChoice::Hardware {
+        TierSource::Damon => SourceChoice::Damon,
+        TierSource::PageTable => SourceChoice::PageTables,
+        TierSource::Ibs | TierSource::Pebs => SourceChoice::Hardware {
             name: source.name(),
             per_cpu_second,
-        }),
-        TierSource::HintFaults => {
-            let what = "memtide tier: hint faults are no source of it here";
-            Err(KernelError::Machine(what.to_owned()))
-        }
+        },
+        TierSource::HintFaults => SourceChoice::Faults(FaultsFor::Tiering),
     };
     options.source.named().iter().map(choice).collect()
 }

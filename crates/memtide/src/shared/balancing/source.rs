@@ -8,20 +8,13 @@
 use anyhow::bail;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::Root;
-use memtide_linux::live::sampling::{Sampling, WriteFaultRate};
+use memtide_linux::live::sampling::Sampling;
 use memtide_linux::probe;
 use memtide_linux::source::samples::period::RateTarget;
 use memtide_linux::source::samples::{Kind, Options};
 use memtide_loop::options::{BalanceSource, Rate, TierSource};
+use memtide_loop::write_rounds::WriteFaultRate;
 use std::time::Duration;
-
-/// Faults a second that are worth their price, some microseconds each.
-const WRITE_FAULTS_PER_SECOND: u64 = 5000;
-/// The shortest time between two rounds of a process, in ms.
-const ROUND_MS: u64 = 500;
-/// A round then costs the process some seconds of CPU time, once in a quarter of
-/// an hour.
-const MOST_BYTES: u64 = 16 << 30;
 
 /// How long hardware may take to prove itself.
 const PROOF: Duration = Duration::from_secs(5);
@@ -126,11 +119,9 @@ fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
             ],
         }),
         BalanceSource::Writes => {
-            let rate = WriteFaultRate {
-                per_second: rate.map_or(WRITE_FAULTS_PER_SECOND, |rate| u64::from(rate.get())),
-                shortest_ms: ROUND_MS,
-                most_bytes: MOST_BYTES,
-            };
+            let rate = rate.map_or_else(WriteFaultRate::default, |rate| {
+                WriteFaultRate::new(u64::from(rate.get()))
+            });
             Ok(Opened {
                 sampling: Sampling::write_faults(&options, rate)
                     .map_err(|why| failed("write faults", why))?,
