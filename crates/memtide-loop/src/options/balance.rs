@@ -76,6 +76,14 @@ pub enum BalanceSource {
     Writes,
 }
 
+impl BalanceSource {
+    /// Whether it tells of page faults: each page comes once in a scan or a round, and no hardware samples.
+    #[must_use]
+    pub fn is_of_faults(self) -> bool {
+        matches!(self, BalanceSource::Faults | BalanceSource::Writes)
+    }
+}
+
 /// What happens to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]

@@ -105,7 +105,13 @@ impl Latencies {
 
     /// How often nodes are asked now, in ms.
     pub fn every_ms(&self) -> u64 {
-        match (self.first < READINGS, self.always || self.in_use) {
+        if self.asked.is_none() {
+            // Perhaps nobody asks.
+            return READ_MS;
+        }
+        let mut known = self.known.values();
+        let first = self.first < READINGS || known.any(|known| known.readings < READINGS);
+        match (first, self.always || self.in_use) {
             (true, _) => FIRST_MS,
             (_, false) => IDLE_MS,
             (_, true) if self.slower.is_empty() => READ_MS,
@@ -125,10 +131,9 @@ impl Latencies {
         if recorded != self.recorded.1 {
             self.recorded = (now, recorded);
         }
-        let was_in_use = self.in_use;
         self.in_use = recorded > 0 && now.since(self.recorded.0) < IN_USE_MS;
         let age = self.asked.map(|at| now.since(at));
-        if self.in_use && !was_in_use && age.is_some_and(|age| age > 2 * READ_MS) {
+        if self.in_use && age.is_some_and(|age| age > 2 * READ_MS) {
             // What was read before says little of now.
             self.first = 0;
         }
@@ -199,7 +204,10 @@ impl Latencies {
             least_ns: ns,
             readings: 0,
         });
-        known.sixteenths = (3 * known.sixteenths + read + 2) / 4;
+        known.sixteenths = match self.first {
+            1 => read,
+            _ => (3 * known.sixteenths + read + 2) / 4,
+        };
         known.last_ns = ns;
         known.least_ns = known.least_ns.min(ns);
         known.readings = known.readings.saturating_add(1);

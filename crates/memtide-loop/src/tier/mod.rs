@@ -338,16 +338,7 @@ impl Tierer {
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
         let news = self.refresh.run(world, &mut self.shared, reporter)?;
-        let ledger = &self.shared.ledger;
-        if world.has_canary() && ledger.lower_pages() > 0 {
-            let now = world.now();
-            let recorded = (self.shared.counters).get(Counter::PghotRecordedAccesses);
-            let latencies = &mut self.shared.latencies;
-            let news = latencies.read(world, &ledger.topology, recorded, now)?;
-            for text in news {
-                reporter.event(now, Event::Notice { text });
-            }
-        }
+        self.read_latencies(world, reporter)?;
         let ledger = &self.shared.ledger;
         self.observer
             .tell_search(ledger, &news.surveyed, &news.went);
@@ -372,6 +363,30 @@ impl Tierer {
                 self.observer.told = None;
                 self.observer.cadence.look_due();
             }
+        }
+        Ok(())
+    }
+
+    /// Asks nodes how late they answer, if it is time.
+    fn read_latencies(
+        &mut self,
+        world: &mut dyn World,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        let Shared {
+            ledger,
+            counters,
+            latencies,
+            ..
+        } = &mut self.shared;
+        if !world.has_canary() || ledger.lower_pages() == 0 {
+            return Ok(());
+        }
+        let now = world.now();
+        let recorded = counters.get(Counter::PghotRecordedAccesses);
+        let news = latencies.read(world, &ledger.topology, recorded, now)?;
+        for text in news {
+            reporter.event(now, Event::Notice { text });
         }
         Ok(())
     }
@@ -514,6 +529,8 @@ impl Tierer {
         if !self.decision_due(now) {
             return Ok(());
         }
+        // Those that were read before anything was in use are old.
+        self.read_latencies(world, reporter)?;
         let shared = &mut self.shared;
         shared.ledger.read_rooms(world)?;
         self.promoter.more = false;

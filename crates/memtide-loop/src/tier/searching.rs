@@ -23,6 +23,49 @@ use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::Millis;
 use std::collections::BTreeMap;
 
+/// How often it is judged anew what room classes have and what is idle, in ms. It takes time by the
+/// pages of fast memory and by the processes.
+const ROOM_MS: u64 = 2_000;
+
+/// What else than free memory says whether hot pages have room.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    at: Millis,
+    /// Pages of fast memory that are idle: they make room.
+    idle_pages: u64,
+    /// Whether half of all slow pages, or more, are of classes that are tight. Where they are fewer, the
+    /// others have room, and must be found.
+    is_tight: bool,
+}
+
+impl Room {
+    fn of(shared: &Shared, now: Millis) -> Room {
+        let Shared {
+            config,
+            ledger,
+            records,
+            budgets,
+            ..
+        } = shared;
+        let (mut tight, mut all) = (0, 0);
+        let watched = ledger.processes.iter();
+        for watched in watched.filter(|_| budgets.any_tight()) {
+            let (_, slow) = ledger.resident_of(watched.owner);
+            all += slow;
+            tight += if budgets.is_tight(watched.class) {
+                slow
+            } else {
+                0
+            };
+        }
+        Room {
+            at: now,
+            idle_pages: demoter::idle_pages(config, records, now),
+            is_tight: tight > 0 && tight * 2 >= all,
+        }
+    }
+}
+
 /// How long a source that cost nothing of late is not asked what it cost, in ms.
 const ACCOUNT_MS: u64 = 1_000;
 /// Spans that a source is told at once, at most.
@@ -55,8 +98,7 @@ pub(super) struct Searching {
     /// Pages that stand for what is in none of these, nor in what the search wants.
     pub singles: Singles,
     stretched: Option<Millis>,
-    /// When idle pages of fast memory were counted, and how many there were.
-    idle: Option<(Millis, u64)>,
+    room: Option<Room>,
     random: Random,
     /// Our own processor time that orders took, not yet charged.
     own_ns: u64,
@@ -116,7 +158,7 @@ impl Searching {
             stretches: Vec::new(),
             singles: Singles::new(config.seed),
             stretched: None,
-            idle: None,
+            room: None,
             random: Random::new(config.seed ^ SEED),
             own_ns: 0,
             accounted: now,
@@ -188,14 +230,13 @@ impl Searching {
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
-        let short = room_is_short(ledger) || shared.budgets.any_tight();
-        // What is idle makes room. To count it takes time by the pages of fast memory.
-        let counted = self.idle.filter(|(at, _)| now.since(*at) < STRETCHES_MS);
-        let (_, idle) = *self.idle.insert(counted.unwrap_or_else(|| {
-            let idle = demoter::idle_pages(&shared.config, &shared.records, now);
-            (now, idle)
-        }));
-        self.search.room_is(ledger.top_room() + idle, short);
+        let room = self.room.filter(|of| now.since(of.at) < ROOM_MS);
+        let room = *self
+            .room
+            .insert(room.unwrap_or_else(|| Room::of(shared, now)));
+        let short = room_is_short(ledger) || room.is_tight;
+        self.search
+            .room_is(ledger.top_room() + room.idle_pages, short);
         let before = world.own_cpu_ns();
         let Plan { look, glance } = self.search.plan(now);
         self.look(observer, world, shared, look, now)?;

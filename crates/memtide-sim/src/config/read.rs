@@ -404,7 +404,7 @@ fn sampled(named: &[TierSource], made: &Configuration) -> Result<(), &'static st
     let scans = made.numa_balancing != 0 && made.samples.is_none();
     if named.contains(&TierSource::HintFaults) && !scans {
         return Err(
-            "there are no hint faults where the kernel does not scan; give numa_balancing = 1 or 2, without samples",
+            "there are no hint faults where the kernel does not scan; give numa_balancing = 1, 2 or 3, without samples",
         );
     }
     let samplers = named.iter().filter(|source| source.samples()).count();
@@ -436,10 +436,7 @@ fn balance(
     if made.tier.is_some() {
         return Err("one loop runs beside the workload; give tier or balance");
     }
-    let by_hardware = !matches!(
-        options.source,
-        BalanceSource::Faults | BalanceSource::Writes
-    );
+    let by_hardware = !options.source.is_of_faults();
     if by_hardware && (made.samples.is_some() || made.pghot.as_ref().is_some_and(sampled)) {
         return Err("the hardware samples for one only; leave out balance or the kernel's samples");
     }

@@ -9,6 +9,7 @@ use memtide_core::balancing::sampled::Cause;
 use memtide_core::lazy_flush;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::{Counter, Counters};
+use memtide_loop::options::BalanceOptions;
 
 impl<W: Source> Run<W> {
     fn totals(&self) -> Totals {
@@ -166,7 +167,9 @@ impl<W: Source> Run<W> {
     fn balancing(&self, seconds: f64) -> Balancing {
         let s = self.scale;
         let mut account = self.kernel.balance.account().times(s);
-        if self.configuration.samples.is_some() || self.configuration.balance.is_some() {
+        let sampled = |options: &BalanceOptions| !options.source.is_of_faults();
+        let by_loop = self.configuration.balance.as_ref().is_some_and(sampled);
+        if self.configuration.samples.is_some() || by_loop {
             let interrupt_ns = self.hw.costs.sample_interrupt_ns as u64;
             let taken = self.tally.samples * s;
             account.add(Cause::Interrupt, taken, taken * interrupt_ns);

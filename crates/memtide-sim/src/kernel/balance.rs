@@ -66,6 +66,8 @@ pub struct Balance {
     pub(super) scan_flushes: Portion,
     /// Of the flushes of batches that kernel threads move.
     pub(super) move_flushes: Portion,
+    /// Of the flushes that come after pages were write-protected.
+    pub(super) protect_flushes: Portion,
     /// Of the times that a sampler was set for another thread.
     pub(super) switches: Portion,
 }
@@ -207,6 +209,7 @@ impl Balance {
             recount_ns: 0,
             scan_flushes: Portion::default(),
             move_flushes: Portion::default(),
+            protect_flushes: Portion::default(),
             switches: Portion::default(),
         };
         balance.meet(regions, plan);

@@ -80,9 +80,7 @@ impl Kernel {
                 ns += work;
                 reclaim_ns = reclaim;
             } else {
-                if cached {
-                    ns += self.force_flush(hw, Cause::TurnedWritable, Some(who.cpu));
-                }
+                ns += self.force_flush(hw, Cause::TurnedWritable, Some(who.cpu));
                 let used = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::ACCESSED);
                 self.ptes[head as usize].set(used);
                 if let Some(owner) = self.owner(slot) {

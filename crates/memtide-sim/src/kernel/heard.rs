@@ -1,13 +1,14 @@
 //! Page faults that perf tells of.
 //!
 //! Whoever listens to a process's minor faults (`PERF_COUNT_SW_PAGE_FAULTS_MIN`, each of them) hears of
-//! hint faults, of first touches, and of stores to entries that are not writable; a huge page gives one
-//! fault for all of it. Each costs the thread a little more than unheard.
+//! hint faults, of first touches, of stores to entries that are not writable, and of waits for pages on
+//! the move; a huge page gives one fault for all of it. Each costs the thread a little more than unheard.
 
 use super::{Fault, Kernel, Who};
 use crate::hardware::Hardware;
 use crate::page::{Flags, Slot};
 use crate::workload::Kind;
+use memtide_core::balancing::sampled::Cause;
 
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,15 @@ impl Kernel {
         let ns = self.costs.fault_record_ns as u64;
         match why {
             Fault::Hint => self.overhead.hint_fault_ns += ns,
+            Fault::Migrating => self.overhead.migration_wait_ns += ns,
             _ => self.overhead.page_fault_ns += ns,
         }
+        // Most entries that are read-only are so because somebody wants to hear of stores.
+        let (faults, fault_ns) = match why {
+            Fault::WriteProtect => (1, self.costs.fault_ns as u64),
+            _ => (0, 0),
+        };
+        (self.balance.account).add(Cause::Fault, faults, fault_ns + ns);
         ns
     }
 
@@ -75,7 +83,10 @@ impl Kernel {
                 self.ptes[slot as usize].clear(Flags::WRITABLE);
             }
         }
-        hw.forget_space(space);
+        match self.balance.protect_flushes.due(1, self.scale) {
+            true => _ = hw.flush_space(space, None),
+            false => hw.forget_space(space),
+        }
         looked_at
     }
 }

@@ -94,7 +94,7 @@ impl Kernel {
     }
 
     /// A hint fault on a page that another thread is moving from `from`: it is counted, and its move
-    /// fails. The page has its new node already.
+    /// fails. The page has its new node already. What it costs to tell of it.
     pub(super) fn fail_to_move(
         &mut self,
         hw: &mut Hardware,
@@ -102,9 +102,9 @@ impl Kernel {
         slot: Slot,
         owner: Slot,
         from: NodeId,
-    ) {
+    ) -> u64 {
         let Some(mut balancer) = self.balance.take() else {
-            return;
+            return 0;
         };
         let ns = hw.costs.hint_fault_ns as u64;
         self.count(Counter::NumaHintFaults, 1);
@@ -113,7 +113,7 @@ impl Kernel {
         }
         self.overhead.hint_fault_ns += ns;
         self.balance.account.add(Cause::Fault, 1, ns);
-        self.hear(who, slot, Fault::Hint);
+        let told_ns = self.hear(who, slot, Fault::Hint);
         let task = self.balance.task(who.thread);
         balancer.runs(task, who.cpu);
         let touch = Touch {
@@ -134,6 +134,7 @@ impl Kernel {
             self.run_on(hw, &mut balancer, who, node);
         }
         self.balance.balancer = Some(balancer);
+        told_ns
     }
 
     fn make_accessible(&mut self, head: Slot) {

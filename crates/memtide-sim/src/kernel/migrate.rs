@@ -450,7 +450,7 @@ impl Kernel {
         {
             held.entries -= 1;
             let from = held.from;
-            self.fail_to_move(hw, who, slot, flight.owner, from);
+            ns += self.fail_to_move(hw, who, slot, flight.owner, from);
         }
         self.overhead.migration_wait_ns += ns;
         self.balance.account.add(Cause::Wait, 1, ns);

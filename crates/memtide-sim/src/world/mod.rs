@@ -213,8 +213,8 @@ impl<M: Machine> SimWorld<M> {
         let _ = self.run_to(self.clock_ns, false, false);
     }
 
-    /// Runs machine and sources on to `to_ns`, or until a look has something if
-    /// `wakes`. Samples wake nobody: their rings are read when it is time.
+    /// Runs machine and sources on to `to_ns`, or until a look has something or a ring of page faults is
+    /// half full if `wakes`. Samples wake nobody: their rings are read when it is time.
     fn run_to(&mut self, to_ns: u64, reading: bool, wakes: bool) -> Result<(), WorldError> {
         while self.machine.now_ns() < to_ns {
             let now_ns = self.machine.now_ns();
@@ -226,18 +226,23 @@ impl<M: Machine> SimWorld<M> {
             self.machine.step(next_ns.min(to_ns))?;
             self.observe(reading);
             let look = |report: &Report| {
-                matches!(
-                    report,
-                    Report::Touched {
-                        view: View::Look,
-                        ..
-                    } | Report::Pass {
-                        view: View::Look,
-                        ..
-                    } | Report::Untouched { .. }
-                )
+                self.is_of_bits(report)
+                    && matches!(
+                        report,
+                        Report::Touched {
+                            view: View::Look,
+                            ..
+                        } | Report::Pass {
+                            view: View::Look,
+                            ..
+                        } | Report::Untouched { .. }
+                    )
             };
-            if wakes && self.pending.reports.iter().any(look) {
+            let rings = self.observers.iter().any(|observer| match observer {
+                Observer::Faults(faults) => faults.is_half_full(),
+                _ => false,
+            });
+            if wakes && (rings || self.pending.reports.iter().any(look)) {
                 break;
             }
         }
@@ -319,6 +324,15 @@ impl<M: Machine> SimWorld<M> {
         self.work(told_ns);
         self.pass(waits_ns);
         Ok(pages)
+    }
+
+    /// Whether whoever watches accessed bits told it.
+    fn is_of_bits(&self, report: &Report) -> bool {
+        let (Report::Touched { source, .. }
+        | Report::Untouched { source, .. }
+        | Report::Pass { source, .. }) = report;
+        let observer = self.observers.get(usize::from(source.0));
+        matches!(observer, Some(Observer::Bits(_)))
     }
 
     fn is_here(&self, process: ProcessId) -> bool {
@@ -575,10 +589,9 @@ impl<M: Machine> World for SimWorld<M> {
         subjects: &[Subject],
         interval_ms: u64,
     ) -> Result<u64, WorldError> {
+        self.broken(source)?;
         if let Some(Observer::Faults(faults)) = self.observers.get_mut(usize::from(source.0)) {
-            let pages = faults.look(&mut self.machine, subjects);
-            self.broken(source)?;
-            return Ok(pages);
+            return Ok(faults.look(&mut self.machine, subjects));
         }
         self.begin(source, View::Look, subjects, (1, interval_ms))
     }
@@ -629,6 +642,7 @@ impl<M: Machine> World for SimWorld<M> {
     }
 
     fn provoke(&mut self, source: SourceId) -> Result<(), WorldError> {
+        self.broken(source)?;
         let now_ms = self.clock_ns / MS;
         if let Some(Observer::Faults(faults)) = self.observers.get_mut(usize::from(source.0)) {
             let notices = &mut self.pending.notices;
@@ -642,7 +656,8 @@ impl<M: Machine> World for SimWorld<M> {
         self.broken(SourceId(0))?;
         self.work(self.costs.turn_ns);
         let until_ns = self.clock_ns + at_most_ms * MS;
-        if self.pending.reports.is_empty() {
+        let told = self.pending.reports.iter();
+        if !told.into_iter().any(|report| self.is_of_bits(report)) {
             self.run_to(until_ns, true, true)?;
             // An engine goes in quanta: it may be a little ahead of us.
             self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);
@@ -650,7 +665,7 @@ impl<M: Machine> World for SimWorld<M> {
         for observer in &mut self.observers {
             match observer {
                 Observer::Bits(bits) => bits.drained(),
-                Observer::Faults(faults) => faults.drained(),
+                Observer::Faults(faults) => faults.drained(&mut self.pending),
                 Observer::Samples(_) => {}
             }
         }

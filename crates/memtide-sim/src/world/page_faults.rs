@@ -3,7 +3,8 @@
 //! perf tells of the minor faults of the processes that are listened to. Hint faults are among them where
 //! the simulated kernel scans, first touches always, and stores to pages that were protected so that they
 //! fault. Tiering hears which pages; balancing hears threads and CPUs, too. Each thread has a ring; what
-//! finds no room in it before it is read is lost. Faults wake nobody: rings are read when it is time.
+//! finds no room in it before it is read is lost. A ring that is half full wakes the loop; else rings are read
+//! when its wait is over.
 
 use super::machine::Machine;
 use memtide_core::access;
@@ -14,9 +15,6 @@ use memtide_loop::world::{
 };
 use memtide_loop::write_rounds::{Rounds, WriteFaultRate, too_large};
 use std::collections::BTreeMap;
-
-/// Records that a thread's ring holds: 1,024 pages, and 48 bytes a record.
-const RING: u64 = 1024 * 4096 / 48;
 
 /// What they are heard for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +34,15 @@ struct Listened {
     owner: Option<OwnerId>,
     rounds: Rounds,
     told_too_large: bool,
+    /// Its records in all rings.
+    unread: u64,
+}
+
+/// What came since rings were read last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    told: u64,
+    lost: u64,
 }
 
 /// The faults of all processes that are listened to.
@@ -47,6 +54,7 @@ pub(super) struct PageFaults {
     listened: Vec<Listened>,
     /// By thread, what is in its ring.
     unread: BTreeMap<u32, u64>,
+    window: Window,
     lost: u64,
     records: u64,
     /// Those that were handed over, and what reading one costs.
@@ -61,6 +69,7 @@ impl PageFaults {
             heard_for,
             listened: Vec::new(),
             unread: BTreeMap::new(),
+            window: Window::default(),
             lost: 0,
             records: 0,
             told: 0,
@@ -124,6 +133,7 @@ impl PageFaults {
                 owner,
                 rounds: same.map_or(Rounds::NEW, |one| one.rounds),
                 told_too_large: same.is_some_and(|one| one.told_too_large),
+                unread: same.map_or(0, |one| one.unread),
             }
         });
         self.listened = listened.collect();
@@ -134,48 +144,71 @@ impl PageFaults {
     /// Takes the faults of the last step.
     pub(super) fn take(&mut self, machine: &mut dyn Machine, into: &mut Came) {
         let scale = machine.scale();
-        let mut lost = 0;
-        machine.take_faults(&mut |fault| {
-            self.records += scale;
-            let listened = &mut self.listened;
-            let Ok(at) = listened.binary_search_by_key(&fault.pid, |one| one.process.pid) else {
-                return;
-            };
-            if !finds_room(&mut self.unread, fault.tid, scale) {
-                lost += scale;
-                return;
-            }
-            self.told += scale;
-            listened[at].rounds.saw(scale);
-            match listened[at].owner {
-                Some(owner) => into.reports.push(Report::Touched {
-                    source: self.id,
-                    view: View::Look,
-                    owner,
-                    first: VirtualPage(fault.address / 4096),
-                    pages: 1,
-                }),
-                None => into.samples.push(Sample {
-                    source: self.id,
-                    ..fault
-                }),
-            }
-        });
-        self.lost += lost;
-        if lost > 0 && self.heard_for != FaultsFor::Tiering {
+        machine.take_faults(&mut |fault| self.hear(fault, scale, into));
+        if self.window.lost > 0 && self.heard_for != FaultsFor::Tiering {
             // What is missing would look like pages that nobody uses.
             into.samples.retain(|sample| sample.source != self.id);
-            into.invalid.push(Invalid {
-                source: self.id,
-                lost,
-                throttled: 0,
-            });
         }
     }
 
-    /// All rings were read.
-    pub(super) fn drained(&mut self) {
-        self.unread.clear();
+    /// Hears of a fault that stands for `scale` of them.
+    fn hear(&mut self, fault: Sample, scale: u64, into: &mut Came) {
+        self.records += scale;
+        let listened = &self.listened;
+        let Ok(at) = listened.binary_search_by_key(&fault.pid, |one| one.process.pid) else {
+            return;
+        };
+        let ring = ring(self.unread.len());
+        let unread = self.unread.entry(fault.tid).or_default();
+        if *unread + scale > ring {
+            self.window.lost += scale;
+            return;
+        }
+        *unread += scale;
+        self.window.told += scale;
+        self.listened[at].unread += scale;
+        match self.listened[at].owner {
+            Some(owner) => into.reports.push(Report::Touched {
+                source: self.id,
+                view: View::Look,
+                owner,
+                first: VirtualPage(fault.address / 4096),
+                pages: 1,
+            }),
+            None => into.samples.push(Sample {
+                source: self.id,
+                ..fault
+            }),
+        }
+    }
+
+    /// Whether a ring is half full, which wakes the reader.
+    pub(super) fn is_half_full(&self) -> bool {
+        let ring = ring(self.unread.len());
+        self.unread.values().any(|unread| *unread * 2 >= ring)
+    }
+
+    /// All rings were read. Of a window in which some were lost, balancing uses none.
+    pub(super) fn drained(&mut self, into: &mut Came) {
+        let window = std::mem::take(&mut self.window);
+        self.lost += window.lost;
+        let used = window.lost == 0 || self.heard_for == FaultsFor::Tiering;
+        if used {
+            self.told += window.told;
+        } else {
+            into.invalid.push(Invalid {
+                source: self.id,
+                lost: window.lost,
+                throttled: 0,
+            });
+        }
+        for one in &mut self.listened {
+            let unread = std::mem::take(&mut one.unread);
+            if used {
+                one.rounds.saw(unread);
+            }
+        }
+        self.unread.values_mut().for_each(|unread| *unread = 0);
     }
 
     /// Protects the pages of each process whose turn it is at `now_ms`; what that takes us, in ns.
@@ -207,14 +240,12 @@ impl PageFaults {
     }
 }
 
-/// Whether `records` more have room in the ring of thread `tid`; they are in it then.
-fn finds_room(unread: &mut BTreeMap<u32, u64>, tid: u32, records: u64) -> bool {
-    let unread = unread.entry(tid).or_default();
-    let finds = *unread + records <= RING;
-    if finds {
-        *unread += records;
-    }
-    finds
+/// Records that each of so many threads' rings holds: 1,024 pages at most and 64 at least, of 16,384 for
+/// all, with 48 bytes a record.
+fn ring(threads: usize) -> u64 {
+    let pages = (16_384 / threads.max(1)).clamp(64, 1024);
+    // Rings are powers of two.
+    (1u64 << pages.ilog2()) * 4096 / 48
 }
 
 /// The present pages of `process`.
@@ -236,17 +267,97 @@ fn resident(machine: &dyn Machine, process: ProcessId) -> u64 {
 mod tests {
     use super::*;
 
-    /// Threads have rings of their own, and one that is full loses what comes until it is read.
-    #[test]
-    fn a_full_ring_loses_what_comes() {
-        let mut faults = PageFaults::new(SourceId(0), FaultsFor::Balancing, 60);
-        for _ in 0..RING / 64 {
-            assert!(finds_room(&mut faults.unread, 1, 64));
+    fn process(pid: u32) -> ProcessId {
+        ProcessId {
+            pid,
+            start_ticks: 1,
         }
-        assert!(!finds_room(&mut faults.unread, 1, 64));
-        assert!(finds_room(&mut faults.unread, 1, RING % 64));
-        assert!(finds_room(&mut faults.unread, 2, 64));
-        faults.drained();
-        assert!(finds_room(&mut faults.unread, 1, 64));
+    }
+
+    /// What is heard of processes 7 and 9 for balancing.
+    fn listening() -> PageFaults {
+        let mut faults = PageFaults::new(SourceId(3), FaultsFor::WriteFaults(RATE), 60);
+        faults.listened = [7, 9].map(listened).to_vec();
+        faults
+    }
+
+    const RATE: WriteFaultRate = WriteFaultRate {
+        per_second: 1000,
+        shortest_ms: 500,
+        most_bytes: 16 << 30,
+    };
+
+    fn listened(pid: u32) -> Listened {
+        Listened {
+            process: process(pid),
+            owner: None,
+            rounds: Rounds::NEW,
+            told_too_large: false,
+            unread: 0,
+        }
+    }
+
+    fn fault(pid: u32, tid: u32) -> Sample {
+        Sample {
+            source: SourceId(0),
+            pid,
+            tid,
+            cpu: 1,
+            address: 5 << 12,
+        }
+    }
+
+    #[test]
+    fn rings_are_as_large_as_their_number_allows() {
+        let records = |pages: u64| pages * 4096 / 48;
+        assert_eq!([1, 16].map(ring), [records(1024); 2]);
+        assert_eq!([17, 32].map(ring), [records(512); 2]);
+        assert_eq!(ring(1000), records(64));
+    }
+
+    #[test]
+    fn only_those_that_are_listened_to_are_heard() {
+        let (mut faults, mut came) = (listening(), Came::default());
+        for pid in [7, 8, 9] {
+            faults.hear(fault(pid, 10 * pid), 4, &mut came);
+        }
+        let pids: Vec<u32> = came.samples.iter().map(|sample| sample.pid).collect();
+        assert_eq!(pids, [7, 9]);
+        assert!(came.samples.iter().all(|sample| sample.source == faults.id));
+        faults.drained(&mut came);
+        assert!(came.invalid.is_empty());
+        let status = faults.status();
+        assert_eq!((status.records, status.lost), (12, 0));
+        assert_eq!(status.own_cpu_ns, 8 * 60);
+    }
+
+    /// A ring wakes its reader at half, and what finds it full takes the window with it. The next round
+    /// comes as late as if nothing had been written.
+    #[test]
+    fn a_full_ring_spoils_the_window() {
+        let (mut faults, mut came) = (listening(), Came::default());
+        assert!(faults.listened[0].rounds.is_due(0, &RATE));
+        let half = ring(1) / 2 / 64;
+        for n in 0..=ring(1) / 64 {
+            assert_eq!(faults.is_half_full(), n > half, "{n}");
+            faults.hear(fault(7, 70), 64, &mut came);
+        }
+        faults.hear(fault(9, 90), 64, &mut came);
+        assert_eq!(faults.window.lost, 64);
+        faults.drained(&mut came);
+        assert_eq!(came.invalid.len(), 1);
+        assert_eq!(
+            (came.invalid[0].source, came.invalid[0].lost),
+            (faults.id, 64)
+        );
+        assert_eq!(faults.status().own_cpu_ns, 0);
+        assert!(!faults.listened[0].rounds.is_due(4_999, &RATE));
+        assert!(faults.listened[0].rounds.is_due(5_000, &RATE));
+        // The next window is whole.
+        faults.hear(fault(7, 70), 64, &mut came);
+        faults.drained(&mut came);
+        assert_eq!((came.invalid.len(), faults.status().lost), (1, 64));
+        assert_eq!(faults.status().own_cpu_ns, 64 * 60);
+        assert!(faults.listened[0].rounds.is_due(5_500, &RATE));
     }
 }

@@ -86,10 +86,7 @@ fn config(
     world: &dyn World,
     scale: u32,
 ) -> Result<BalanceConfig, ConfigError> {
-    let by_rounds = matches!(
-        options.source,
-        BalanceSource::Faults | BalanceSource::Writes
-    );
+    let by_rounds = options.source.is_of_faults();
     let whole = BalanceConfig::new(options, world.page(), by_rounds)?;
     let part = |pages: u64| (pages / u64::from(scale)).max(1);
     Ok(BalanceConfig {
@@ -114,6 +111,8 @@ fn book(
     let causes = [
         (Cause::Sample, samples, spent.samples_ns + spent.locate_ns),
         (Cause::Decide, 0, spent.decide_ns + spent.refresh_ns),
+        // Protecting pages is to write faults what arming them is to hint faults.
+        (Cause::Scan, 0, spent.protect_ns),
         (Cause::Move, if dry_run { 0 } else { moved }, spent.move_ns),
     ];
     let failed_pages = status.failed_pages * scale;
