@@ -13,7 +13,7 @@
 //!
 //! # Properties
 //!
-//! - In the long run there are as many faults a second as the rate says, or fewer.
+//! - In the long run a process has as many faults a second as the rate says, or fewer.
 //! - A process that does not write is protected still, and is looked at each [`QUIET_MS`].
 
 /// Between rounds that provoke nothing, in ms.
@@ -22,7 +22,7 @@ const QUIET_MS: u64 = 5_000;
 /// How write faults are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteFaultRate {
-    /// Faults a second that are worth their price.
+    /// Faults a second of a process that are worth their price.
     pub per_second: u64,
     /// The shortest time between two rounds of a process, in ms.
     pub shortest_ms: u64,

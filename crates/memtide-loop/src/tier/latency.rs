@@ -11,8 +11,9 @@
 //!
 //! Once a second each node is asked for a reading ([`World::canary`]), and readings are averaged over
 //! about four. While fast memory is slower they come more often, and so do the first ones. While
-//! nothing of slow memory is in use they matter to nobody and are rare; those after such a time are
-//! first ones again. Of an emulated machine,
+//! nothing of slow memory is in use they matter to nobody and are rare; after such a time an average
+//! begins anew, with readings as often as the first ones. What is believed of nodes stays. Of an
+//! emulated machine,
 //! or one whose tiers are an assumption, readings say nothing of tiers. So those of two nodes
 //! are *believed* if the slow one's least reading was once a fifth above the fast one's; if
 //! five readings of the fast one in a row were a fifth above the slow one's, as where other
@@ -41,6 +42,8 @@ const SLOWER_MS: u64 = 100;
 const IDLE_MS: u64 = 30_000;
 /// How long slow memory counts as in use after an access, in ms.
 const IN_USE_MS: u64 = 3_000;
+/// Readings that an average is over.
+const AVERAGED: u32 = 4;
 /// Readings before any is believed.
 const READINGS: u32 = 5;
 
@@ -105,10 +108,6 @@ impl Latencies {
 
     /// How often nodes are asked now, in ms.
     pub fn every_ms(&self) -> u64 {
-        if self.asked.is_none() {
-            // Perhaps nobody asks.
-            return READ_MS;
-        }
         let mut known = self.known.values();
         let first = self.first < READINGS || known.any(|known| known.readings < READINGS);
         match (first, self.always || self.in_use) {
@@ -204,10 +203,9 @@ impl Latencies {
             least_ns: ns,
             readings: 0,
         });
-        known.sixteenths = match self.first {
-            1 => read,
-            _ => (3 * known.sixteenths + read + 2) / 4,
-        };
+        // What was read before a pause has no weight any more.
+        let weight = u64::from(self.first.clamp(1, AVERAGED));
+        known.sixteenths = ((weight - 1) * known.sixteenths + read + weight / 2) / weight;
         known.last_ns = ns;
         known.least_ns = known.least_ns.min(ns);
         known.readings = known.readings.saturating_add(1);

@@ -293,7 +293,10 @@ impl Tierer {
             // What glances see wakes nobody.
             false => patience_ms.min(self.observer.glance_pass_ms()),
         };
-        let patience_ms = patience_ms.min(self.shared.latencies.every_ms());
+        let patience_ms = match self.reads_latencies(world) {
+            true => patience_ms.min(self.shared.latencies.every_ms()),
+            false => patience_ms,
+        };
         self.refresh.expire(&mut self.shared.records, world.now());
         if !in_haste || self.refresh.is_owed() {
             self.bring_up_to_date(world, reporter)?;
@@ -367,21 +370,26 @@ impl Tierer {
         Ok(())
     }
 
+    /// Whether it matters how late nodes answer, and can be read.
+    fn reads_latencies(&self, world: &dyn World) -> bool {
+        world.has_canary() && self.shared.ledger.lower_pages() > 0
+    }
+
     /// Asks nodes how late they answer, if it is time.
     fn read_latencies(
         &mut self,
         world: &mut dyn World,
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
+        if !self.reads_latencies(world) {
+            return Ok(());
+        }
         let Shared {
             ledger,
             counters,
             latencies,
             ..
         } = &mut self.shared;
-        if !world.has_canary() || ledger.lower_pages() == 0 {
-            return Ok(());
-        }
         let now = world.now();
         let recorded = counters.get(Counter::PghotRecordedAccesses);
         let news = latencies.read(world, &ledger.topology, recorded, now)?;

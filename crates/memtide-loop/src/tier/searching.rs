@@ -23,6 +23,12 @@ use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::Millis;
 use std::collections::BTreeMap;
 
+/// How long a source that cost nothing of late is not asked what it cost, in ms.
+const ACCOUNT_MS: u64 = 1_000;
+/// Spans that a source is told at once, at most.
+const SPANS: usize = 4_096;
+/// Makes its random numbers others than the observer's.
+const SEED: u64 = 0x7374_7265_7463_6865;
 /// How often it is judged anew what room classes have and what is idle, in ms. It takes time by the
 /// pages of fast memory and by the processes.
 const ROOM_MS: u64 = 2_000;
@@ -33,45 +39,36 @@ struct Room {
     at: Millis,
     /// Pages of fast memory that are idle: they make room.
     idle_pages: u64,
-    /// Whether half of all slow pages, or more, are of classes that are tight. Where they are fewer, the
-    /// others have room, and must be found.
-    is_tight: bool,
+    /// Whether half of all slow pages, or more, are of classes that are tight: until they are less than
+    /// three eighths. Where they are fewer, the others have room, and must be found.
+    mostly_tight: bool,
 }
 
 impl Room {
-    fn of(shared: &Shared, now: Millis) -> Room {
-        let Shared {
-            config,
-            ledger,
-            records,
-            budgets,
-            ..
-        } = shared;
-        let (mut tight, mut all) = (0, 0);
-        let watched = ledger.processes.iter();
-        for watched in watched.filter(|_| budgets.any_tight()) {
-            let (_, slow) = ledger.resident_of(watched.owner);
-            all += slow;
-            tight += if budgets.is_tight(watched.class) {
-                slow
-            } else {
-                0
-            };
-        }
-        Room {
+    /// Judged after it was `mostly_tight` or not.
+    fn of(shared: &Shared, mostly_tight: bool, now: Millis) -> Room {
+        let idle_pages = demoter::idle_pages(&shared.config, &shared.records, now);
+        let mut room = Room {
             at: now,
-            idle_pages: demoter::idle_pages(config, records, now),
-            is_tight: tight > 0 && tight * 2 >= all,
+            idle_pages,
+            mostly_tight: false,
+        };
+        if !shared.budgets.any_tight() {
+            return room;
         }
+        let (mut tight, mut all) = (0, 0);
+        for watched in shared.ledger.processes.iter() {
+            let (_, slow) = shared.ledger.resident_of(watched.owner);
+            all += slow;
+            if shared.budgets.is_tight(watched.class) {
+                tight += slow;
+            }
+        }
+        let eighths = if mostly_tight { 3 } else { 4 };
+        room.mostly_tight = tight > 0 && 8 * tight >= eighths * all;
+        room
     }
 }
-
-/// How long a source that cost nothing of late is not asked what it cost, in ms.
-const ACCOUNT_MS: u64 = 1_000;
-/// Spans that a source is told at once, at most.
-const SPANS: usize = 4_096;
-/// Makes its random numbers others than the observer's.
-const SEED: u64 = 0x7374_7265_7463_6865;
 
 /// What is glanced at beside what the search wants.
 #[derive(Clone, Copy, Debug)]
@@ -230,11 +227,11 @@ impl Searching {
         }
         let wait = observer.look_must_wait(ledger, now);
         self.search.looks_wait(wait);
+        let was_tight = self.room.is_some_and(|room| room.mostly_tight);
         let room = self.room.filter(|of| now.since(of.at) < ROOM_MS);
-        let room = *self
-            .room
-            .insert(room.unwrap_or_else(|| Room::of(shared, now)));
-        let short = room_is_short(ledger) || room.is_tight;
+        let room = room.unwrap_or_else(|| Room::of(shared, was_tight, now));
+        self.room = Some(room);
+        let short = room_is_short(ledger) || room.mostly_tight;
         self.search
             .room_is(ledger.top_room() + room.idle_pages, short);
         let before = world.own_cpu_ns();

@@ -334,6 +334,29 @@ fn counters_do_not_fall_when_a_source_breaks() {
     assert_eq!(kernel_cpu, Duration::from_nanos(all_ns));
 }
 
+/// Slow memory that its programs have left after the first reading, or that nobody uses, is no reason to
+/// wake up: there are as many turns as where latencies cannot be read.
+#[test]
+fn nobody_is_woken_for_latencies_that_do_not_matter() {
+    let turns = |latencies: &[(NodeId, u32)]| {
+        let mut world = world();
+        world.latencies = latencies.iter().copied().collect();
+        let mut tierer = tierer(&mut world, &TierOptions::DEFAULT);
+        tierer.step(&mut world, &mut ()).unwrap();
+        world.processes.clear();
+        let until = world.now().0 + 20_000;
+        let mut turns = 0;
+        while world.now().0 < until {
+            tierer.step(&mut world, &mut ()).unwrap();
+            turns += 1;
+        }
+        turns
+    };
+    let unread = turns(&[]);
+    let read = turns(&[(FAST, 100), (SLOW, 300)]);
+    assert!(read <= unread + 5, "{read} and {unread}");
+}
+
 /// What the next source had cost before nobody pays for again.
 #[test]
 fn a_source_that_takes_over_may_look_at_once() {

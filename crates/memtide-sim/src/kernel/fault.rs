@@ -6,7 +6,8 @@
 //! it.) A file's page is read into the page cache if it is not there, and mapped: read-only, unless
 //! this is a store through a shared mapping. The first store through a shared mapping makes the page
 //! dirty; the first through a private one copies it into an anonymous page of the mapping's own. Either
-//! way translations that were not flushed yet have to go first.
+//! way translations that were not flushed yet have to go first, as where any other entry turns writable: one
+//! that was protected to hear of stores.
 
 use super::{Kernel, KernelError, Who};
 use crate::hardware::Hardware;

@@ -9,6 +9,7 @@ use crate::hardware::Hardware;
 use crate::page::{Flags, Slot};
 use crate::workload::Kind;
 use memtide_core::balancing::sampled::Cause;
+use memtide_loop::options::BalanceSource;
 
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +59,11 @@ impl Kernel {
             Fault::Migrating => self.overhead.migration_wait_ns += ns,
             _ => self.overhead.page_fault_ns += ns,
         }
-        // Most entries that are read-only are so because somebody wants to hear of stores.
-        let (faults, fault_ns) = match why {
-            Fault::WriteProtect => (1, self.costs.fault_ns as u64),
+        let balance = self.configuration.balance.as_ref();
+        let (faults, fault_ns) = match (balance.map(|options| options.source), why) {
+            (None, _) => return ns,
+            // Next to all entries that are read-only are so to hear of stores.
+            (Some(BalanceSource::Writes), Fault::WriteProtect) => (1, self.costs.fault_ns as u64),
             _ => (0, 0),
         };
         (self.balance.account).add(Cause::Fault, faults, fault_ns + ns);
@@ -68,8 +71,9 @@ impl Kernel {
     }
 
     /// Write-protects all pages of `space` that may be written, so that the next store to each faults
-    /// (`/proc/PID/clear_refs`, 4). Entries that were looked at.
-    pub fn protect_written(&mut self, hw: &mut Hardware, space: u16) -> u64 {
+    /// (`/proc/PID/clear_refs`, 4). Entries that were looked at, and what the flush after it took whoever
+    /// asked for it, in nanoseconds.
+    pub fn protect_written(&mut self, hw: &mut Hardware, space: u16) -> (u64, u64) {
         let regions = self.regions.iter();
         let own = regions.filter(|region| region.plan.space == space && !region.freed);
         // A file's page that is shared turns read-only for its own reasons, too; those are left alone.
@@ -83,10 +87,16 @@ impl Kernel {
                 self.ptes[slot as usize].clear(Flags::WRITABLE);
             }
         }
-        match self.balance.protect_flushes.due(1, self.scale) {
-            true => _ = hw.flush_space(space, None),
-            false => hw.forget_space(space),
+        if !self.balance.protect_flushes.due(1, self.scale) {
+            hw.forget_space(space);
+            return (looked_at, 0);
         }
-        looked_at
+        let before = hw.counters;
+        let sent_ns = hw.flush_space(space, None);
+        let received = hw.counters.tlb_shootdowns - before.tlb_shootdowns;
+        let ns = hw.counters.shootdown_ns - before.shootdown_ns;
+        let account = &mut self.balance.account;
+        account.add(Cause::Shootdown, received, ns.saturating_sub(sent_ns));
+        (looked_at, sent_ns)
     }
 }

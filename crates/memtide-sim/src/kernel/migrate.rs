@@ -440,7 +440,7 @@ impl Kernel {
     ) -> u64 {
         let flight = self.balance.in_flight.0[at];
         let left_ns = flight.done_ns.saturating_sub(who.now_ns) / u64::from(self.scale);
-        let mut ns = left_ns;
+        let (mut ns, mut told_ns) = (left_ns, 0);
         if left_ns > 0 {
             ns += hw.costs.sleep_ns as u64;
         }
@@ -450,13 +450,13 @@ impl Kernel {
         {
             held.entries -= 1;
             let from = held.from;
-            ns += self.fail_to_move(hw, who, slot, flight.owner, from);
+            told_ns = self.fail_to_move(hw, who, slot, flight.owner, from);
         }
         self.overhead.migration_wait_ns += ns;
         self.balance.account.add(Cause::Wait, 1, ns);
         let head = self.head(slot);
         self.let_through(hw, who, head, write);
-        ns
+        ns + told_ns
     }
 
     /// Gives a CPU the translation of a page on the move, which is where it will be.

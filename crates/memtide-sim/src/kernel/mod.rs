@@ -221,7 +221,11 @@ impl Kernel {
             Fault::NotPresent => self.fault_not_present(hw, who, slot, write)?,
             Fault::WriteProtect => self.fault_write_protect(hw, who, slot)?,
             Fault::Hint => self.hint_fault(hw, who, slot, write),
-            Fault::Migrating => self.migration_wait(hw, who, slot, write),
+            Fault::Migrating => match self.migration_wait(hw, who, slot, write) {
+                // It was there already.
+                0 => return Ok(0),
+                ns => ns,
+            },
         };
         // A fault that waits for storage is a major one.
         let minor = self.counters.get(Counter::Pgmajfault) == from_storage;

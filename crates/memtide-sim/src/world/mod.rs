@@ -238,10 +238,10 @@ impl<M: Machine> SimWorld<M> {
                         } | Report::Untouched { .. }
                     )
             };
-            let rings = self.observers.iter().any(|observer| match observer {
-                Observer::Faults(faults) => faults.is_half_full(),
+            let rings = match self.observers.first() {
+                Some(Observer::Faults(faults)) => faults.is_half_full(),
                 _ => false,
-            });
+            };
             if wakes && (rings || self.pending.reports.iter().any(look)) {
                 break;
             }
@@ -657,7 +657,7 @@ impl<M: Machine> World for SimWorld<M> {
         self.work(self.costs.turn_ns);
         let until_ns = self.clock_ns + at_most_ms * MS;
         let told = self.pending.reports.iter();
-        if !told.into_iter().any(|report| self.is_of_bits(report)) {
+        if told.filter(|report| self.is_of_bits(report)).count() == 0 {
             self.run_to(until_ns, true, true)?;
             // An engine goes in quanta: it may be a little ahead of us.
             self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);

@@ -3,8 +3,9 @@
 //! perf tells of the minor faults of the processes that are listened to. Hint faults are among them where
 //! the simulated kernel scans, first touches always, and stores to pages that were protected so that they
 //! fault. Tiering hears which pages; balancing hears threads and CPUs, too. Each thread has a ring; what
-//! finds no room in it before it is read is lost. A ring that is half full wakes the loop; else rings are read
-//! when its wait is over.
+//! finds no room in it before it is read is lost. A ring of the first source that is half full wakes the loop;
+//! else rings are read when its wait is over. (A live machine has a ring for each CPU where there are more than
+//! 64 threads.)
 
 use super::machine::Machine;
 use memtide_core::access;
@@ -138,6 +139,15 @@ impl PageFaults {
         });
         self.listened = listened.collect();
         let pids: Vec<u32> = self.listened.iter().map(|one| one.process.pid).collect();
+        if self
+            .listened
+            .iter()
+            .map(|one| one.process)
+            .ne(known.iter().map(|one| one.process))
+        {
+            // Threads that have ended leave their share of the rings.
+            self.unread.retain(|_, unread| *unread > 0);
+        }
         machine.hear_faults(&pids)
     }
 
@@ -145,10 +155,6 @@ impl PageFaults {
     pub(super) fn take(&mut self, machine: &mut dyn Machine, into: &mut Came) {
         let scale = machine.scale();
         machine.take_faults(&mut |fault| self.hear(fault, scale, into));
-        if self.window.lost > 0 && self.heard_for != FaultsFor::Tiering {
-            // What is missing would look like pages that nobody uses.
-            into.samples.retain(|sample| sample.source != self.id);
-        }
     }
 
     /// Hears of a fault that stands for `scale` of them.
@@ -196,6 +202,8 @@ impl PageFaults {
         if used {
             self.told += window.told;
         } else {
+            // What is missing would look like pages that nobody uses.
+            into.samples.retain(|sample| sample.source != self.id);
             into.invalid.push(Invalid {
                 source: self.id,
                 lost: window.lost,
@@ -345,6 +353,7 @@ mod tests {
         faults.hear(fault(9, 90), 64, &mut came);
         assert_eq!(faults.window.lost, 64);
         faults.drained(&mut came);
+        assert!(came.samples.is_empty());
         assert_eq!(came.invalid.len(), 1);
         assert_eq!(
             (came.invalid[0].source, came.invalid[0].lost),

@@ -596,8 +596,8 @@ impl<W: Source> Machine for Simulated<W> {
             return 0;
         };
         let (kernel, hw) = (&mut self.run.kernel, &mut self.run.hw);
-        let entries = kernel.protect_written(hw, space);
-        (entries * self.scale()) * self.run.hw.costs.scan_pte_ns as u64
+        let (entries, flush_ns) = kernel.protect_written(hw, space);
+        (entries * self.scale()) * self.run.hw.costs.scan_pte_ns as u64 + flush_ns * self.scale()
     }
 
     fn thread(&self, pid: u32, tid: u32) -> Option<ThreadSeen> {

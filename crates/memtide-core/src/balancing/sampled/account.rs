@@ -11,9 +11,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Hint faults, without moves.
+    /// Hint faults and write faults, without moves.
     Fault,
-    /// Arming pages for hint faults.
+    /// Arming pages for hint faults, or protecting them for write faults.
     Scan,
     /// Samples' interrupts.
     Interrupt,

@@ -71,7 +71,8 @@ fn protected_pages_fault_once_when_they_are_written() {
     }
     bench.kernel.heard.listen_to(vec![0]);
     let (kernel, hw) = (&mut bench.kernel, &mut bench.hw);
-    assert_eq!(kernel.protect_written(hw, 0), 3);
+    // Two other CPUs may run the space: 300 and 30 each.
+    assert_eq!(kernel.protect_written(hw, 0).0, 3);
     assert_eq!(bench.touch(0, slots[0], false).unwrap(), 0);
     assert_eq!(bench.touch(0, of_file, true).unwrap(), 0);
     for slot in [slots[0], slots[1]] {

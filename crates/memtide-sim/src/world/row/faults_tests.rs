@@ -1,12 +1,16 @@
 //! Loops that learn from page faults: from the kernel's hint faults, or from writes that they make fault.
 
+use super::super::{FaultsFor, SimWorld, Simulated, SourceChoice, WorldCosts};
 use super::*;
 use crate::kernel::testing::{machine, region};
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::workload::{Access, Filled, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth};
+use memtide_core::tiering::space::OwnerId;
 use memtide_core::vmstat::Counter;
+use memtide_loop::World;
 use memtide_loop::options::{BalanceOptions, BalanceSource, TierOptions};
+use memtide_loop::world::{Came, SourceId, Subject};
 
 /// Pages of each thread.
 const PAGES: u32 = 500;
@@ -132,10 +136,36 @@ fn what_the_kernel_scans_comes_home() {
         let faults = result.counters.get(Counter::NumaHintFaults);
         let heard = (result.overhead.hint_fault_ns - 1000 * faults) / 400;
         assert!(faults > 0 && heard * 10 >= faults * 9, "{heard} {faults}");
-        // Nothing wakes the loop: ten turns a second at 30 us, or 33 while a look goes on.
-        let own_ns = result.tiering.unwrap().own_cpu_ns;
-        assert!(own_ns < SECONDS * 10_000_000, "{text}: {own_ns}");
     }
+}
+
+/// Whoever waits for a second waits for a second, though pages fault meanwhile.
+#[test]
+fn a_few_faults_wake_nobody() {
+    let configuration = Configuration {
+        numa_balancing: 2,
+        rate_limit_mbps: 0,
+        ..Configuration::off("test")
+    };
+    let run = Run::new(&spec(2), own(2, false), &configuration, 1, 1).unwrap();
+    let source = SourceChoice::Faults(FaultsFor::Tiering);
+    let mut world = SimWorld::new(Simulated::new(run), &[source], WorldCosts::BARE, 1);
+    let mut seen = Vec::new();
+    world.processes(&mut seen).unwrap();
+    let subject = Subject {
+        owner: OwnerId(0),
+        process: seen[0].process,
+        spans: Vec::new(),
+    };
+    world.look(SourceId(0), &[subject], 1000).unwrap();
+    let mut heard = 0;
+    for _ in 0..10 {
+        let (before, mut came) = (world.now_ns(), Came::default());
+        world.wait(1000, &mut came).unwrap();
+        heard += came.reports.len();
+        assert!(world.now_ns() - before >= 999_000_000);
+    }
+    assert!(heard >= 2 * PAGES as usize, "{heard}");
 }
 
 /// The kernel moves most; memtide hears the same faults, and sees pages where they are by then.
