@@ -20,8 +20,8 @@ use memtide_core::units::{NodeId, PageNumber, PageSize};
 
 /// Why a page of a paused class stays where it is.
 pub const PAUSED: Immovable = Immovable::Other("its class is paused");
-/// The largest space: 2 TiB of watched addresses.
-pub const SECTIONS: u32 = 16_384;
+/// The largest space: 8 TiB of watched addresses.
+pub const SECTIONS: u32 = 1 << 16;
 /// The pages of all of them.
 pub const MOST_PAGES: u64 = SECTIONS as u64 * SECTION_PAGES as u64;
 

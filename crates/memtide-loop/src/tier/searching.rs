@@ -12,7 +12,7 @@ use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;
-use crate::ledger::{Ledger, Watched};
+use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::random::Random;
 use crate::search::{self, Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
 use crate::world::{self, Backing, ProcessId, Subject, World, WorldError};
@@ -132,6 +132,7 @@ impl Searching {
                 look_pages: config.look_pages,
                 keeps: abilities.keeps.unwrap_or(u64::MAX),
                 spans: SPANS,
+                sections: SECTIONS,
                 block_pages: (search::BLOCK_PAGES / config.page_weight).max(1),
                 cuts,
                 round_ms: config.cadence.look_every_ms,
