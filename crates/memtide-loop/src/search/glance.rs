@@ -333,6 +333,9 @@ impl Search {
             };
         let from = self.glancing.sweeps[which].cursor;
         let left = left - self.costs.pass(beside);
+        // What has the attention has as much: a sweep that used up all would draw attention to ever
+        // more, and leave next to nothing to sample it. What it does not need comes next time.
+        let left = if waiting { left / 2.0 } else { left };
         let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
         let cursor = self.glancing.sweeps[which].cursor;
         self.glancing.ends = cursor == 0;
