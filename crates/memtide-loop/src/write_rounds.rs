@@ -16,6 +16,10 @@
 //! - In the long run a process has as many faults a second as the rate says, or fewer.
 //! - A process that does not write is protected still, and is looked at each [`QUIET_MS`].
 
+use crate::options::Rate;
+
+/// Faults a second of a process if nobody says.
+const PER_SECOND: u64 = 5_000;
 /// Between rounds that provoke nothing, in ms.
 const QUIET_MS: u64 = 5_000;
 
@@ -32,22 +36,20 @@ pub struct WriteFaultRate {
 }
 
 impl WriteFaultRate {
+    /// What the option says, or else 5,000 faults a second; each is worth some microseconds.
+    #[must_use]
+    pub fn of(rate: Option<Rate>) -> WriteFaultRate {
+        WriteFaultRate::new(rate.map_or(PER_SECOND, |rate| u64::from(rate.get())))
+    }
+
     /// So many faults a second. Rounds are half a second apart at least; what holds more than 16 GiB is
     /// left out, as a round would then cost it some seconds of CPU time, once in a quarter of an hour.
-    #[must_use]
-    pub fn new(per_second: u64) -> WriteFaultRate {
+    fn new(per_second: u64) -> WriteFaultRate {
         WriteFaultRate {
             per_second,
             shortest_ms: 500,
             most_bytes: 16 << 30,
         }
-    }
-}
-
-impl Default for WriteFaultRate {
-    /// 5,000 a second; each is worth some microseconds.
-    fn default() -> Self {
-        WriteFaultRate::new(5_000)
     }
 }
 

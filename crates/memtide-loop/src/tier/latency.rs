@@ -12,10 +12,10 @@
 //! Once a second each node is asked for a reading ([`World::canary`]), and readings are averaged over
 //! about four. While fast memory is slower they come more often, and so do the first ones. While
 //! nothing of slow memory is in use they matter to nobody and are rare; after such a time an average
-//! begins anew, with readings as often as the first ones. What is believed of nodes stays. Of an
-//! emulated machine,
-//! or one whose tiers are an assumption, readings say nothing of tiers. So those of two nodes
-//! are *believed* if the slow one's least reading was once a fifth above the fast one's; if
+//! begins anew, with readings as often as the first ones. What is believed of nodes stays.
+//!
+//! Of an emulated machine, or one whose tiers are an assumption, readings say nothing of tiers. So
+//! those of two nodes are *believed* if the slow one's least reading was once a fifth above the fast one's; if
 //! five readings of the fast one in a row were a fifth above the slow one's, as where other
 //! programs load it from the beginning, until about as many were not; or if firmware tells both
 //! latencies and no least reading is below half of what it tells: load makes memory later and

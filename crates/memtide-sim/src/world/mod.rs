@@ -656,8 +656,8 @@ impl<M: Machine> World for SimWorld<M> {
         self.broken(SourceId(0))?;
         self.work(self.costs.turn_ns);
         let until_ns = self.clock_ns + at_most_ms * MS;
-        let told = self.pending.reports.iter();
-        if told.filter(|report| self.is_of_bits(report)).count() == 0 {
+        let mut told = self.pending.reports.iter();
+        if !told.any(|report| self.is_of_bits(report)) {
             self.run_to(until_ns, true, true)?;
             // An engine goes in quanta: it may be a little ahead of us.
             self.clock_ns = self.machine.now_ns().clamp(self.clock_ns, until_ns);

@@ -33,15 +33,13 @@ pub(super) fn run<W: Source>(
         name,
         per_cpu_second: options.rate.map_or(RATE, |rate| rate.get()),
     };
-    let write_faults = || match options.rate {
-        Some(rate) => WriteFaultRate::new(u64::from(rate.get())),
-        None => WriteFaultRate::default(),
-    };
     let choice = match options.source {
         BalanceSource::Auto | BalanceSource::Ibs => hardware("ibs"),
         BalanceSource::Pebs => hardware("pebs"),
         BalanceSource::Faults => SourceChoice::Faults(FaultsFor::Balancing),
-        BalanceSource::Writes => SourceChoice::Faults(FaultsFor::WriteFaults(write_faults())),
+        BalanceSource::Writes => {
+            SourceChoice::Faults(FaultsFor::WriteFaults(WriteFaultRate::of(options.rate)))
+        }
     };
     let failed = |error: &dyn std::fmt::Display| KernelError::Machine(error.to_string());
     let ended = |error: WorldError| KernelError::Machine(format!("memtide balance: {error}"));

@@ -119,9 +119,7 @@ fn open_one(wanted: BalanceSource, root: &Root, rate: Option<Rate>) -> anyhow::R
             ],
         }),
         BalanceSource::Writes => {
-            let rate = rate.map_or_else(WriteFaultRate::default, |rate| {
-                WriteFaultRate::new(u64::from(rate.get()))
-            });
+            let rate = WriteFaultRate::of(rate);
             Ok(Opened {
                 sampling: Sampling::write_faults(&options, rate)
                     .map_err(|why| failed("write faults", why))?,
