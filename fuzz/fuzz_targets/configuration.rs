@@ -10,6 +10,7 @@ mod shared {
     pub mod control_args;
     pub mod metrics_args;
     pub mod outside;
+    pub mod pagers_options;
     pub mod weights_options;
 }
 

@@ -145,6 +145,14 @@ impl Report {
             text += &format!(" on node {node}");
         }
         text += &format!(", {} copied by this process", mib(local.filled_bytes));
+        for (bytes, what) in [
+            (local.given_up_bytes, "left to who reads more"),
+            (local.freed_bytes, "of others' room taken"),
+        ] {
+            if bytes > 0 {
+                text += &format!(", {} {what}", mib(bytes));
+            }
+        }
         for on in &local.nodes {
             let (copies, budget) = (mib(on.copies_bytes), mib(local.budget_bytes));
             text += &format!("; copies on node {}: {copies} of {budget}", on.node);

@@ -47,6 +47,30 @@ struct Running {
     /// Passes told of.
     passes: u64,
     tries: u32,
+    /// What the kdamond had used when it was asked last.
+    known: Duration,
+    /// What it will have used when it ends, and the passes told of by then, once it was told to.
+    ends_with: Option<(Duration, u64)>,
+}
+
+impl Running {
+    /// The kdamond's processor time. It cannot be read any more once that has ended, so that what it
+    /// will be is reckoned when it is told to end.
+    fn cpu_time(&mut self) -> Duration {
+        if let Some((cpu, _)) = self.ends_with {
+            return cpu;
+        }
+        self.known = self.session.cpu_time().unwrap_or(self.known);
+        self.known
+    }
+
+    /// The pass that is under way is the last. It has cleared its pages' bits by now and will read
+    /// them, which costs about as much.
+    fn will_end(&mut self) {
+        let halves = u32::try_from(2 * self.passes + 1).unwrap_or(u32::MAX);
+        let cpu = self.cpu_time();
+        self.ends_with = Some((cpu + cpu / halves, self.passes));
+    }
 }
 
 impl DamonSource {
@@ -98,6 +122,8 @@ impl DamonSource {
                         owners,
                         passes: 0,
                         tries,
+                        known: Duration::ZERO,
+                        ends_with: None,
                     });
                     return Ok(pages);
                 }
@@ -165,8 +191,15 @@ impl DamonSource {
     /// Turns a view's kdamond off, which takes as long as its present sample; a
     /// thread waits for that, and [`DamonSource::settle`] for the thread.
     fn end(&mut self, view: View) -> Result<(), SourceError> {
+        let ending = self.slot(view).take_if(|one| one.ends_with.is_some());
+        if let Some(mut running) = ending {
+            // A thread waits for it as it is.
+            self.ended_cpu += running.cpu_time();
+            return Ok(());
+        }
         self.settle(view)?;
-        if let Some(Running { session, .. }) = self.slot(view).take() {
+        if let Some(running) = self.slot(view).take() {
+            let session = running.session;
             let ending = std::thread::spawn(move || {
                 let cpu = session.cpu_time().unwrap_or_default();
                 session.stop().map(|()| cpu)
@@ -236,8 +269,11 @@ impl DamonSource {
             *passes += 1;
         }
         self.lost += polled.lost;
+        let told = |one: &Running| one.ends_with.is_some_and(|(_, at)| one.passes > at);
         match polled.ended {
             None => Ok(()),
+            Some(_) if self.slot(view).as_ref().is_some_and(told) => self.end(view),
+            // Also of one that was to end, if nothing came of its last pass.
             Some(ended) => self.go_on(view, ended),
         }
     }
@@ -245,10 +281,12 @@ impl DamonSource {
     /// A session ended by itself. If all its processes are gone there is nothing
     /// to do; otherwise it is begun anew.
     fn go_on(&mut self, view: View, ended: Ended) -> Result<(), SourceError> {
-        let Some(running) = self.slot(view).take() else {
+        self.settle(view)?;
+        let Some(mut running) = self.slot(view).take() else {
             return Ok(());
         };
         let gone: Vec<usize> = running.session.targets_gone().collect();
+        self.ended_cpu += running.cpu_time();
         let Running {
             session,
             mut subjects,
@@ -256,7 +294,6 @@ impl DamonSource {
             tries,
             ..
         } = running;
-        self.ended_cpu += session.cpu_time().unwrap_or_default();
         drop(session);
         let mut index = 0;
         subjects.retain(|_| {
@@ -326,6 +363,21 @@ impl Source for DamonSource {
         self.begin(View::Look, subjects, interval, 0)
     }
 
+    fn finish(&mut self, view: View) -> Result<(), SourceError> {
+        if self.ending[view as usize].is_some() {
+            return Ok(());
+        }
+        let open = |one: &&mut Running| one.ends_with.is_none();
+        let Some(running) = self.slot(view).as_mut().filter(open) else {
+            return Ok(());
+        };
+        running.will_end();
+        let stop = running.session.stopping();
+        let ending = std::thread::spawn(move || stop().map(|()| Duration::ZERO));
+        self.ending[view as usize] = Some(ending);
+        Ok(())
+    }
+
     fn cuts(&mut self) -> bool {
         self.damon.cuts_pieces().unwrap_or(false)
     }
@@ -367,10 +419,8 @@ impl Source for DamonSource {
     }
 
     fn kernel_time(&mut self) -> Duration {
-        let running = self.look.iter().chain(&self.glance);
-        let cpu: Duration = running
-            .filter_map(|running| running.session.cpu_time())
-            .sum();
+        let running = self.look.iter_mut().chain(&mut self.glance);
+        let cpu: Duration = running.map(Running::cpu_time).sum();
         self.ended_cpu + cpu
     }
 

@@ -67,6 +67,13 @@ pub trait Source {
     /// otherwise; an empty list ends it. A source without glances ignores it.
     fn glance(&mut self, subjects: &[Subject], interval: Duration) -> Result<(), SourceError>;
 
+    /// Ends `view` with the pass that is under way, whose reports come as ever. Nothing of a source
+    /// that ends at once when it is told to.
+    fn finish(&mut self, view: View) -> Result<(), SourceError> {
+        let _ = view;
+        Ok(())
+    }
+
     /// Whether it cuts what it is to glance at into pieces by itself.
     fn cuts(&mut self) -> bool {
         false

@@ -40,7 +40,7 @@ use crate::report::{Event, Reporter};
 use crate::world::{
     AddressSpace, Affinity, Came, Found, Kept, Lend, MoveHow, PageRun, Presence, ProcessId,
     ProcessSeen, Settled, Sought, SourceId, SourceInfo, SourceStatus, Stalls, Subject, ThreadId,
-    ThreadSeen, World, WorldError,
+    ThreadSeen, View, World, WorldError,
 };
 use memtide_core::pages::NodeSpace;
 use memtide_core::topology::{Node, NodeInput, TierOrigin, Topology, TopologyError, TopologyInput};
@@ -145,6 +145,10 @@ pub enum Call {
         source: SourceId,
         subjects: Vec<Subject>,
         interval_ms: u64,
+    },
+    FinishView {
+        source: SourceId,
+        view: View,
     },
     Cuts {
         source: SourceId,

@@ -226,6 +226,13 @@ impl<J: Journal> World for Recording<'_, J> {
         self.tried(call, result, |()| Answer::Nothing)
     }
 
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        let result = self.world.finish_view(source, view);
+        self.tried(Call::FinishView { source, view }, result, |()| {
+            Answer::Nothing
+        })
+    }
+
     fn cuts(&mut self, source: SourceId) -> bool {
         let cuts = self.world.cuts(source);
         self.wrote(Call::Cuts { source }, Answer::Yes(cuts), cuts)

@@ -241,6 +241,10 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         expect!(self, call, Answer::Nothing => ())
     }
 
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        expect!(self, Call::FinishView { source, view }, Answer::Nothing => ())
+    }
+
     fn cuts(&mut self, source: SourceId) -> bool {
         matches!(self.answer(Call::Cuts { source }), Ok(Answer::Yes(true)))
     }

@@ -35,15 +35,25 @@ impl Search {
         }
     }
 
-    /// What the passes that go on may have used by `now`, in microseconds, by view.
+    /// What the passes that go on may have used by `now`, in microseconds, by view. A pass goes over all
+    /// of its pages before its interval and once more after it.
     fn under_way(&self, now: Millis) -> [f64; 2] {
-        let wall_us = |since_ms: u64| since_ms as f64 * 1000.0;
+        let used = |all_us: f64, since_ms: u64, interval_ms: u64| {
+            let since_us = since_ms as f64 * 1000.0;
+            let slept_us = since_us - all_us / 2.0;
+            let walks = if slept_us > interval_ms as f64 * 1000.0 {
+                1.0
+            } else {
+                0.5
+            };
+            (all_us * walks).min(since_us)
+        };
         let look = match self.look.under_way_since(now) {
-            Some((pages, ms)) => self.costs.look(pages).min(wall_us(ms)),
+            Some((pages, ms)) => used(self.costs.look(pages), ms, self.look.size().1),
             None => 0.0,
         };
         let glance = match self.glancing.under_way_since(now) {
-            Some((pieces, ms)) => self.costs.pass(pieces).min(wall_us(ms)),
+            Some((pieces, ms)) => used(self.costs.pass(pieces), ms, self.glancing.interval_ms()),
             None => 0.0,
         };
         [look, glance]

@@ -3,7 +3,7 @@
 use super::blocks::{Blocks, Flag};
 use super::evidence::{Tally, Verdict, judge};
 use super::look::{each_run, push};
-use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
+use super::{EAGER_SHARE, LOST_MS, Order, Search, Span, View, Watch, finish_ms, spans_of};
 use memtide_core::units::Millis;
 use std::ops::Range;
 
@@ -66,6 +66,10 @@ pub struct Glancing {
     tells_apart_ms: Option<u64>,
     passes_left: u32,
     at_work: bool,
+    /// Whether the source was told that the present pass is the last, and whether a pass went
+    /// on for that this was not said in time.
+    finishing: bool,
+    missed: bool,
     /// Whether a pass has ended since the last plan.
     pass_ended: bool,
     began: Millis,
@@ -79,8 +83,9 @@ pub struct Glancing {
     ends: bool,
     sweeps: [Sweep; 2],
     last: usize,
-    /// Whether the last one was for what has the attention.
-    attended_last: bool,
+    /// So many in a row were for what has the attention; the last took so many blocks.
+    attends: u32,
+    took: usize,
     /// When a block was found hot last.
     found_at: Millis,
 }
@@ -93,6 +98,8 @@ const COARSE_S: f64 = 6.0;
 const ALL_PASSES: u32 = 8;
 /// And those that have the attention.
 const ATTEND_PASSES: u32 = 3;
+/// And how many such glances there are between two sweeps, at most.
+const ATTENDS: u32 = 4;
 /// All blocks are glanced at more rarely when none was found hot for so long, in
 /// ms, by this factor.
 const QUIET_MS: u64 = 10_000;
@@ -105,6 +112,9 @@ const COMMONLY: f64 = 4.0;
 const RARELY: f64 = 16.0;
 /// Or where there is room for so many times as much as is in use.
 const ROOMY: f64 = 2.0;
+/// A pass that is late is asked for so often, in ms, or each such part of its interval.
+const SOON_MS: u64 = 5;
+const SOON_PART: u64 = 16;
 /// No pass is shorter than this for it, in ms, and none so long is bounded.
 const SHORTEST_MS: u64 = 50;
 const LONG_MS: u64 = 2_000;
@@ -191,6 +201,11 @@ impl Glancing {
         (self.purpose != Purpose::Nothing).then(|| (self.all(), now.since(self.began)))
     }
 
+    /// How long the passes of the present glance are asked to be, in ms.
+    pub(super) fn interval_ms(&self) -> u64 {
+        self.interval_ms
+    }
+
     /// Pieces of a pass.
     fn all(&self) -> u64 {
         self.pieces + self.beside
@@ -247,16 +262,13 @@ impl Search {
 
     /// What the glance should do now.
     pub(super) fn plan_glance(&mut self, now: Millis) -> Order {
-        let credit = self.purse.credit(View::Glance) as f64;
-        let glancing = &mut self.glancing;
-        if glancing.purpose != Purpose::Nothing {
-            let just_ended = std::mem::take(&mut glancing.pass_ended);
-            let goes_on = glancing.passes_left > 0;
-            if !just_ended || (goes_on && credit >= self.costs.pass(glancing.all())) {
-                return Order::Keep;
+        if self.glancing.purpose != Purpose::Nothing {
+            if !self.is_over() {
+                return self.finish(now);
             }
-            glancing.purpose = Purpose::Nothing;
+            self.glancing.purpose = Purpose::Nothing;
         }
+        let credit = self.purse.credit(View::Glance) as f64;
         let order = self.begin_glance(now, credit);
         match order {
             Order::Keep if self.glancing.at_work => {
@@ -268,17 +280,89 @@ impl Search {
     }
 
     /// What is at work ends when it is over, and nothing begins.
-    pub(super) fn end_glance(&mut self) -> Order {
-        let credit = self.purse.credit(View::Glance) as f64;
-        let glancing = &self.glancing;
-        let goes_on = glancing.passes_left > 0 && credit >= self.costs.pass(glancing.all());
-        if !glancing.at_work || !glancing.pass_ended || goes_on {
+    pub(super) fn end_glance(&mut self, now: Millis) -> Order {
+        if !self.glancing.at_work {
             return Order::Keep;
+        }
+        if !self.is_over() {
+            return self.finish(now);
         }
         let glancing = &mut self.glancing;
         glancing.purpose = Purpose::Nothing;
-        (glancing.at_work, glancing.pass_ended) = (false, false);
+        glancing.at_work = false;
         Order::Stop
+    }
+
+    /// Whether the last pass of the present glance has ended.
+    fn is_over(&mut self) -> bool {
+        let goes_on = self.pays_for_another(0);
+        let glancing = &mut self.glancing;
+        if !std::mem::take(&mut glancing.pass_ended) {
+            return false;
+        }
+        if glancing.finishing || glancing.missed {
+            return true;
+        }
+        // Another is under way, wanted or not, and ending takes as long as that does.
+        glancing.missed = !goes_on;
+        false
+    }
+
+    /// Whether the present glance has passes beyond the next `passes`, and can pay for one.
+    fn pays_for_another(&self, passes: u32) -> bool {
+        let glancing = &self.glancing;
+        let credit = self.purse.credit(View::Glance) as f64;
+        let pass = self.costs.pass(glancing.all());
+        glancing.passes_left > passes && credit >= f64::from(passes + 1) * pass
+    }
+
+    /// Says of the pass under way that it is the last, if it is and has not long to go.
+    fn finish(&mut self, now: Millis) -> Order {
+        let is_last = self.is_last();
+        // One that should be over may be, and another under way.
+        let in_time = (1..=finish_ms(self.glancing.interval_ms)).contains(&self.pass_left_ms(now));
+        let due = is_last && in_time;
+        if self.glancing.purpose == Purpose::Nothing || self.glancing.finishing || !due {
+            return Order::Keep;
+        }
+        self.glancing.finishing = true;
+        Order::Finish
+    }
+
+    /// Whether no pass is wanted, or can be paid for, after the one under way.
+    fn is_last(&self) -> bool {
+        self.glancing.missed || !self.pays_for_another(1)
+    }
+
+    /// How long the pass under way should go on, in ms, where it has a processor for itself.
+    fn pass_left_ms(&self, now: Millis) -> u64 {
+        let glancing = &self.glancing;
+        let works_ms = (self.costs.pass(glancing.all()) / 1000.0) as u64;
+        (glancing.began.0 + glancing.interval_ms + works_ms).saturating_sub(now.0)
+    }
+
+    /// Whether the pass under way, which is the last, should have ended long ago: nothing comes any more.
+    pub(super) fn last_pass_is_lost(&self, now: Millis) -> bool {
+        let late_ms = self.costs.late(View::Glance, self.glancing.all());
+        let works_ms = (self.costs.pass(self.glancing.all()) / 1000.0) as u64;
+        let takes_ms = self.glancing.interval_ms + late_ms.max(works_ms);
+        self.glancing.finishing && self.glancing.began_before(now, 2 * takes_ms + LOST_MS)
+    }
+
+    /// In how many ms the glance at work should be [planned](Search::plan) again: when its last pass is
+    /// nearly over, or a pass should have ended.
+    pub(super) fn glance_due_ms(&self, now: Millis) -> Option<u64> {
+        let glancing = &self.glancing;
+        if !glancing.at_work || glancing.purpose == Purpose::Nothing {
+            return None;
+        }
+        let left_ms = self.pass_left_ms(now);
+        let finish_ms = finish_ms(glancing.interval_ms);
+        let is_due = !glancing.finishing && self.is_last() && left_ms > 0;
+        Some(match is_due {
+            true => left_ms.saturating_sub(finish_ms).max(1),
+            false => left_ms.max(SOON_MS).max(glancing.interval_ms / SOON_PART),
+        })
     }
 
     /// How many pieces may be glanced at beside what is searched, in passes of `interval_ms`: they cost
@@ -291,11 +375,6 @@ impl Search {
         ((us / each) as u64).max(BESIDE_LEAST)
     }
 
-    /// How long the passes of the glance at work are asked to be, in ms.
-    pub fn glance_interval_ms(&self) -> Option<u64> {
-        self.glancing.at_work.then_some(self.glancing.interval_ms)
-    }
-
     /// So many pieces are glanced at beside those of the present glance, or alone where there is none.
     pub fn glances_beside(&mut self, pieces: u64) {
         self.glancing.beside = pieces;
@@ -306,8 +385,15 @@ impl Search {
 
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
         let beside = self.glancing.beside;
-        let left = credit - self.costs.tell(beside);
-        if left < WORTH * self.costs.tell(0) || self.blocks.in_use() == 0 || !self.costs.known() {
+        let told = self.costs.tell(beside);
+        let left = credit - told;
+        // What is told beside it comes with each glance, and few large ones cost less than many small ones.
+        let most = self.purse.cap(View::Glance) as f64 - told;
+        let worth = (WORTH * told).min(most / 2.0);
+        if left < worth.max(WORTH * self.costs.tell(0))
+            || self.blocks.in_use() == 0
+            || !self.costs.known()
+        {
             return Order::Keep;
         }
         if self.sees_all() {
@@ -316,13 +402,13 @@ impl Search {
             return self.tell_glance(now, Purpose::All, runs, 1);
         }
         let waiting = !self.glancing.attended.is_empty();
-        if waiting && !self.glancing.attended_last {
-            self.glancing.attended_last = true;
+        if waiting && self.attends_again() {
+            self.glancing.attends += 1;
             let passes = f64::from(Purpose::Attend.passes());
             let runs = self.attended_runs(left - passes * self.costs.pass(beside));
             return self.tell_glance(now, Purpose::Attend, runs, 1);
         }
-        self.glancing.attended_last = false;
+        self.glancing.attends = 0;
         let which = self.next_sweep();
         let piece = self.glancing.sweeps[which].piece;
         let each = self.costs.pass(1)
@@ -344,6 +430,14 @@ impl Search {
             false => from..cursor,
         };
         self.tell_glance(now, Purpose::Sweep(which), runs, piece)
+    }
+
+    /// Whether what has the attention is glanced at before another sweep: in turn with sweeps, and more
+    /// often while more waits than such a glance takes, since sweeps would only draw attention to more.
+    fn attends_again(&self) -> bool {
+        let glancing = &self.glancing;
+        let many = glancing.took > 0 && glancing.attended.len() > glancing.took;
+        glancing.attends == 0 || (many && glancing.attends < ATTENDS)
     }
 
     /// Which sweep goes on: the coarse one and the other in turn.
@@ -426,6 +520,7 @@ impl Search {
             last = Some(a.block);
         }
         self.glancing.turn = last.map_or(0, |last| last + 1);
+        self.glancing.took = taken;
         let mut blocks: Vec<u32> = attended[..taken].iter().map(|a| a.block).collect();
         blocks.sort_unstable();
         let mut runs = Vec::new();
@@ -476,6 +571,7 @@ impl Search {
         glancing.touched = 0;
         glancing.passes_left = purpose.passes();
         glancing.at_work = true;
+        (glancing.finishing, glancing.missed) = (false, false);
         glancing.pass_ended = false;
         glancing.began = now;
         // Where nothing was found for a while, what all of it costs can be less.

@@ -2,7 +2,7 @@
 //! confirmed.
 
 use super::blocks::{BLOCK_PAGES, Flag};
-use super::{EAGER_SHARE, Order, Search, Span, View, Watch, spans_of};
+use super::{EAGER_SHARE, LOST_MS, Order, Search, Span, View, Watch, finish_ms, spans_of};
 use memtide_core::tiering::space::VirtualPage;
 use memtide_core::units::Millis;
 
@@ -26,7 +26,7 @@ enum Stage {
 }
 
 /// The present look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Look {
     stage: Stage,
     /// Ascending.
@@ -35,8 +35,11 @@ pub struct Look {
     seen: Vec<Bits>,
     /// Touched in the present one.
     now: Vec<Bits>,
-    /// Whether the source is at work.
+    /// Whether the source is at work, and whether it was told that the present pass is the last.
     at_work: bool,
+    finishing: bool,
+    /// Whether first passes show so little that the second takes in only that, or is left out.
+    narrows: bool,
     /// Whether the last one that is over found a page.
     confirmed: bool,
     /// Pages in a pass.
@@ -56,7 +59,38 @@ impl Look {
     }
 }
 
+/// Pages that a look's first pass saw in use, and those that both did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    first: u32,
+    both: u32,
+}
+
+impl Default for Look {
+    /// None. Most memory is idle, and first passes show little.
+    fn default() -> Look {
+        Look {
+            stage: Stage::default(),
+            blocks: Vec::new(),
+            seen: Vec::new(),
+            now: Vec::new(),
+            at_work: false,
+            finishing: false,
+            narrows: true,
+            confirmed: false,
+            pages: 0,
+            began: Millis(0),
+            interval_ms: 0,
+        }
+    }
+}
+
 impl Look {
+    /// Whether another pass over the same is not wanted after the one under way.
+    fn is_last(&self) -> bool {
+        self.stage == Stage::Second || self.narrows
+    }
+
     /// What was asked for brings nothing. These blocks are not looked at.
     pub fn abandon(&mut self) -> Vec<u32> {
         self.stage = Stage::Resting;
@@ -89,6 +123,9 @@ impl Look {
 /// A block of which most is hot, and one page in so many was seen in use once and not twice, has the next
 /// turn again; one of which most is in use and less was seen twice, where the cover finds nothing.
 const RAGGED: u64 = 32;
+/// A block in which more than one page in so many that were touched was touched twice holds pages in
+/// steady use; in others chance touches may be all there is.
+const STEADY: u32 = 8;
 /// Touched pages that must be there for their share to say something.
 const TELLING: u32 = 16;
 /// Where no look saw a page twice for so long, in ms, and so many saw pages once, passes are too
@@ -102,7 +139,7 @@ impl Search {
     /// What the look should do now.
     pub(super) fn plan_look(&mut self, now: Millis) -> Order {
         match self.look.stage {
-            Stage::First | Stage::Second => Order::Keep,
+            Stage::First | Stage::Second => self.finish_look(now),
             Stage::Confirm => self.confirm(now),
             Stage::Resting => {
                 self.purse.hold_at_least(2 * self.least_us() as u64);
@@ -116,6 +153,50 @@ impl Search {
                 }
             }
         }
+    }
+
+    /// Says of the pass under way that it is the last before the source is told anew, if it is and has
+    /// not long to go.
+    fn finish_look(&mut self, now: Millis) -> Order {
+        // One that should be over may be, and another under way.
+        let left_ms = self.look_left_ms(now);
+        let in_time = (1..=finish_ms(self.look.interval_ms)).contains(&left_ms);
+        let due = self.look.is_last() && in_time;
+        if self.look.finishing || !due {
+            return Order::Keep;
+        }
+        self.look.finishing = true;
+        Order::Finish
+    }
+
+    /// How long the pass under way should go on, in ms, where it has a processor for itself.
+    fn look_left_ms(&self, now: Millis) -> u64 {
+        let works_ms = (self.costs.look(self.look.pages) / 1000.0) as u64;
+        (self.look.began.0 + self.look.interval_ms + works_ms).saturating_sub(now.0)
+    }
+
+    /// Whether the pass under way, which is the last, should have ended long ago: nothing comes any more.
+    pub(super) fn last_look_is_lost(&self, now: Millis) -> bool {
+        let works_ms = (self.costs.look(self.look.pages) / 1000.0) as u64;
+        let takes_ms = self.look_pass_ms().max(self.look.interval_ms + works_ms);
+        self.look.finishing && self.look.began_before(now, 2 * takes_ms + LOST_MS)
+    }
+
+    /// In how many ms the look at work should be [planned](Search::plan) again: when its last pass is
+    /// nearly over. When a pass has ended, its reports tell.
+    pub(super) fn look_due_ms(&self, now: Millis) -> Option<u64> {
+        let look = &self.look;
+        let under_way = matches!(look.stage, Stage::First | Stage::Second);
+        let finishes = under_way && !look.finishing && look.is_last();
+        let left_ms = self.look_left_ms(now);
+        let finish_ms = finish_ms(look.interval_ms);
+        (finishes && left_ms > 0).then(|| left_ms.saturating_sub(finish_ms).max(1))
+    }
+
+    /// The source is at work for a look that somebody else began. It ends as one of our own
+    /// does: with the next plan, unless another look takes its place.
+    pub fn inherits_look(&mut self) {
+        self.look.at_work = true;
     }
 
     /// The smallest chunk: one block, twice, and begun.
@@ -149,21 +230,9 @@ impl Search {
         if self.look.blocks.is_empty() {
             return Order::Keep;
         }
-        let mut spans = Vec::new();
-        let Search {
-            blocks,
-            shared,
-            look,
-            turns,
-            ..
-        } = self;
-        let turn = &mut turns[View::Look as usize];
-        *turn += 1;
-        each_run(&look.blocks, |from, count| {
-            spans_of(blocks, from, count, |span| {
-                shared.outward(span, *turn, |span| push(&mut spans, span));
-            });
-        });
+        self.turns[View::Look as usize] += 1;
+        let spans = self.chosen_spans();
+        let Search { blocks, look, .. } = self;
         for n in &look.blocks {
             let block = blocks.get_mut(*n as usize);
             block.set(
@@ -179,8 +248,21 @@ impl Search {
         self.tell_look(now, spans)
     }
 
-    /// Has the second pass take in only what the first saw touched, or goes on
-    /// if telling that would cost more.
+    /// The slow pages of the blocks of the look.
+    fn chosen_spans(&self) -> Vec<Span> {
+        let turn = self.turns[View::Look as usize];
+        let mut spans = Vec::new();
+        each_run(&self.look.blocks, |from, count| {
+            spans_of(&self.blocks, from, count, |span| {
+                self.shared
+                    .outward(span, turn, |span| push(&mut spans, span));
+            });
+        });
+        spans
+    }
+
+    /// Has the second pass take in only what the first saw touched where that costs less. It goes on with
+    /// all of it if it has begun to.
     fn confirm(&mut self, now: Millis) -> Order {
         self.look.stage = Stage::Second;
         let gap = self.costs.gap();
@@ -191,7 +273,7 @@ impl Search {
             look,
             turns,
             ..
-        } = self;
+        } = &*self;
         let turn = &turns[View::Look as usize];
         for (n, bits) in look.blocks.iter().zip(&look.seen) {
             let Some((owner, base)) = blocks.locate(*n as usize) else {
@@ -208,9 +290,15 @@ impl Search {
         }
         let pages: u64 = spans.iter().map(|span| span.pages).sum();
         let anew = self.costs.tell(spans.len() as u64) + self.costs.look(pages);
-        if spans.len() > self.config.spans || anew >= self.costs.look(self.look.pages) {
+        let fits = spans.len() <= self.config.spans;
+        self.look.narrows = fits && anew < self.costs.look(self.look.pages);
+        if !self.look.finishing {
+            // The second is under way.
             self.look.began = now;
             return Order::Keep;
+        }
+        if !self.look.narrows {
+            spans = self.chosen_spans();
         }
         self.tell_look(now, spans)
     }
@@ -224,7 +312,7 @@ impl Search {
         // A look sees each page twice: it may be longer than a glance.
         let most = self.glancing.tells_apart_ms().saturating_mul(2);
         self.look.interval_ms = self.interval_ms.min(most);
-        self.look.at_work = true;
+        (self.look.at_work, self.look.finishing) = (true, false);
         Order::Begin(Watch {
             spans,
             grain: 1,
@@ -249,6 +337,7 @@ impl Search {
             look.now.resize(look.blocks.len(), [0; WORDS]);
             look.stage = Stage::Confirm;
             if look.seen.iter().flatten().all(|bits| *bits == 0) {
+                look.narrows = true;
                 self.settle(now);
             }
         } else {
@@ -274,6 +363,7 @@ impl Search {
         let seen = std::mem::take(&mut self.look.seen);
         let again = std::mem::take(&mut self.look.now);
         let (mut first, mut both) = (0, 0);
+        let mut steady = Seen::default();
         for ((n, seen), again) in blocks.iter().zip(&seen).zip(&again) {
             let mut hot = *seen;
             hot.iter_mut()
@@ -282,6 +372,10 @@ impl Search {
             first += count(seen);
             let pages = count(&hot);
             both += pages;
+            if pages * STEADY > count(seen) {
+                steady.first += count(seen);
+                steady.both += pages;
+            }
             let block = self.blocks.get_mut(*n as usize);
             if block.pages == 0 {
                 continue;
@@ -322,7 +416,7 @@ impl Search {
         self.look.confirmed = both > 0;
         self.cover.looked(u64::from(both));
         self.yields[View::Look as usize].pages += f64::from(both);
-        self.lengthen(first, both, now);
+        self.lengthen(Seen { first, both }, steady, now);
         (self.look.blocks, self.look.seen, self.look.now) = (blocks, seen, again);
         self.look.began = now;
     }
@@ -347,7 +441,8 @@ impl Search {
     ///
     /// Where fast memory is full, passes are as short as may be, unless no look saw any page
     /// twice for long. Then they stay as long as it takes for a while.
-    fn lengthen(&mut self, first: u32, both: u32, now: Millis) {
+    fn lengthen(&mut self, all: Seen, steady: Seen, now: Millis) {
+        let Seen { first, both } = all;
         let (least, most) = self.config.interval_ms;
         if both > 0 {
             (self.confirmed_at, self.unconfirmed) = (now, 0);
@@ -368,9 +463,14 @@ impl Search {
         if first < TELLING {
             return;
         }
-        if both * 50 >= first * 49 || both * 64 < first {
+        // What was touched by chance says nothing of how often hot pages are in use.
+        let (most_of, all_of) = match steady.first >= TELLING {
+            true => (steady.both, steady.first),
+            false => (both, first),
+        };
+        if most_of * 50 >= all_of * 49 || both * 64 < first {
             self.interval_ms = (self.interval_ms * 3 / 4).max(least);
-        } else if both * 4 < first * 3 {
+        } else if most_of * 10 < all_of * 9 {
             self.interval_ms = (self.interval_ms * 2).min(most);
         }
     }

@@ -113,7 +113,8 @@ impl Purse {
         self.permille * self.share_of(view)
     }
 
-    fn cap(&self, view: View) -> i64 {
+    /// The most that `view` can hold.
+    pub fn cap(&self, view: View) -> i64 {
         let cap = (BURST_MS * self.permille * self.share_of(view) / 1000) as i64;
         match view {
             View::Look => cap.max(self.least),

@@ -52,6 +52,11 @@ fn two_passes_on_the_same_pages_make_a_finding() {
     for page in [110, 111, 200] {
         search.touched(View::Look, span(ME, page, 1));
     }
+    assert_eq!(search.plan(Millis(60)).look, Order::Keep);
+    // The source is to do nothing more than this pass before it is told anew.
+    assert_eq!(search.due_ms(Millis(60)), Some(10));
+    assert_eq!(search.plan(Millis(70)).look, Order::Finish);
+    assert_eq!(search.plan(Millis(71)).look, Order::Keep);
     search.pass_done(View::Look, Millis(100));
     assert_eq!(findings(&mut search), []);
     // 88 pages lie between 111 and 200, more than the ten that a span costs,
@@ -68,6 +73,88 @@ fn two_passes_on_the_same_pages_make_a_finding() {
         .map(|finding| (finding.span, finding.exact))
         .collect();
     assert_eq!(hot, [(span(ME, 111, 1), true), (span(ME, 200, 1), true)]);
+}
+
+/// The source began another pass before anybody could say that it need not.
+#[test]
+fn a_second_pass_that_has_begun_goes_on() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(100, 300)]);
+    search.plan(Millis(0));
+    search.touched(View::Look, span(ME, 110, 1));
+    search.pass_done(View::Look, Millis(100));
+    assert_eq!(search.plan(Millis(100)).look, Order::Keep);
+    search.touched(View::Look, span(ME, 110, 1));
+    assert_eq!(search.plan(Millis(180)).look, Order::Finish);
+    search.pass_done(View::Look, Millis(200));
+    assert_eq!(findings(&mut search)[0].span, span(ME, 110, 1));
+}
+
+/// Of a first pass that sees most of its pages in use nobody says that it is the last, once that is known.
+#[test]
+fn where_first_passes_see_much_the_second_follows_at_once() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 512)]);
+    let mut now = 0;
+    for finishes in [true, false] {
+        assert_eq!(spans(&search.plan(Millis(now)).look), [span(ME, 0, 512)]);
+        let order = search.plan(Millis(now + 80)).look;
+        assert_eq!(order == Order::Finish, finishes);
+        for pass in 1..=2 {
+            search.touched(View::Look, span(ME, 0, 512));
+            search.pass_done(View::Look, Millis(now + 100 * pass));
+            let order = search.plan(Millis(now + 100 * pass)).look;
+            if pass == 1 && finishes {
+                assert_eq!(spans(&order), [span(ME, 0, 512)]);
+            }
+        }
+        assert_eq!(findings(&mut search)[0].span, span(ME, 0, 512));
+        // It goes on once the memory is told anew.
+        search.set_memory(ME, &[]);
+        search.set_memory(ME, &[memory(0, 512)]);
+        now += 60_000;
+    }
+}
+
+/// 256 blocks are glanced at in each pass, eight times. If nobody says in time which is the last, one more
+/// is under way, and is seen.
+#[test]
+fn the_last_pass_of_a_glance_is_said_to_be_that_or_one_more_is_seen() {
+    for in_time in [true, false] {
+        let mut search = search();
+        search.set_memory(ME, &[memory(0, 256 * 512)]);
+        search.looks_wait(true);
+        assert!(matches!(search.plan(Millis(0)).glance, Order::Begin(_)));
+        let mut finished = 0;
+        let mut passes = 0;
+        for now in (100..5000).step_by(100) {
+            if in_time && search.plan(Millis(now - 10)).glance == Order::Finish {
+                finished += 1;
+            }
+            search.pass_done(View::Glance, Millis(now));
+            passes += 1;
+            if matches!(search.plan(Millis(now)).glance, Order::Begin(_)) {
+                break;
+            }
+        }
+        let expected = if in_time { (1, 8) } else { (0, 9) };
+        assert_eq!((finished, passes), expected);
+    }
+}
+
+#[test]
+fn a_last_pass_that_does_not_end_is_given_up() {
+    let mut search = search();
+    search.set_memory(ME, &[memory(0, 256 * 512)]);
+    search.looks_wait(true);
+    search.plan(Millis(0));
+    for now in (100..800).step_by(100) {
+        search.pass_done(View::Glance, Millis(now));
+        assert_eq!(search.plan(Millis(now)).glance, Order::Keep);
+    }
+    assert_eq!(search.plan(Millis(790)).glance, Order::Finish);
+    assert_eq!(search.plan(Millis(1_500)).glance, Order::Keep);
+    assert!(matches!(search.plan(Millis(2_500)).glance, Order::Begin(_)));
 }
 
 #[test]

@@ -213,6 +213,18 @@ impl Loop {
         }
     }
 
+    /// Pages that are elsewhere for a moment, by pid, and where they belong.
+    fn visitors(&self) -> Visitors {
+        match self {
+            Loop::Tier(tierer, _) => {
+                let all = tierer.visitors();
+                all.map(|(process, page, home)| ((process.pid, page), home))
+                    .collect()
+            }
+            Loop::Balance(_) => Visitors::new(),
+        }
+    }
+
     fn finish(&mut self, world: &mut SwarmWorld) -> Result<(), WorldError> {
         match self {
             Loop::Tier(tierer, _) => tierer.finish(world),
@@ -275,7 +287,7 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
         world.check_shares(false);
     }
     if !plan.many_mappings {
-        let fit = fits(&world, &plan);
+        let fit = fits(&world, &plan, &looping.visitors());
         let home_ms = match plan.balance {
             true => BALANCED_MS,
             false => HOME_MS + world.pays_back_ms(),
@@ -284,14 +296,14 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
         while fit && promised(&plan) && now_ms < began_ms + home_ms {
             now_ms += STEP_MS;
             until(&mut world, &mut looping, now_ms);
-            if at_home(&world, &plan).1.is_empty() {
+            if at_home(&world, &plan, &looping.visitors()).1.is_empty() {
                 break;
             }
         }
-        let there = check_home(&mut world, &plan, fit);
+        let there = check_home(&mut world, &plan, &looping.visitors(), fit);
         until(&mut world, &mut looping, now_ms + STAY_MS);
         if fit && promised(&plan) {
-            check_stay(&mut world, &plan, &there);
+            check_stay(&mut world, &plan, &looping.visitors(), &there);
         }
     }
     if !plan.classes.is_empty() {
@@ -309,12 +321,17 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
     }
 }
 
-/// Where each hot page of `process` should be that may be there: with tiering on
-/// any node of the top tier, with balancing on the node of its thread.
+type Visitors = BTreeMap<(u32, VirtualPage), NodeId>;
+
+/// Where each hot page of `process` is that may be where it should be, and where that is: with
+/// tiering any node of the top tier, with balancing the node of its thread. A page that commutes
+/// is where it belongs, wherever it is at the moment: a hot one of slow memory visits fast memory
+/// without being home.
 fn homes<'a>(
     world: &'a SwarmWorld,
     plan: &'a Plan,
     process: &'a Process,
+    visitors: &'a Visitors,
 ) -> impl Iterator<Item = (VirtualPage, NodeId, Vec<NodeId>)> + 'a {
     let top = world.machine.nodes.iter().filter(|node| node.top);
     let top: Vec<NodeId> = top.map(|node| node.id).collect();
@@ -327,6 +344,7 @@ fn homes<'a>(
         .map(|(n, page)| (n, VirtualPage(*page)));
     pages.filter_map(move |(n, page)| {
         let at = process.node(page)?;
+        let at = *visitors.get(&(process.id.pid, page)).unwrap_or(&at);
         // A bound keeps hot pages away, and those of others may have to leave for who is
         // protected.
         if !plan.classes.is_empty() && !plan.balance {
@@ -344,10 +362,10 @@ fn homes<'a>(
 /// Whether hot pages that are away fit where they should be, and nobody else's
 /// pages must leave for them. Pages in use now and then may be hot enough for the
 /// gate, too, so that room for them is asked for as well.
-fn fits(world: &SwarmWorld, plan: &Plan) -> bool {
+fn fits(world: &SwarmWorld, plan: &Plan, visitors: &Visitors) -> bool {
     let mut away: BTreeMap<NodeId, u64> = BTreeMap::new();
     for process in &world.machine.processes {
-        for (_, at, wanted) in homes(world, plan, process) {
+        for (_, at, wanted) in homes(world, plan, process, visitors) {
             if !wanted.contains(&at) {
                 for node in wanted {
                     *away.entry(node).or_default() += 1;
@@ -390,10 +408,10 @@ fn promised(plan: &Plan) -> bool {
 type Home = BTreeSet<(u32, VirtualPage)>;
 
 /// The hot pages that are home, and those that should be.
-fn at_home(world: &SwarmWorld, plan: &Plan) -> (Home, Home) {
+fn at_home(world: &SwarmWorld, plan: &Plan, visitors: &Visitors) -> (Home, Home) {
     let (mut there, mut away) = (Home::new(), Home::new());
     for process in &world.machine.processes {
-        for (page, at, wanted) in homes(world, plan, process) {
+        for (page, at, wanted) in homes(world, plan, process, visitors) {
             let side = match wanted.contains(&at) {
                 true => &mut there,
                 false => &mut away,
@@ -404,8 +422,8 @@ fn at_home(world: &SwarmWorld, plan: &Plan) -> (Home, Home) {
     (there, away)
 }
 
-fn check_home(world: &mut SwarmWorld, plan: &Plan, fit: bool) -> Home {
-    let (there, away) = at_home(world, plan);
+fn check_home(world: &mut SwarmWorld, plan: &Plan, visitors: &Visitors, fit: bool) -> Home {
+    let (there, away) = at_home(world, plan, visitors);
     if fit && promised(plan) {
         world.coverage.came_home += 1;
         if let Some((pid, page)) = away.first() {
@@ -423,8 +441,8 @@ fn check_home(world: &mut SwarmWorld, plan: &Plan, fit: bool) -> Home {
 }
 
 /// What is home and in use all the time stays.
-fn check_stay(world: &mut SwarmWorld, plan: &Plan, before: &Home) {
-    let (there, _) = at_home(world, plan);
+fn check_stay(world: &mut SwarmWorld, plan: &Plan, visitors: &Visitors, before: &Home) {
+    let (there, _) = at_home(world, plan, visitors);
     let left = before.difference(&there).count();
     if left > 0 {
         world

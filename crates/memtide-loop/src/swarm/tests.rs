@@ -93,3 +93,23 @@ fn a_failing_seed_is_made_smaller() {
     );
     assert!(least.to_string().starts_with(&command), "{least}");
 }
+
+/// A hot page of slow memory commutes, and is on fast memory when it is asked whether it is home.
+#[test]
+fn who_visits_fast_memory_is_not_home() {
+    let plans = (0..1000).map(Plan::draw);
+    let fits = |plan: &Plan| !plan.balance && plan.classes.is_empty();
+    let with_hot = plans.filter(fits).map(|plan| {
+        let world = SwarmWorld::new(&plan, None);
+        let (there, _) = at_home(&world, &plan, &Visitors::new());
+        (plan, world, there)
+    });
+    let mut with_hot = with_hot.filter(|(_, _, there)| !there.is_empty());
+    let (plan, world, there) = with_hot.next().expect("one of many");
+    let mut nodes = world.machine.nodes.iter().rev();
+    let slow = nodes.find(|node| !node.top).expect("slow memory").id;
+    let visitor = *there.first().expect("not empty");
+    let (without, away) = at_home(&world, &plan, &[(visitor, slow)].into());
+    assert_eq!(without.len() + 1, there.len());
+    assert!(away.contains(&visitor));
+}

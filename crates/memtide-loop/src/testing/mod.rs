@@ -53,6 +53,8 @@ struct Watching {
     subjects: Vec<Subject>,
     interval_ns: u64,
     due_ns: u64,
+    /// With the pass that is under way.
+    ends: bool,
 }
 
 /// The world. Its fields are what it is made of; tests change them as they like.
@@ -410,6 +412,7 @@ impl FakeWorld {
                 subjects: subjects.to_vec(),
                 interval_ns,
                 due_ns: self.now_ns + interval_ns,
+                ends: false,
             };
             self.views.insert(key, watching);
         }
@@ -641,6 +644,13 @@ impl World for FakeWorld {
         Ok(())
     }
 
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        if let Some(watching) = self.views.get_mut(&(source, view == View::Glance)) {
+            watching.ends = true;
+        }
+        Ok(())
+    }
+
     fn cuts(&mut self, _source: SourceId) -> bool {
         self.cuts
     }
@@ -698,6 +708,9 @@ impl World for FakeWorld {
                 // What a leap of the clock left out is not made up for.
                 let next_ns = view.due_ns + view.interval_ns * self.slowness;
                 view.due_ns = next_ns.max(self.now_ns);
+                if view.ends {
+                    self.views.remove(&key);
+                }
             }
             None => self.now_ns = end_ns,
         }

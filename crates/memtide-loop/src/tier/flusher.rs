@@ -14,15 +14,20 @@
 //! Where idle pages leave fast memory although there is room, processes without any
 //! slow page are observed, too. Of these a page of the fast tier commutes, unless their
 //! class keeps its idle pages.
+//!
+//! A page that is in use must not be the one: whoever touches it while it is away waits for
+//! slow memory. Of cold pages many turn out to be in use only later. They stay where they
+//! are, and another page takes their place.
 
 use super::demoter::target_of;
 use super::observer::Observer;
 use super::shared::{HOW, Shared};
 use crate::ledger::Ledger;
 use crate::records::Records;
-use crate::world::{ClassId, PageRun, Settled, World};
+use crate::world::{ClassId, Outcome, PageRun, Settled, World};
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::{Immovable, Pages as _};
+use memtide_core::promotion::Moved;
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
@@ -50,6 +55,8 @@ struct Commuter {
     out: bool,
     /// The process's processor time when it was last flushed.
     ticks: Option<u64>,
+    /// It is in use, and when another was looked for there was none.
+    alone_since: Option<Millis>,
 }
 
 /// The flusher. See the module's essay.
@@ -60,6 +67,8 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
+    /// Pages that were found where they were to go, and where that is: others moved them.
+    strays: Vec<(PageNumber, NodeId)>,
 }
 
 impl Flusher {
@@ -77,13 +86,10 @@ impl Flusher {
     pub fn flush(
         &mut self,
         world: &mut dyn World,
-        shared: &Shared,
+        shared: &mut Shared,
         observer: &Observer,
         now: Millis,
     ) {
-        let Shared {
-            ledger, records, ..
-        } = shared;
         let looking = observer.is_looking();
         let due = match looking {
             true => self.look_flush_due(observer, now),
@@ -99,6 +105,7 @@ impl Flusher {
         let before = world.own_cpu_ns();
         let mut commuters = std::mem::take(&mut self.commuters);
         commuters.retain_mut(|commuter| {
+            let (ledger, records) = (&shared.ledger, &shared.records);
             let watched = ledger.processes.get(commuter.owner);
             let ticks = watched.map(|watched| watched.ticks);
             if !looking && ticks == commuter.ticks {
@@ -106,25 +113,50 @@ impl Flusher {
             }
             commuter.ticks = ticks;
             // One that turned out to be in use stays where it is and may be promoted.
-            let used = records.store.peek(commuter.page, now).is_some();
+            let on_top = ledger.topology.is_top_tier(commuter.home);
+            let used = match on_top {
+                true => records.idle.age(commuter.page) == 0,
+                false => records.store.peek(commuter.page, now).is_some(),
+            };
             // Its process may have come into a class that keeps its idle pages.
-            let kept = ledger.topology.is_top_tier(commuter.home)
-                && !watched.is_some_and(|watched| idle_pages_leave(shared, watched.class));
+            let kept =
+                on_top && !watched.is_some_and(|watched| idle_pages_leave(shared, watched.class));
             if (commuter.out || (!used && !kept)) && self.commute(world, ledger, commuter) {
+                commuter.alone_since = None;
+                return true;
+            }
+            // Looking through fast memory in vain takes long.
+            let in_vain = |at: Millis| now.since(at) < CHOICE_MS;
+            if used && !kept && commuter.alone_since.is_some_and(in_vain) {
                 return true;
             }
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
+            self.note_strays(shared);
             let next = choose_first(shared, commuter.owner, now);
             let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
-                return false;
+                // All of fast memory that was looked at is in use. It will show when that ends.
+                commuter.alone_since = Some(now);
+                return on_top && untried && !kept;
             };
             *commuter = Commuter { ticks, ..next };
-            self.commute(world, ledger, commuter)
+            self.commute(world, &shared.ledger, commuter)
         });
+        self.note_strays(shared);
         self.commuters = commuters;
         self.cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
+    }
+
+    /// Notes where pages lie that others moved. Taken for visitors, those that are home on fast
+    /// memory by now would be sent to slow memory, whoever uses them.
+    fn note_strays(&mut self, shared: &mut Shared) {
+        for (page, node) in self.strays.drain(..) {
+            shared.ledger.placement.set_run(page, 1, node, false);
+            if shared.ledger.topology.is_top_tier(node) {
+                shared.moved.push((page, 1, Moved::Up));
+            }
+        }
     }
 
     /// A pass clears all pages' bits, waits, and reads them in the same order: its
@@ -145,6 +177,13 @@ impl Flusher {
     /// it by now.
     pub fn forget(&mut self, owner: OwnerId) {
         self.commuters.retain(|commuter| commuter.owner != owner);
+    }
+
+    /// The pages that are away now, and where they belong.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn visitors(&self) -> impl Iterator<Item = (OwnerId, PageNumber, NodeId)> {
+        let out = self.commuters.iter().filter(|commuter| commuter.out);
+        out.map(|commuter| (commuter.owner, commuter.page, commuter.home))
     }
 
     /// Brings home what is away, and flushes no more.
@@ -195,10 +234,12 @@ impl Flusher {
         }
         self.settled.clear();
         world.move_pages(watched.process, target, &[one], HOW, &mut self.settled);
-        let moved = self
-            .settled
-            .iter()
-            .any(|settled| settled.outcome.is_there());
+        let outcome = self.settled.first().map(|settled| settled.outcome);
+        if outcome == Some(Outcome::AlreadyThere) && !commuter.out {
+            self.strays.push((commuter.page, target));
+            return false;
+        }
+        let moved = outcome.is_some_and(Outcome::is_there);
         commuter.out ^= moved;
         moved
     }
@@ -260,6 +301,7 @@ fn first_commuter(
                     away,
                     out: false,
                     ticks: None,
+                    alone_since: None,
                 };
                 if used {
                     in_use = Some(commuter);
@@ -315,6 +357,7 @@ fn fast_commuter(
                 away,
                 out: false,
                 ticks: None,
+                alone_since: None,
             });
         };
         ledger.placement.runs(first, SECTION_PAGES as u64, visit);
@@ -348,6 +391,7 @@ mod tests {
             away: FAST,
             out: false,
             ticks: None,
+            alone_since: None,
         };
         let mut flusher = Flusher::default();
         assert!(flusher.commute(&mut world, &ledger, &mut commuter));

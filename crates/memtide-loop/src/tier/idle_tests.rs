@@ -314,6 +314,46 @@ fn looks_at_every_page_judge_single_pages() {
     );
 }
 
+/// Pages in use stay on fast memory all the time: one that was chosen while it was cold makes
+/// way for a cold one, which commutes in its place.
+#[test]
+fn a_page_in_use_does_not_commute() {
+    let mut world = world(1000);
+    let mut tierer = tierer(&mut world, &options("64MiB"), 0);
+    // Pages commute once looks begin and some were seen untouched.
+    run(&mut tierer, &mut world, 40);
+    let commuted = world.tried.last().expect("a page commutes").1;
+    assert!(!world.process(7).hot.contains(&commuted));
+    world.process(7).hot.insert(commuted);
+    // Until it was seen in use, and is at home.
+    run(&mut tierer, &mut world, 2);
+    world.tried.clear();
+    run(&mut tierer, &mut world, 20);
+    assert!(!world.tried.is_empty(), "another page commutes");
+    let hot = world.process(7).hot.clone();
+    let moved = world.tried.iter().filter(|(_, page, _)| hot.contains(page));
+    assert_eq!(moved.count(), 0);
+}
+
+/// Where all of fast memory is in use no page of it commutes, and one does again when that ends.
+#[test]
+fn what_is_all_in_use_is_left_in_peace_until_that_ends() {
+    let mut world = world(200);
+    world.process(7).hot.clear();
+    let mut tierer = tierer(&mut world, &options("64MiB"), 0);
+    run(&mut tierer, &mut world, 40);
+    assert!(!world.tried.is_empty(), "a page commutes");
+    let all = world.process(7).pages.keys().copied().collect();
+    world.process(7).hot = all;
+    run(&mut tierer, &mut world, 2);
+    world.tried.clear();
+    run(&mut tierer, &mut world, 10);
+    assert_eq!(world.tried, []);
+    world.process(7).hot.clear();
+    run(&mut tierer, &mut world, 5);
+    assert!(!world.tried.is_empty(), "one commutes again");
+}
+
 /// 313 stretches of 64 pages are more than are seen at a time: they have their turns, and
 /// none is longer for it.
 #[test]

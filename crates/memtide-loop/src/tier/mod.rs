@@ -78,6 +78,8 @@ use crate::report::{
     AccountStatus, ClassStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status,
     TierSpent, TierStatus,
 };
+#[cfg(any(test, feature = "testing"))]
+use crate::world::ProcessId;
 use crate::world::{Came, SourceId, World, WorldError};
 use account::Used;
 use broken::Broken;
@@ -91,6 +93,10 @@ use memtide_core::access;
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::tiering::space::OwnerId;
+#[cfg(any(test, feature = "testing"))]
+use memtide_core::tiering::space::VirtualPage;
+#[cfg(any(test, feature = "testing"))]
+use memtide_core::units::NodeId;
 use memtide_core::units::{Millis, PageNumber};
 use memtide_core::vmstat::Counter;
 use observer::{Observer, main_source};
@@ -104,7 +110,7 @@ const DECIDE_MS: u64 = 2000;
 /// How often room is looked for while hot pages wait for it, in ms.
 const RETRY_MS: u64 = 100;
 /// The longest wait of a turn while there are more pages to move than a turn moves, in ms.
-const MOVING_MS: u64 = 5;
+const MOVING_MS: u64 = 1;
 /// The longest wait of a turn while sources tell of single accesses, in ms.
 const LISTEN_MS: u64 = 100;
 /// The wait of a turn without any source, in ms: nothing can be decided.
@@ -290,8 +296,7 @@ impl Tierer {
         let in_haste = self.observer.needs_a_reader(world.now());
         let patience_ms = match self.promoter.more && !in_haste {
             true => patience_ms.min(MOVING_MS),
-            // What glances see wakes nobody.
-            false => patience_ms.min(self.observer.glance_pass_ms()),
+            false => patience_ms,
         };
         let patience_ms = match self.reads_latencies(world) {
             true => patience_ms.min(self.shared.latencies.every_ms()),
@@ -310,10 +315,12 @@ impl Tierer {
         }
         if !self.shared.config.dry_run {
             let now = world.now();
-            self.flusher.flush(world, &self.shared, &self.observer, now);
+            let shared = &mut self.shared;
+            self.flusher.flush(world, shared, &self.observer, now);
         }
         self.came.clear();
-        world.wait(patience_ms, &mut self.came)?;
+        let due_ms = self.observer.search_due_ms(world.now());
+        world.wait(patience_ms.min(due_ms), &mut self.came)?;
         let now = world.now();
         for notice in &self.came.notices {
             let text = notice.to_string();
@@ -745,6 +752,17 @@ impl Tierer {
         address: u64,
     ) -> Result<PageReport, String> {
         page::report(&self.shared, &self.leaver, pid, address, world.now())
+    }
+
+    /// Pages that are elsewhere for a moment so that accesses show, and where they belong.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn visitors(&self) -> impl Iterator<Item = (ProcessId, VirtualPage, NodeId)> {
+        let ledger = &self.shared.ledger;
+        let all = self.flusher.visitors();
+        all.filter_map(|(owner, page, home)| {
+            let process = ledger.processes.get(owner)?.process;
+            Some((process, ledger.space.locate(page)?.1, home))
+        })
     }
 
     /// Where the first `most` managed processes in `order` stand.

@@ -228,11 +228,11 @@ impl Observer {
         }
     }
 
-    /// How long a pass of the search's glance is asked to be, in ms.
-    pub fn glance_pass_ms(&self) -> u64 {
+    /// How long the search can be left alone, in ms. What glances see wakes nobody.
+    pub fn search_due_ms(&self, now: Millis) -> u64 {
         let searching = self.searching.as_ref();
-        let interval_ms = searching.and_then(|searching| searching.search.glance_interval_ms());
-        interval_ms.unwrap_or(u64::MAX)
+        let due_ms = searching.and_then(|searching| searching.search.due_ms(now));
+        due_ms.unwrap_or(u64::MAX)
     }
 
     /// Whether reports of a look would be lost if nobody read them for long.

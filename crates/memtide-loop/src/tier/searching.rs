@@ -146,6 +146,10 @@ impl Searching {
             now,
         );
         search.hold_at_most(observer.cadence.credit_us());
+        if observer.is_looking() {
+            // Its passes would go on, and be paid for, until the first look of the search.
+            search.inherits_look();
+        }
         let mut searching = Searching {
             search,
             cuts,
@@ -253,6 +257,7 @@ impl Searching {
     ) -> Result<(), WorldError> {
         match order {
             Order::Keep => {}
+            Order::Finish => world.finish_view(observer.source, world::View::Look)?,
             Order::Stop => {
                 observer.told = Some(Observe::Glance);
                 world.look(observer.source, &[], self.interval_ms)?;
@@ -282,6 +287,10 @@ impl Searching {
         order: Order,
         now: Millis,
     ) -> Result<(), WorldError> {
+        if order == Order::Finish {
+            // What it is told of stays what it was: the last reports are of that.
+            return world.finish_view(observer.source, world::View::Glance);
+        }
         // Where others begin, what is at work ends first, and that takes long.
         if self.search.look_needs_a_reader(now) {
             if order == Order::Stop {
@@ -302,7 +311,7 @@ impl Searching {
         };
         match order {
             Order::Keep if !anew => return Ok(()),
-            Order::Keep => {}
+            Order::Keep | Order::Finish => {}
             Order::Stop => self.glance.clear(),
             Order::Begin(watch) => {
                 self.glance = by_process(&shared.ledger, &watch);

@@ -487,6 +487,48 @@ fn what_is_more_than_a_look_takes_in_is_searched() {
     assert!(cold <= 40_960 / 100, "{cold} cold pages came along");
 }
 
+/// A pass over 4,000 pages costs 4 s: 3 s were saved up, and in 20 s one is earned. A second
+/// process makes slow memory too large for one look, while the look at the first one goes on.
+#[test]
+fn a_look_that_goes_on_ends_where_the_search_takes_over() {
+    let mut world = world();
+    (world.page_ns, world.slowness) = (20_000, 50);
+    let mut tierer = searching(&mut world);
+    run(&mut tierer, &mut world, 100);
+    assert!(tierer.observer.is_looking());
+    world
+        .processes
+        .push(FakeProcess::new(8, 10_000, 4000, SLOW));
+    run(&mut tierer, &mut world, 20_000);
+    assert!(tierer.observer.searching.is_some());
+    let cost = tierer.status(&mut world).tiering.unwrap().kernel_cpu;
+    // What was saved up and earned, and the pass that had begun.
+    assert!(cost.as_secs() <= 3 + 1 + 4, "{cost:?}");
+}
+
+/// Others bring a page to fast memory that the loop takes for a slow one, and would have commute.
+#[test]
+fn what_others_brought_to_fast_memory_stays_there() {
+    let mut world = world();
+    let mut tierer = tierer(&mut world, &options());
+    let page = (0..1000).find_map(|_| {
+        run(&mut tierer, &mut world, 10);
+        let (_, page, target) = *world.tried.last()?;
+        (target == SLOW).then_some(page)
+    });
+    let page = page.expect("a page commutes");
+    world.process(7).pages.insert(page, FAST);
+    world.tried.clear();
+    for _ in 0..100 {
+        // It has run, or there would be nothing to show.
+        world.process(7).ticks += 1;
+        run(&mut tierer, &mut world, 100);
+    }
+    let down = |(_, of, target): &&(_, VirtualPage, _)| (*of, *target) == (page, SLOW);
+    assert_eq!(world.tried.iter().filter(down).count(), 0);
+    assert!(world.tried.len() > 2, "another one commutes");
+}
+
 /// Notices of a run over a large world in which these pages are hot.
 fn notices(hot: impl Iterator<Item = u64>, page_ns: u64) -> Vec<String> {
     let mut world = large_world();

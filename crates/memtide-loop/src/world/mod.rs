@@ -213,6 +213,15 @@ pub trait World {
         interval_ms: u64,
     ) -> Result<(), WorldError>;
 
+    /// Has `view` of `source` end with the pass that is under way, whose reports come as
+    /// ever. A kernel's thread that is turned off makes its pass anyway: it costs the same, and
+    /// whoever begins another view waits for it. Nothing if there is none. A source that ends
+    /// at once when it is told to need not do anything.
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        let _ = (source, view);
+        Ok(())
+    }
+
     /// Whether `source` cuts what it is to glance at into pieces by itself.
     fn cuts(&mut self, source: SourceId) -> bool {
         let _ = source;

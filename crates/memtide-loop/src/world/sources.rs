@@ -8,7 +8,8 @@
 //!
 //! A source is asked for *views*, each of which may be on or off. A **look**
 //! reports every touched page of the spans that it was given, page by page. A
-//! **glance** reports of each given span, as a whole, whether it was touched.
+//! **glance** reports of each given span, as a whole, whether it was touched: in
+//! each pass one page of it, drawn anew, answers for all.
 //! A view reports in *passes*: when a pass is complete, what it did not report
 //! was not touched. A source that sees only single accesses never completes a
 //! pass. **Sampling** reports single accesses with the thread that made them.

@@ -137,6 +137,7 @@ struct Running {
     pass_began: f64,
     pass_ends: f64,
     pass_us: f64,
+    is_last: bool,
 }
 
 /// The machine at work.
@@ -238,7 +239,9 @@ impl Toy {
                 .iter()
                 .flatten()
                 .map(|running| running.pass_ends);
-            self.now_ms = ends.fold(self.now_ms + 50.0, f64::min);
+            let due_ms = self.search.due_ms(self.millis()).unwrap_or(50);
+            let wait_ms = due_ms.clamp(1, 50) as f64;
+            self.now_ms = ends.fold(self.now_ms + wait_ms, f64::min);
             for view in [View::Look, View::Glance] {
                 let due = self.running[view as usize].as_ref();
                 if due.is_some_and(|running| running.pass_ends <= self.now_ms) {
@@ -259,6 +262,10 @@ impl Toy {
         match order {
             Order::Keep => {}
             Order::Stop => self.running[view as usize] = None,
+            Order::Finish => {
+                let running = self.running[view as usize].as_mut();
+                running.expect("it runs").is_last = true;
+            }
             Order::Begin(watch) => {
                 assert!(!watch.spans.is_empty());
                 let sorted = watch.spans.windows(2).all(|pair| {
@@ -281,6 +288,7 @@ impl Toy {
                     pass_ends: self.now_ms + watch.interval_ms as f64 + wall,
                     pass_us,
                     watch,
+                    is_last: false,
                 });
             }
         }
@@ -314,7 +322,7 @@ impl Toy {
         let wall = running.pass_us * self.machine.busy / 1000.0;
         running.pass_began = self.now_ms;
         running.pass_ends = self.now_ms + running.watch.interval_ms as f64 + wall;
-        self.running[view as usize] = Some(running);
+        self.running[view as usize] = (!running.is_last).then_some(running);
         let mut findings = Vec::new();
         self.search.findings(|finding| findings.push(finding.span));
         for span in findings {

@@ -123,6 +123,18 @@ impl AccessedBits {
         }
     }
 
+    /// Ends a view with the pass that is under way, which is told.
+    pub(super) fn finish(&mut self, view: View) {
+        if let Some(old) = &mut self.views[view as usize] {
+            old.turn_off();
+        }
+    }
+
+    fn is_gone(&mut self, old: &Kdamond) {
+        self.ended_cpu_ns += old.cpu_ns;
+        self.ended_lost += old.lost;
+    }
+
     /// Ends a view, and begins another unless there is nothing to watch. A glance cuts what it is
     /// told into pieces of so many pages. How many pages that takes in, and how long the caller
     /// waits for it.
@@ -137,11 +149,10 @@ impl AccessedBits {
         let slot = view as usize;
         if let Some(old) = self.views[slot].take() {
             self.gone_ns[slot] = match self.kind {
-                Kind::Damon => old.ends_ns(now_ns),
+                Kind::Damon => old.ends_ns(now_ns, scale),
                 Kind::PageTables => now_ns,
             };
-            self.ended_cpu_ns += old.cpu_ns;
-            self.ended_lost += old.lost;
+            self.is_gone(&old);
         }
         let given = subjects.iter().filter(|subject| !subject.spans.is_empty());
         let mut subjects: Vec<Subject> = given.cloned().collect();
@@ -195,10 +206,12 @@ impl AccessedBits {
         }
     }
 
-    /// Ends both views.
-    pub(super) fn close(&mut self, now_ns: u64) {
-        for view in [View::Look, View::Glance] {
-            self.begin(view, &[], (1, 1), 1, now_ns);
+    /// Ends both views, at once.
+    pub(super) fn close(&mut self) {
+        for slot in 0..self.views.len() {
+            if let Some(old) = self.views[slot].take() {
+                self.is_gone(&old);
+            }
         }
     }
 
@@ -216,8 +229,16 @@ impl AccessedBits {
         slowdown: u64,
         out: &mut Vec<Report>,
     ) {
-        for view in self.views.iter_mut().flatten() {
+        for slot in 0..self.views.len() {
+            let Some(view) = &mut self.views[slot] else {
+                continue;
+            };
             view.run(machine, &mut self.rng, to_ns, reading, slowdown, out);
+            if view.is_over()
+                && let Some(old) = self.views[slot].take()
+            {
+                self.is_gone(&old);
+            }
         }
     }
 

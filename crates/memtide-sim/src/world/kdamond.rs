@@ -47,6 +47,15 @@ enum Phase {
     Read,
 }
 
+/// Whether it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// With the pass that is under way.
+    Due,
+    Over,
+}
+
 /// How it reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Manner {
@@ -83,6 +92,9 @@ pub(super) struct Kdamond {
     records: u64,
     /// Records in the ring that nobody has read.
     unread: u64,
+    /// What a region of a walk costs now.
+    page_ns: u64,
+    end: End,
     /// Processor time since it began.
     pub(super) cpu_ns: u64,
     pub(super) lost: u64,
@@ -125,6 +137,8 @@ impl Kdamond {
             found: Vec::new(),
             records: 0,
             unread: 0,
+            page_ns: manner.region_ns / 2,
+            end: End::Open,
             cpu_ns: 0,
             lost: 0,
         }
@@ -138,11 +152,55 @@ impl Kdamond {
         }
     }
 
-    /// When it would notice that it is to end: after its present sleep.
-    pub(super) fn ends_ns(&self, now_ns: u64) -> u64 {
+    /// It ends with the pass that is under way.
+    pub(super) fn turn_off(&mut self) {
+        self.end = match self.items.is_empty() {
+            true => End::Over,
+            false => End::Due,
+        };
+    }
+
+    /// Whether it was turned off and its last pass has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.end == End::Over
+    }
+
+    /// When it is gone if somebody ends it now: after its present sleep, or with its last pass if
+    /// it makes that, on a machine at scale 1/`scale`.
+    pub(super) fn ends_ns(&self, now_ns: u64, scale: u64) -> u64 {
+        match (self.end, self.phase) {
+            (End::Due, _) => self.pass_ends_ns(scale).max(now_ns),
+            (_, Phase::Sleep { until_ns }) => until_ns.max(now_ns),
+            (_, Phase::Clear | Phase::Read) => now_ns,
+        }
+    }
+
+    /// When the pass that is under way ends at the soonest.
+    fn pass_ends_ns(&self, scale: u64) -> u64 {
+        let all = self.regions();
+        let walked = match self.manner.view {
+            View::Look => {
+                let before = self.items.iter().take(self.item);
+                before.map(|item| item.span.pages).sum::<u64>() + self.offset
+            }
+            View::Glance => self.item as u64,
+        };
+        let real = self.real(scale);
+        let walk_ns = |regions: u64| regions * self.page_ns * real;
         match self.phase {
-            Phase::Sleep { until_ns } => until_ns.max(now_ns),
-            Phase::Clear | Phase::Read => now_ns,
+            Phase::Clear => {
+                self.at_ns + walk_ns(all - walked) + self.manner.interval_ns + walk_ns(all)
+            }
+            Phase::Sleep { until_ns } => until_ns + walk_ns(all),
+            Phase::Read => self.at_ns + walk_ns(all - walked),
+        }
+    }
+
+    /// How many a region of a walk stands for: a page stands for S, but a region of a glance is one.
+    fn real(&self, scale: u64) -> u64 {
+        match self.manner.view {
+            View::Look => scale,
+            View::Glance => 1,
         }
     }
 
@@ -162,13 +220,10 @@ impl Kdamond {
         slowdown: u64,
         out: &mut Vec<Report>,
     ) {
-        // A page stands for S, but a region of a glance is one region.
-        let real = match self.manner.view {
-            View::Look => machine.scale(),
-            View::Glance => 1,
-        };
+        let real = self.real(machine.scale());
+        self.page_ns = self.manner.region_ns * slowdown / 2;
         let page_ns = (self.manner.region_ns * slowdown * real / 2).max(1);
-        while self.at_ns < to_ns && !self.items.is_empty() {
+        while self.at_ns < to_ns && !self.items.is_empty() && !self.is_over() {
             match self.phase {
                 Phase::Sleep { until_ns } if until_ns > to_ns => return,
                 Phase::Sleep { until_ns } => {
@@ -200,6 +255,9 @@ impl Kdamond {
         }
         self.phase = Phase::Clear;
         self.began_ns = self.at_ns;
+        if self.end == End::Due {
+            self.end = End::Over;
+        }
         self.tell(scale, reading, out);
     }
 

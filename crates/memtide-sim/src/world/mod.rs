@@ -574,6 +574,14 @@ impl<M: Machine> World for SimWorld<M> {
         &self.infos
     }
 
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        self.broken(source)?;
+        if let Some(bits) = self.bits(source) {
+            bits.finish(view);
+        }
+        Ok(())
+    }
+
     fn source_status(&mut self, source: SourceId) -> SourceStatus {
         match self.observers.get(usize::from(source.0)) {
             Some(Observer::Bits(bits)) => bits.status(),
@@ -688,10 +696,9 @@ impl<M: Machine> World for SimWorld<M> {
     }
 
     fn close(&mut self) -> Result<(), WorldError> {
-        let now_ns = self.clock_ns;
         for observer in &mut self.observers {
             match observer {
-                Observer::Bits(bits) => bits.close(now_ns),
+                Observer::Bits(bits) => bits.close(),
                 Observer::Samples(sampler) => sampler.sample(&mut self.machine, &[]),
                 Observer::Faults(faults) => faults.sample(&mut self.machine, &[]),
             }

@@ -2,7 +2,7 @@
 
 use crate::shared::context::Context;
 use crate::shared::control::client::Client;
-use crate::shared::control::standing::{Balancing, Class, Node, Reload, Standing, Weights};
+use crate::shared::control::standing::{Balancing, Class, Node, Pagers, Reload, Standing, Weights};
 use crate::shared::outside::{self, outside};
 use crate::shared::table::table;
 use crate::shared::words::amount;
@@ -129,6 +129,10 @@ fn text(standing: &Standing, styled: bool) -> String {
     if let Some(weights) = &standing.weights {
         line("weights", weighted(weights));
     }
+    // A machine without any has nothing to say.
+    if let Some(pagers) = standing.pagers.as_ref().filter(|pagers| pagers.any()) {
+        line("pagers", paged(pagers));
+    }
     if standing.reload.is_some() || standing.refused.is_some() {
         let at = standing.reload.map_or("?".to_owned(), time);
         let what = match &standing.refused {
@@ -181,6 +185,30 @@ fn weighted(weights: &Weights) -> String {
             amount(weights.moved_bytes)
         ),
     }
+}
+
+fn paged(pagers: &Pagers) -> String {
+    if let Some(why) = &pagers.rests {
+        return format!("not seen: {why}");
+    }
+    let resident = pagers.files.iter().map(|file| file.resident_bytes);
+    let resident = resident.fold(pagers.others.resident_bytes, u64::saturating_add);
+    let not_read = match pagers.not_read {
+        0 => String::new(),
+        not_read => format!(", {not_read} more cannot be read"),
+    };
+    format!(
+        "{} processes{not_read}; {} in memory, budgets {}; evicted {}, refilled {}; {} unmapped with {} flushes; {} overruns, held back {} times",
+        pagers.processes,
+        amount(resident),
+        amount(pagers.budget_bytes),
+        amount(pagers.evicted_bytes),
+        amount(pagers.refilled_bytes),
+        amount(pagers.unmapped_bytes),
+        pagers.flushes,
+        pagers.overruns,
+        pagers.held_back,
+    )
 }
 
 fn time_of(ms: u64) -> String {
@@ -282,6 +310,7 @@ mod tests {
             "pressure programs waited 2.5 s for memory since the run began; promotion is not slowed",
             "balancing 2 processes, source pebs; moved 96.0 MiB, not movable 4 KiB, forbidden 0 KiB, without room 0 KiB; accesses 90 % local; 4 of 9 threads placed",
             "weights the kernel's table reads 0=9,2=1 until the service ends; 4 processes are spread, 1 of them cannot be; moved 48.0 MiB",
+            "pagers 2 processes, 1 more cannot be read; 3.0 GiB in memory, budgets 4.0 GiB; evicted 96.0 MiB, refilled 12.0 MiB; 128.0 MiB unmapped with 50 flushes; 3 overruns, held back 1 times",
             "0 4 fast 8.0 GiB 1.0 GiB 112 ns",
             "1 22 slow 8.0 GiB ? ?",
             "fairness 0.651 by touched pages (1 is equal)",

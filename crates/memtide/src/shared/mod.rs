@@ -23,6 +23,8 @@ pub mod outlet;
 pub mod outside;
 pub mod overwriting;
 pub mod pacing;
+pub mod pagers;
+pub mod pagers_options;
 pub mod program;
 pub mod report;
 pub mod selection;

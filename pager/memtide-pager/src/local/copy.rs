@@ -9,28 +9,45 @@
 //! | 128 | a byte for each granule: 1 if its data is whole |
 //! | a multiple of 2 MiB | the data, at the file's offsets from here |
 //!
-//! What stays true: data is written first and its byte last, under the node's lock, and a granule
-//! whose byte is 1 is never written again. So only whole granules are ever mapped, and a process
-//! that is killed while it fills one leaves one that somebody else fills again. The file's size is
-//! sealed: nobody can cut off what is mapped.
+//! Each granule has a lock (`range_lock`), which is on its byte. What stays true:
+//!
+//! 1. A granule is mapped only through a file description that has a read lock on it, taken while its
+//!    byte was 1 ([`Copy::hold`]). Nobody gives such a lock up. The kernel does so, when neither a
+//!    descriptor nor a mapping of that description is left in any process: not in one that is stopped,
+//!    and not in a child that knows nothing of us.
+//! 2. A granule is written and taken away only under a write lock, which excludes all of these, and under
+//!    the node's lock, which excludes all others who fill or take.
+//! 3. Data is written first and its byte last. When a granule is taken away, its byte goes first.
+//!
+//! So whoever maps a granule reads whole data, and it stays. A process may be killed at any moment:
+//! it leaves granules whose byte is 0, with memory or without, that somebody else fills again or empties
+//! ([`Copy::take`]). The file's size is sealed: nobody can cut off what is mapped.
 
 use super::version::Version;
 use crate::sys::Errno;
+use crate::sys::range_lock::{self, Lock};
 use memtide_core::units::NodeId;
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fcntl_add_seals,
+};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Bytes that are copied at a time: a huge page's, so that a copy may lie on huge pages.
 pub(crate) const GRANULE: u64 = 2 << 20;
+/// Granules that are mapped through one description, 64 MiB: few enough that they can be mapped anew when
+/// one of them leaves, many enough that a process needs few mappings.
+pub(crate) const STRETCH: u64 = 32;
 /// Where the granules' bytes begin.
 const STATES: u64 = 128;
 /// "memtidel" in ASCII, and the format of this file's comment.
 const MAGIC: u64 = u64::from_le_bytes(*b"memtidel");
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 const HEADER_WORDS: usize = 10;
 /// Its name in `/proc/PID/maps`, behind `/memfd:`.
 pub(crate) const NAME: &str = "memtide-local";
@@ -44,7 +61,7 @@ pub(crate) type MemoryFile = (u64, u64);
 #[derive(Debug)]
 pub(crate) struct Copy {
     file: File,
-    /// The same, open for reading only: a mapping of it can never be made writable.
+    /// The same, open for reading only.
     readable: File,
     pub version: Version,
     pub node: NodeId,
@@ -142,12 +159,7 @@ impl Copy {
 
     fn with(file: File, version: Version, node: NodeId) -> io::Result<Copy> {
         let about = file.metadata()?;
-        let again = format!(
-            "/proc/thread-self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(&file)
-        );
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let readable = File::from(rustix::fs::open(again, flags, Mode::empty())?);
+        let readable = reopened(&file)?;
         Ok(Copy {
             file,
             readable,
@@ -157,6 +169,11 @@ impl Copy {
         })
     }
 
+    /// A description of its own, that only reads: a mapping of it can never be made writable.
+    fn again(&self) -> io::Result<File> {
+        reopened(&self.file)
+    }
+
     /// Whether a granule's data is whole.
     pub fn holds(&self, granule: u64) -> io::Result<bool> {
         let mut state = [0];
@@ -164,9 +181,85 @@ impl Copy {
         Ok(state == [1])
     }
 
+    /// The granules of `wanted` that are whole, held as long as the answer or anything that is mapped
+    /// through it lives.
+    pub fn hold(&self, wanted: &BTreeSet<u64>) -> io::Result<Held> {
+        let file = self.again()?;
+        let mut granules = BTreeSet::new();
+        for run in runs(wanted) {
+            match lock(&file, Lock::Read, run.clone())? {
+                true => granules.extend(run),
+                false => {
+                    for granule in run {
+                        if lock(&file, Lock::Read, granule..granule + 1)? {
+                            granules.insert(granule);
+                        }
+                    }
+                }
+            }
+        }
+        // Not before: until it is held, it may be taken away.
+        for granule in granules.clone() {
+            if !self.holds(granule)? {
+                granules.remove(&granule);
+                lock(&file, Lock::None, granule..granule + 1)?;
+            }
+        }
+        Ok(Held { file, granules })
+    }
+
+    /// Does `work` while nobody maps a granule and nobody begins to; nothing if somebody does.
+    fn alone<T>(
+        &self,
+        granule: u64,
+        work: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
+        let own = granule..granule + 1;
+        if !lock(&self.file, Lock::Write, own.clone())? {
+            return Ok(None);
+        }
+        let done = work();
+        lock(&self.file, Lock::None, own)?;
+        done.map(Some)
+    }
+
+    /// Takes away a granule that nobody maps, and its memory. How many bytes that were, of memory that it
+    /// had. Under the node's lock only.
+    pub fn take(&self, granule: u64) -> io::Result<Option<u64>> {
+        if !self.holds(granule)? && !self.has_memory(granule)? {
+            return Ok(None);
+        }
+        self.alone(granule, || {
+            // First of all: from here on nobody takes it for whole.
+            self.file.write_all_at(&[0], STATES + granule)?;
+            self.punch(granule)?;
+            Ok(granule_bytes(self.version.bytes, granule))
+        })
+    }
+
+    /// How many granules it has.
+    pub fn granules(&self) -> u64 {
+        granules(self.version.bytes)
+    }
+
+    fn has_memory(&self, granule: u64) -> io::Result<bool> {
+        let start = self.at(granule * GRANULE);
+        match rustix::fs::seek(&self.file, SeekFrom::Data(start)) {
+            Ok(at) => Ok(at < start + granule_bytes(self.version.bytes, granule)),
+            // There is no data behind it.
+            Err(Errno::NXIO) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Copies a granule from `from`; it is not whole before [`seal`](Self::seal). Under the node's
-    /// lock only.
+    /// lock only. [`ErrorKind::WouldBlock`] while somebody asks whether it is whole.
     pub fn fill(&self, granule: u64, from: &File) -> io::Result<()> {
+        let done = self.alone(granule, || self.write(granule, from))?;
+        done.ok_or_else(|| ErrorKind::WouldBlock.into())
+    }
+
+    fn write(&self, granule: u64, from: &File) -> io::Result<()> {
         assert!(!self.holds(granule)?, "what is mapped is not written to");
         let end = self.version.bytes.min((granule + 1) * GRANULE);
         let mut at = granule * GRANULE;
@@ -189,6 +282,10 @@ impl Copy {
     /// Gives back the memory of a granule that is not whole. Under the node's lock only.
     pub fn empty(&self, granule: u64) -> io::Result<()> {
         assert!(!self.holds(granule)?, "what is mapped is not taken away");
+        self.punch(granule)
+    }
+
+    fn punch(&self, granule: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let bytes = granule_bytes(self.version.bytes, granule);
         fallocate(&self.file, flags, self.at(granule * GRANULE), bytes)?;
@@ -200,7 +297,7 @@ impl Copy {
         data_at(self.version.bytes) + offset
     }
 
-    /// For mapping.
+    /// For a look at what nobody else sees yet: what is mapped through it is not held.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()
     }
@@ -209,6 +306,40 @@ impl Copy {
     pub fn number(&self) -> i32 {
         std::os::fd::AsRawFd::as_raw_fd(&self.file)
     }
+}
+
+/// Granules that may be mapped through `file`.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub file: File,
+    pub granules: BTreeSet<u64>,
+}
+
+fn reopened(file: &File) -> io::Result<File> {
+    let number = std::os::fd::AsRawFd::as_raw_fd(file);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let again = format!("/proc/thread-self/fd/{number}");
+    Ok(File::from(rustix::fs::open(again, flags, Mode::empty())?))
+}
+
+fn lock(file: &File, lock: Lock, granules: Range<u64>) -> Result<bool, Errno> {
+    range_lock::set(
+        file.as_fd(),
+        lock,
+        STATES + granules.start..STATES + granules.end,
+    )
+}
+
+/// Numbers in a row, joined.
+fn runs(granules: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for granule in granules.iter().copied() {
+        match runs.last_mut().filter(|run| run.end == granule) {
+            Some(run) => run.end += 1,
+            None => runs.push(granule..granule + 1),
+        }
+    }
+    runs
 }
 
 /// A memory file as it is now.
@@ -242,128 +373,5 @@ fn has_ended(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsRawFd;
-
-    fn version(bytes: u64) -> Version {
-        Version {
-            file: (1, 2),
-            bytes,
-            written: (3, 4),
-            changed: (5, 6),
-        }
-    }
-
-    /// 5 MiB and a byte: three granules, the last of 1 MiB and a page. States from 128 on, so the
-    /// data begins at 2 MiB.
-    #[test]
-    fn the_layout() {
-        let bytes = (5 << 20) + 1;
-        assert_eq!(granules(bytes), 3);
-        assert_eq!(data_at(bytes), 2 << 20);
-        assert_eq!(granule_bytes(bytes, 0), 2 << 20);
-        assert_eq!(granule_bytes(bytes, 2), (1 << 20) + page());
-        assert_eq!(granule_bytes(bytes, 3), 0);
-        assert_eq!(whole_bytes(bytes), (7 << 20) + page());
-        // 4 TiB have 2 Mi granules: their bytes reach beyond 2 MiB.
-        assert_eq!(data_at(4 << 40), 4 << 20);
-    }
-
-    fn made(bytes: u64) -> Copy {
-        Copy::make(version(bytes), NodeId(1), |_, _| Ok(())).unwrap()
-    }
-
-    fn link(copy: &Copy) -> std::path::PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), copy.number()).into()
-    }
-
-    #[test]
-    fn what_is_filled_is_the_files_and_found_by_another() {
-        let bytes = GRANULE + 777;
-        let file = tempfile::tempfile().unwrap();
-        let content: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
-        file.write_all_at(&content, 0).unwrap();
-        let copy = made(bytes);
-        copy.fill(1, &file).unwrap();
-        assert!(
-            !copy.holds(1).unwrap(),
-            "nobody maps it before it is sealed"
-        );
-        copy.seal(1).unwrap();
-        let other = Copy::open(&link(&copy), copy.memory, version(bytes), NodeId(1)).unwrap();
-        assert!(other.holds(1).unwrap() && !other.holds(0).unwrap());
-        let mut read = vec![0; 777];
-        other
-            .file
-            .read_exact_at(&mut read, other.at(GRANULE))
-            .unwrap();
-        assert_eq!(read, content[GRANULE as usize..]);
-    }
-
-    #[test]
-    fn a_copy_of_something_else_is_not_opened() {
-        let copy = made(GRANULE);
-        let open = |memory, version, node| Copy::open(&link(&copy), memory, version, node).is_ok();
-        assert!(open(copy.memory, version(GRANULE), NodeId(1)));
-        assert!(!open(copy.memory, version(GRANULE), NodeId(0)));
-        assert!(!open(copy.memory, version(GRANULE + 1), NodeId(1)));
-        assert!(!open((0, 0), version(GRANULE), NodeId(1)));
-        let rewritten = Version {
-            changed: (5, 7),
-            ..version(GRANULE)
-        };
-        assert!(!open(copy.memory, rewritten, NodeId(1)));
-    }
-
-    #[test]
-    fn nobody_can_cut_it_or_write_through_a_mapping() {
-        let copy = made(GRANULE);
-        assert!(copy.file.set_len(4096).is_err());
-        let readable = copy.readable.try_clone().unwrap();
-        assert!(readable.write_at(b"x", 0).is_err());
-        assert_ne!(readable.as_raw_fd(), copy.number());
-    }
-
-    #[test]
-    fn an_emptied_granule_takes_no_memory() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(GRANULE).unwrap();
-        let copy = made(GRANULE);
-        let memory_bytes = |copy| seen(&link(copy)).unwrap().unwrap().bytes;
-        let before = memory_bytes(&copy);
-        copy.fill(0, &file).unwrap();
-        let filled = memory_bytes(&copy);
-        assert!(filled >= before + GRANULE, "{before} {filled}");
-        copy.empty(0).unwrap();
-        assert_eq!(memory_bytes(&copy), before);
-    }
-
-    #[test]
-    fn what_is_no_more_is_known_from_what_the_kernel_does_not_tell() {
-        let place = tempfile::tempdir().unwrap();
-        let [gone, round, folder] = ["gone", "round", "."].map(|name| place.path().join(name));
-        // A process that has ended, and one of which nobody is told, answer like these.
-        std::os::unix::fs::symlink(&round, &round).unwrap();
-        assert_eq!(seen(&gone).unwrap(), None);
-        assert_eq!(seen(&folder).unwrap(), None, "no file");
-        assert!(seen(&round).is_err());
-        for (error, ended) in [
-            (libc::ENOENT, true),
-            (libc::ESRCH, true),
-            (libc::EACCES, false),
-        ] {
-            assert_eq!(has_ended(&io::Error::from_raw_os_error(error)), ended);
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "what is mapped is not written to")]
-    fn a_whole_granule_is_never_written_again() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(GRANULE).unwrap();
-        let copy = made(GRANULE);
-        copy.seal(0).unwrap();
-        let _ = copy.fill(0, &file);
-    }
-}
+#[path = "copy_tests.rs"]
+mod tests;

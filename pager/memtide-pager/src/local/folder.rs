@@ -14,9 +14,10 @@ use super::copy::{Copy, MemoryFile, Seen, seen};
 use super::version::Version;
 use memtide_core::units::NodeId;
 use memtide_linux::files::{FolderError, Lock, Private};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A note that is larger was not written by us: 10,000 copies have less.
 const LONGEST_NOTE: u64 = 4 << 20;
@@ -153,6 +154,32 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// Says to all processes that somebody reads much on the node that has no room in copies there.
+    /// `since_boot` is the machine's time now.
+    pub fn want(&self, node: NodeId, since_boot: Duration) -> Result<(), FolderError> {
+        let text = format!("{}\n", since_boot.as_millis());
+        self.private.replace(&wish(node), text.as_bytes())
+    }
+
+    /// Takes that back. Who else wants room says so again.
+    pub fn no_longer_want(&self, node: NodeId) {
+        // What stays is old soon.
+        let _ = self.private.remove(&wish(node));
+    }
+
+    /// When that was said last.
+    pub fn wanted(&self, node: NodeId) -> Option<Duration> {
+        let bytes = self.private.read(&wish(node), 32).ok()??;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        text.trim_end().parse().ok().map(Duration::from_millis)
+    }
+}
+
+fn wish(node: NodeId) -> String {
+    format!("node{node}.wanted")
+}
+
 fn note(node: NodeId) -> String {
     format!("node{node}.copies")
 }
@@ -164,6 +191,25 @@ impl Turn<'_> {
         let mut opened = of_it
             .filter_map(|line| Copy::open(&line.path(), line.memory, *version, self.node).ok());
         opened.next()
+    }
+
+    /// The copies on the node that are not among `known`, opened, whoever has them.
+    pub fn others(&self, known: &BTreeSet<MemoryFile>) -> Vec<Copy> {
+        let lines = self
+            .lines
+            .iter()
+            .filter(|line| !known.contains(&line.memory));
+        let by_memory: BTreeMap<MemoryFile, Vec<&Line>> =
+            lines.fold(BTreeMap::new(), |mut all, line| {
+                all.entry(line.memory).or_default().push(line);
+                all
+            });
+        let open =
+            |line: &&Line| Copy::open(&line.path(), line.memory, line.version, self.node).ok();
+        by_memory
+            .values()
+            .filter_map(|lines| lines.iter().find_map(open))
+            .collect()
     }
 
     /// Notes that thread `thread` of this process has `copy` open.

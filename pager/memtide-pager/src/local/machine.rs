@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// Memory of a node, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) trait Machine: Send + Sync + Debug {
     fn version(&self, file: BorrowedFd<'_>) -> Result<Version, Errno>;
     /// The clock of files' times.
     fn now(&self) -> Moment;
+    /// The clock that all processes have.
+    fn since_boot(&self) -> Duration;
     /// Shows `file` from `offset` at `range`, as [`place::over`] does.
     fn show(&self, range: Addresses, file: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
         place::over(range, file, offset)
@@ -186,6 +189,11 @@ impl Machine for Live {
     fn now(&self) -> Moment {
         let now = clock_gettime(ClockId::Realtime);
         (now.tv_sec, now.tv_nsec)
+    }
+
+    fn since_boot(&self) -> Duration {
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
     }
 }
 

@@ -13,20 +13,23 @@
 //! - A *copy* is a memory file on one node ([`copy`]). The kernel frees it with its last user.
 //! - A *turn* is a node's lock and note, by which processes find each other's copies ([`folder`]).
 //! - A *region* is a mapping that may show copies ([`region`]).
+//! - A *round* tells which granules the process reads while there is no room for more ([`rounds`]).
 //!
 //! What stays true:
 //!
 //! - What is not copied yet, or not any more, is read from the file. No fault waits for us, and a
-//!   reader never sees a byte that is not the version's: only whole granules are mapped, and no
-//!   whole granule is written to or taken away.
+//!   reader never sees a byte that is not the version's: only whole granules are mapped, and what is
+//!   mapped is neither written to nor taken away. Each granule is mapped through a file description
+//!   that has a lock on it, and the kernel keeps this lock for as long as any process maps anything
+//!   through that description. Memory is taken only under a lock that excludes all of these.
 //! - A copy is used only for the version that it is of. When the file changes, its copies are
 //!   dropped at the keeper's next look. That is within a quarter of a second ([`SLOW`]), or once
 //!   the keeper has copied what one look lets it copy, 64 MiB, if that takes longer.
 //! - The copies on a node have the budget together, whoever made them. What exceeds it is read
-//!   from the file.
+//!   from the file, and granules that are read less give way to it.
 //! - Where the keeper ends, also by a panic, every mapping shows its file again.
 //! - Who must stop using copies, because memory is short, maps the file again and closes them. No
-//!   process takes memory away that another one reads.
+//!   process takes memory away that another one maps.
 //!
 //! A process takes one node, that of most of its threads when its first granule is copied, unless
 //! the caller names one ([`Replicas::open`]).
@@ -38,6 +41,7 @@ mod machine;
 mod put_back;
 mod reason;
 mod region;
+mod rounds;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -121,6 +125,8 @@ pub(crate) struct Figures {
     /// The process's own node, once it is known.
     pub node: Option<NodeId>,
     pub filled_bytes: u64,
+    pub given_up_bytes: u64,
+    pub freed_bytes: u64,
     /// All copies on a node, whoever made them, as last seen.
     pub on_node: BTreeMap<NodeId, u64>,
     pub reasons: Vec<Reason>,
@@ -137,6 +143,10 @@ pub struct LocalStatistics {
     pub mapped_bytes: u64,
     /// Bytes that this process has copied.
     pub filled_bytes: u64,
+    /// Bytes of copies that it left, because others found no room and it did not read them.
+    pub given_up_bytes: u64,
+    /// Bytes of copies whose memory it took, because nobody mapped them and there was no room.
+    pub freed_bytes: u64,
     /// Memory of all copies, by node, as this process last saw it.
     pub nodes: Vec<NodeCopies>,
     /// Why something is read without a copy.
@@ -392,6 +402,8 @@ impl Replicas {
             node: state.figures.node,
             mapped_bytes: state.regions.iter().map(Region::local_bytes).sum(),
             filled_bytes: state.figures.filled_bytes,
+            given_up_bytes: state.figures.given_up_bytes,
+            freed_bytes: state.figures.freed_bytes,
             nodes: on_node
                 .map(|(node, bytes)| NodeCopies {
                     node: *node,

@@ -44,8 +44,30 @@ pub(crate) fn put_back(
     Ok(())
 }
 
+/// Whether all of `range` shows the memory file `inode` of a copy from `offset`, as we map it.
+/// `mappings` are this process's.
+pub(crate) fn shows(mappings: &[Mapping], range: &Range<usize>, inode: u64, offset: u64) -> bool {
+    let first = mappings.partition_point(|mapping| mapping.end as usize <= range.start);
+    let mut at = range.start;
+    for mapping in &mappings[first..] {
+        let start = mapping.start as usize;
+        let shown = mapping.offset + (at as u64).saturating_sub(mapping.start);
+        let as_wanted = is_copy(mapping)
+            && (mapping.shared && mapping.read && !mapping.write && mapping.inode == inode)
+            && shown == offset + (at - range.start) as u64;
+        if start > at || !as_wanted {
+            return false;
+        }
+        at = mapping.end as usize;
+        if at >= range.end {
+            return true;
+        }
+    }
+    false
+}
+
 /// Whether it shows a copy of ours, of whatever file.
-fn is_copy(mapping: &Mapping) -> bool {
+pub(crate) fn is_copy(mapping: &Mapping) -> bool {
     let path = mapping.path.as_deref();
     path == Some(Path::new(&format!("/memfd:{NAME}")))
 }

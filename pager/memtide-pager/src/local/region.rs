@@ -1,6 +1,6 @@
 //! What of a process's addresses may show copies: plain bookkeeping, in granules of the file.
 
-use super::copy::{GRANULE, granule_bytes};
+use super::copy::{GRANULE, STRETCH, granule_bytes};
 use super::version::Identity;
 use memtide_core::units::NodeId;
 use std::ops::Range;
@@ -83,21 +83,27 @@ impl Region {
         }
     }
 
-    /// By how many runs of copies there are more once a granule's is shown: -1, 0 or 1.
-    pub fn more_runs(&self, granule: u64) -> i64 {
-        let before = granule.checked_sub(1).is_some_and(|at| self.is_local(at));
-        1 - i64::from(before) - i64::from(self.is_local(granule + 1))
+    /// Notes that the file is.
+    pub fn set_file(&mut self, granule: u64) {
+        if let Some(at) = self.index(granule) {
+            self.local[at] = false;
+        }
     }
 
-    /// Runs of copies.
+    /// By how many runs of copies there are more once a granule's is shown: -1, 0 or 1.
+    pub fn more_runs(&self, granule: u64) -> i64 {
+        let before = !granule.is_multiple_of(STRETCH) && self.is_local(granule - 1);
+        let behind = !(granule + 1).is_multiple_of(STRETCH) && self.is_local(granule + 1);
+        1 - i64::from(before) - i64::from(behind)
+    }
+
+    /// Runs of copies, each within a stretch.
     pub fn runs(&self) -> i64 {
-        let mut before = false;
-        let begins = self.local.iter().filter(|local| {
-            let begins = **local && !before;
-            before = **local;
-            begins
-        });
-        begins.count() as i64
+        let begins = |granule: &u64| {
+            let first = granule.is_multiple_of(STRETCH) || !self.is_local(granule - 1);
+            self.is_local(*granule) && first
+        };
+        self.granules().filter(begins).count() as i64
     }
 
     /// Bytes that are shown by copies.

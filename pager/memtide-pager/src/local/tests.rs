@@ -1,6 +1,7 @@
 //! Copies on nodes that this machine need not have: the table of operations has them.
 
 use super::copy::GRANULE;
+use super::folder::Folder;
 use super::keeper::Keeper;
 use super::machine::{Machine, Room};
 use super::reason::Reason;
@@ -23,6 +24,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+#[path = "way_tests.rs"]
+mod way;
+
 const PAGE: usize = 4096;
 /// Two whole granules, and one page and a byte of a third.
 const BYTES: usize = 2 * GRANULE as usize + PAGE + 1;
@@ -37,6 +41,7 @@ struct Answers {
     full: BTreeSet<NodeId>,
     writer: bool,
     now: Moment,
+    since_boot: Duration,
     /// Whoever asks for a node's memory panics.
     panics: bool,
     /// The program ends once so many granules were filled.
@@ -112,6 +117,10 @@ impl Machine for Pretended {
         self.get().now
     }
 
+    fn since_boot(&self) -> Duration {
+        self.get().since_boot
+    }
+
     fn show(&self, range: Range, file: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
         if !std::mem::take(&mut self.0.lock().unwrap().loses) {
             return place::over(range, file, offset);
@@ -149,6 +158,7 @@ fn process(place: &Path, budget_bytes: u64) -> Process {
         writer: false,
         // So that every file has rested.
         now: (i64::MAX, 0),
+        since_boot: Duration::from_secs(1000),
         panics: false,
         fills: u32::MAX,
         same_for: None,

@@ -20,6 +20,7 @@ pub(crate) mod lease;
 pub(crate) mod mapping;
 pub(crate) mod named;
 pub(crate) mod place;
+pub(crate) mod range_lock;
 pub(crate) mod sigbus;
 pub(crate) mod stderr;
 pub(crate) mod thread;

@@ -473,6 +473,14 @@ impl World for LiveWorld {
         self.note(glanced)
     }
 
+    fn finish_view(&mut self, id: SourceId, view: View) -> Result<(), WorldError> {
+        let finished = match self.views(id) {
+            Some(source) => source.finish(view).map_err(broken(id)),
+            None => Ok(()),
+        };
+        self.note(finished)
+    }
+
     fn cuts(&mut self, id: SourceId) -> bool {
         self.views(id).is_some_and(|source| source.cuts())
     }

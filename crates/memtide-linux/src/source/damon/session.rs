@@ -301,6 +301,17 @@ impl Session {
         self.turn_off()
     }
 
+    /// What turns the kdamond off when it is called, which takes as long as [`stop`](Self::stop). What
+    /// the present pass sees can still be read meanwhile, and after.
+    pub fn stopping(&mut self) -> impl FnOnce() -> Result<(), DamonError> + Send + 'static {
+        let stopped = std::mem::replace(&mut self.stopped, true);
+        let (damon, slot) = (self.damon.clone(), self.slot);
+        move || match stopped {
+            true => Ok(()),
+            false => damon.release(slot),
+        }
+    }
+
     fn turn_off(&mut self) -> Result<(), DamonError> {
         if std::mem::replace(&mut self.stopped, true) {
             return Ok(());

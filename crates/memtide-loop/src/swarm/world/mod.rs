@@ -43,6 +43,8 @@ struct Watching {
     subjects: Vec<Subject>,
     interval_ns: u64,
     due_ns: u64,
+    /// With the pass that is under way.
+    ends: bool,
 }
 
 /// The world of one seed.
@@ -51,6 +53,8 @@ pub(super) struct SwarmWorld {
     pub now_ns: u64,
     cpu_ns: u64,
     random: Random,
+    /// Chooses the pages that answer for what is glanced at.
+    glanced: Random,
     plan: Plan,
     /// The next of the plan's faults.
     next_fault: usize,
@@ -132,6 +136,7 @@ impl SwarmWorld {
             now_ns: 0,
             cpu_ns: 0,
             random: Random::new(plan.seed ^ 0x5377_6172_6d21),
+            glanced: Random::new(plan.seed ^ 0x676c_616e_6365),
             next_fault: 0,
             mistake,
             violations: Violations::default(),
@@ -593,6 +598,14 @@ impl World for SwarmWorld {
         self.asked(Part::Glance);
         self.usable(source)?;
         self.watch((source, true), subjects.to_vec(), interval_ms);
+        Ok(())
+    }
+
+    fn finish_view(&mut self, source: SourceId, view: View) -> Result<(), WorldError> {
+        self.usable(source)?;
+        if let Some(watching) = self.views.get_mut(&(source, view == View::Glance)) {
+            watching.ends = true;
+        }
         Ok(())
     }
 

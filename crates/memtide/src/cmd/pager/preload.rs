@@ -6,6 +6,7 @@
 
 use super::args::RunArgs;
 use crate::shared::context::{BadUsage, Context, complain};
+use crate::shared::pagers::LIBRARY;
 use crate::shared::program::not_started;
 use anyhow::bail;
 use memtide_linux::files;
@@ -18,8 +19,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The library's file name.
-pub const LIBRARY: &str = "libmemtide_pager_preload.so";
 /// Where the library is, if not beside the command.
 const LIBRARY_VARIABLE: &str = "MEMTIDE_PAGER_LIBRARY";
 

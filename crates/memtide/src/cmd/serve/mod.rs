@@ -25,6 +25,8 @@ use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::lent_weights;
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
 use crate::shared::outside::causes;
+use crate::shared::pagers::Pagers;
+use crate::shared::pagers_options::Show;
 use crate::shared::report::Printer;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
@@ -117,12 +119,14 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
         metrics: Some(metrics),
         figures: Some(figures),
         table: Table::default(),
+        pagers: Pagers::default(),
         control,
         loaded: loaded(SystemTime::now()),
         in_force: configuration,
     };
     service.announce();
     service.begin_table()?;
+    service.look_at_pagers();
     let settings = &service.in_force.settings;
     let both = opened.begin(context, settings, &mut service.printer)?;
     service.run(both)?;
@@ -143,9 +147,10 @@ impl Source {
             configuration.settings.balance.dry_run = true;
             configuration.settings.weights.dry_run = true;
             // A look at what the service would do, perhaps beside it: it keeps its socket and the
-            // places of its figures.
+            // places of its figures, and nobody could ask this one what pagers do.
             configuration.settings.control.enabled = false;
             configuration.settings.metrics = MetricsArgs::default();
+            configuration.settings.pagers.show = Show::Nothing;
         }
         Ok(configuration)
     }
@@ -167,6 +172,8 @@ struct Service<'a> {
     /// Where they are, unless they could not be had there.
     figures: Option<MetricsArgs>,
     table: Table,
+    /// Over all runs, as the table is.
+    pagers: Pagers,
     control: Control,
     loaded: Loaded,
     in_force: Configuration,
@@ -203,6 +210,7 @@ impl Service<'_> {
                 metrics,
                 balancing,
                 spreading,
+                pagers: &self.pagers,
                 table: self.table.weights(),
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 rests: rests.as_deref(),
@@ -232,6 +240,7 @@ impl Service<'_> {
     /// Puts everything back.
     fn end(&mut self, both: Both, end: anyhow::Result<Ended>) -> anyhow::Result<()> {
         self.manager.stopping();
+        self.pagers.ends();
         let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
         let (status, put_back) = both.finish(&mut self.printer, &why);
         if let Some(metrics) = self.metrics.take() {
@@ -269,6 +278,14 @@ impl Service<'_> {
         let said = self.table.follow(self.context, configuration)?;
         said.iter().for_each(|text| self.printer.notice(text));
         Ok(())
+    }
+
+    /// Looks at the pagers of running programs as the configuration in force wants it, at the usual
+    /// priority: nobody waits for it.
+    fn look_at_pagers(&mut self) {
+        let (root, options) = (&self.context.root, self.in_force.settings.pagers);
+        let (pagers, printer) = (&mut self.pagers, &mut self.printer);
+        self.usual.during(|| pagers.follow(root, options, printer));
     }
 
     fn announce(&mut self) {

@@ -87,6 +87,7 @@ impl Service<'_> {
             },
         };
         self.reloaded(asked, outcome);
+        self.look_at_pagers();
         Ok(both)
     }
 

@@ -173,6 +173,7 @@ fn with_service(configuration: &str, test: impl FnOnce(&Path, &mut Service<'_>))
         metrics: Some(Metrics::begin(&settings.metrics, &names(&in_force), "tier", page).unwrap()),
         figures: Some(settings.metrics.clone()),
         table: Table::default(),
+        pagers: Pagers::default(),
         control,
         loaded: loaded(UNIX_EPOCH),
         in_force,

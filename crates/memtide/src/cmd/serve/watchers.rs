@@ -7,6 +7,7 @@ use crate::shared::control::interface::{self, Granted, Wish};
 use crate::shared::control::standing::{Process, Setup, Standing};
 use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::metrics::Metrics;
+use crate::shared::pagers::Pagers;
 use crate::shared::report::Printer;
 use crate::shared::spreading::Spreading;
 use crate::shared::tiering::{Watch, print};
@@ -56,6 +57,7 @@ pub struct Watchers<'a> {
     pub metrics: &'a Metrics,
     pub balancing: &'a Balancing,
     pub spreading: &'a Spreading,
+    pub pagers: &'a Pagers,
     /// What the kernel's interleave weights are for the service, if it has them.
     pub table: Option<String>,
     pub setup: Setup,
@@ -105,6 +107,7 @@ impl Watchers<'_> {
             self.balancing.complete(&mut standing, self.page);
             let table = self.table.clone();
             self.spreading.complete(&mut standing, table, self.page);
+            self.pagers.complete(&mut standing, self.page);
             standing
         };
         self.control.tell(standing);
@@ -120,6 +123,7 @@ impl Watch for Watchers<'_> {
     fn tells(&self, printer: &mut Printer) {
         self.balancing.tells(printer, self.metrics);
         self.spreading.tells(printer, self.metrics);
+        self.pagers.tells(printer, self.metrics);
     }
 
     fn turned(&self) {

@@ -25,6 +25,7 @@ pub use read::{Layer, read};
 
 use super::control_args::ControlArgs;
 use super::metrics_args::MetricsArgs;
+use super::pagers_options::PagersOptions;
 use super::weights_options::WeightsOptions;
 use memtide_loop::options::{BalanceOptions, Classes, TierOptions, Tiered};
 use serde::de::Error as _;
@@ -38,7 +39,9 @@ use std::path::{Component, PathBuf};
 pub const DEFAULT: &str = include_str!("default.toml");
 
 /// The tables, in the order in which they are shown.
-const TABLES: [&str; 6] = ["select", "tier", "balance", "weights", "metrics", "control"];
+const TABLES: [&str; 7] = [
+    "select", "tier", "balance", "weights", "pagers", "metrics", "control",
+];
 /// And the tables of classes below this one.
 const CLASS: &str = "class";
 /// Their keys.
@@ -74,6 +77,8 @@ pub struct Settings {
     pub balance: BalanceOptions,
     /// The kernel's interleave weights, and how memory is moved to those of classes.
     pub weights: WeightsOptions,
+    /// What is told of the pagers of running programs.
+    pub pagers: PagersOptions,
     /// Where figures go.
     pub metrics: MetricsArgs,
     /// Who may ask the service.

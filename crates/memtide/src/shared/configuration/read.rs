@@ -8,6 +8,7 @@ use super::{CLASS, Configuration, Place, Settings, classes};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::metrics_args::MetricsArgs;
 use crate::shared::outside;
+use crate::shared::pagers_options::PagersOptions;
 use crate::shared::weights_options::WeightsOptions;
 use anyhow::{anyhow, bail};
 use memtide_loop::options::{BalanceOptions, ClassOptions, FastOptions, TierOptions};
@@ -49,6 +50,7 @@ pub fn read(layers: &[Layer]) -> anyhow::Result<Configuration> {
                 "tier" => one_key::<TierOptions>,
                 "balance" => one_key::<BalanceOptions>,
                 "weights" => one_key::<WeightsOptions>,
+                "pagers" => one_key::<PagersOptions>,
                 "metrics" => one_key::<MetricsArgs>,
                 "control" => one_key::<ControlArgs>,
                 _ => {
@@ -232,7 +234,7 @@ impl Layer {
             let span = error.span().unwrap_or(0..0);
             let what = match error.message() {
                 message if message.starts_with("invalid type") => {
-                    "not below a table; write [select], [tier], [balance], [weights], [metrics], [control] or [class.NAME] above it"
+                    "not below a table; write [select], [tier], [balance], [weights], [pagers], [metrics], [control] or [class.NAME] above it"
                 }
                 message => message,
             };

@@ -4,12 +4,14 @@
 //! a test compares. Counts of pages become bytes here: who asks need not know this machine's pages.
 
 use super::varlink::Parameters;
+use crate::shared::pagers::PagerFigures;
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_loop::options::{TierOptions, Tiered};
 use memtide_loop::report::{
     AccountStatus, ClassStatus, PressureStatus, ProcessStatus, Status, TierSpent,
 };
+use memtide_pager::board::Figures;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -280,6 +282,100 @@ pub struct Weights {
     pub cpu_ms: u64,
 }
 
+/// What pagers of running programs do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pagers {
+    /// Why they are not seen although that is wanted, if so.
+    pub rests: Option<String>,
+    /// Processes that have one.
+    pub processes: u64,
+    /// Processes that seem to have one of which nothing can be read.
+    pub not_read: u64,
+    /// What they may keep in memory together.
+    pub budget_bytes: u64,
+    /// Chosen for eviction.
+    pub evicted_bytes: u64,
+    /// Came into memory a second time or more.
+    pub refilled_bytes: u64,
+    /// Unmapped.
+    pub unmapped_bytes: u64,
+    /// Flushes with which that was.
+    pub flushes: u64,
+    /// Looks that found more in memory than the budget.
+    pub overruns: u64,
+    /// Times that programs had to wait for each of their pages.
+    pub held_back: u64,
+    /// Processor time of looking.
+    pub cpu_ms: u64,
+    /// By name of the file.
+    pub files: Vec<PagerFile>,
+    /// Files that have no place among these.
+    pub other_files: u64,
+    /// What they are together.
+    pub others: PagerFile,
+}
+
+/// Files of one name that pagers serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PagerFile {
+    /// Without a folder; empty of several together.
+    pub name: String,
+    /// What processes map of them.
+    pub mapped_bytes: u64,
+    /// What of them is in memory.
+    pub resident_bytes: u64,
+    /// Chosen for eviction.
+    pub evicted_bytes: u64,
+    /// Came into memory a second time or more.
+    pub refilled_bytes: u64,
+}
+
+impl Pagers {
+    /// Whether there is or was one, or nobody knows.
+    pub fn any(&self) -> bool {
+        let none = Pagers {
+            cpu_ms: self.cpu_ms,
+            ..Pagers::default()
+        };
+        *self != none
+    }
+
+    /// What was seen of them, or why nothing was.
+    pub fn of(stands: Result<PagerFigures, String>, page: PageSize) -> Pagers {
+        let bytes = |pages: u64| pages.saturating_mul(page.bytes());
+        let file = |name: String, figures: &Figures| PagerFile {
+            name,
+            mapped_bytes: figures.mapped_bytes,
+            resident_bytes: figures.resident_bytes,
+            evicted_bytes: bytes(figures.evicted_pages),
+            refilled_bytes: bytes(figures.refilled_pages),
+        };
+        let (figures, rests) = match stands {
+            Ok(figures) => (figures, None),
+            Err(why) => (PagerFigures::default(), Some(why)),
+        };
+        let counts = figures.counts;
+        Pagers {
+            rests,
+            processes: figures.processes,
+            not_read: figures.not_read,
+            budget_bytes: figures.budget_bytes,
+            evicted_bytes: bytes(counts.evicted_pages),
+            refilled_bytes: bytes(counts.refilled_pages),
+            unmapped_bytes: bytes(counts.unmapped_pages),
+            flushes: counts.flushes,
+            overruns: counts.overruns,
+            held_back: counts.held_back,
+            cpu_ms: whole_ms(figures.cpu),
+            files: (figures.files.iter())
+                .map(|one| file(one.name.clone(), &one.figures))
+                .collect(),
+            other_files: figures.other_files,
+            others: file(String::new(), &figures.others),
+        }
+    }
+}
+
 /// How the run is set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
@@ -488,6 +584,9 @@ pub struct Standing {
     /// Interleave weights, if any are wanted.
     #[serde(default)]
     pub weights: Option<Weights>,
+    /// Pagers of running programs, if anybody wants to know.
+    #[serde(default)]
+    pub pagers: Option<Pagers>,
     /// Classes with a share of fast memory.
     pub classes: Vec<Class>,
     /// How equal their shares of accesses are that fast memory serves, in thousandths, if that is known.
@@ -571,6 +670,7 @@ impl Standing {
             pressure: tier.pressure.map(|of| Pressure::of(&of, page)),
             balancing: None,
             weights: None,
+            pagers: None,
             classes: tier.classes.iter().map(class).collect(),
             access_fairness_permille: tier.access_fairness_permille,
             touched_fairness_permille: tier.touched_fairness_permille,

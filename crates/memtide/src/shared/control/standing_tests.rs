@@ -82,6 +82,31 @@ pub fn standing() -> Standing {
             moved_bytes: 48 << 20,
             cpu_ms: 20,
         }),
+        pagers: Some(Pagers {
+            rests: None,
+            processes: 2,
+            not_read: 1,
+            budget_bytes: 4 << 30,
+            evicted_bytes: 96 << 20,
+            refilled_bytes: 12 << 20,
+            unmapped_bytes: 128 << 20,
+            flushes: 50,
+            overruns: 3,
+            held_back: 1,
+            cpu_ms: 30,
+            files: vec![PagerFile {
+                name: "model.gguf".to_owned(),
+                mapped_bytes: 8 << 30,
+                resident_bytes: 3 << 30,
+                evicted_bytes: 96 << 20,
+                refilled_bytes: 12 << 20,
+            }],
+            other_files: 1,
+            others: PagerFile {
+                mapped_bytes: 1 << 30,
+                ..PagerFile::default()
+            },
+        }),
         classes: vec![
             Class {
                 name: "batch".to_owned(),

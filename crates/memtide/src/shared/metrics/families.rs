@@ -5,11 +5,14 @@
 //! end (no pid, no address). `docs/metrics.md` has
 //! them all; a test compares.
 
-use crate::shared::spreading::Figures;
+use crate::shared::outside::outside;
+use crate::shared::pagers::{FileFigures, PagerCounts, PagerFigures};
+use crate::shared::spreading::Figures as SpreadFigures;
 use memtide_core::units::PageSize;
 use memtide_loop::report::{
     AccountStatus, BalanceStatus, ClassStatus, PressureStatus, Status, TierStatus,
 };
+use memtide_pager::board::Figures;
 use prometheus_client::registry::Unit;
 use std::time::Duration;
 
@@ -103,14 +106,14 @@ pub fn of_balancing(page: PageSize, status: Option<&Status>) -> Vec<Family> {
 }
 
 /// The families of spreading by weights beside a loop: what was done, or nothing if it rests.
-pub fn of_spreading(page: PageSize, figures: Option<&Figures>) -> Vec<Family> {
+pub fn of_spreading(page: PageSize, figures: Option<&SpreadFigures>) -> Vec<Family> {
     let mut all = Families {
         name: "weights",
         page: page.bytes(),
         all: Vec::new(),
     };
     if let Some(figures) = figures {
-        let Figures {
+        let SpreadFigures {
             processes,
             refused,
             moved_pages,
@@ -132,6 +135,24 @@ pub fn of_spreading(page: PageSize, figures: Option<&Figures>) -> Vec<Family> {
     all.gauge(
         "memtide_spreading_works",
         "Whether the service spreads memory by weights, 1, or rests although that is wanted, 0",
+        u64::from(figures.is_some()),
+    );
+    all.all
+}
+
+/// The families of pagers of running programs: what they do, or nothing if they are not seen.
+pub fn of_pagers(page: PageSize, figures: Option<&PagerFigures>) -> Vec<Family> {
+    let mut all = Families {
+        name: "pagers",
+        page: page.bytes(),
+        all: Vec::new(),
+    };
+    if let Some(figures) = figures {
+        all.pagers(figures);
+    }
+    all.gauge(
+        "memtide_pagers_seen",
+        "Whether pagers of running programs are looked for, 1, or that is not possible although it is wanted, 0",
         u64::from(figures.is_some()),
     );
     all.all
@@ -532,6 +553,121 @@ impl Families {
         );
     }
 
+    fn pagers(&mut self, figures: &PagerFigures) {
+        let PagerFigures {
+            processes,
+            not_read,
+            budget_bytes,
+            counts,
+            files,
+            other_files,
+            others,
+            shootdowns,
+            cpu,
+        } = figures;
+        let PagerCounts {
+            // By file.
+            evicted_pages: _,
+            refilled_pages: _,
+            unmapped_pages,
+            flushes,
+            overruns,
+            held_back,
+        } = counts;
+        self.gauge(
+            "memtide_pager_processes",
+            "Processes with a pager",
+            *processes,
+        );
+        self.gauge(
+            "memtide_pager_unread_processes",
+            "Processes that seem to have a pager of which nothing can be read",
+            *not_read,
+        );
+        self.gauge(
+            "memtide_pager_other_files",
+            "Files that pagers serve without a label of their own",
+            *other_files,
+        );
+        let whole = |bytes: u64| [(vec![], bytes)];
+        let bytes = Some(Unit::Bytes);
+        self.add(
+            "memtide_pager_budget",
+            "Memory that pagers may keep files' data in, of all processes",
+            bytes.clone(),
+            false,
+            whole(*budget_bytes),
+        );
+        // Others have an empty name, which no file has.
+        let of = |figure: fn(&Figures) -> u64| {
+            let all = files
+                .iter()
+                .map(|FileFigures { name, figures }| (&**name, figures));
+            let others =
+                (*other_files > 0 || *others != Figures::default()).then_some(("", others));
+            let label = |name: &str| vec![("file", outside(name).into_owned())];
+            let sample = move |(name, figures): (&str, &Figures)| (label(name), figure(figures));
+            all.chain(others).map(sample).collect::<Vec<_>>()
+        };
+        self.add(
+            "memtide_pager_file_mapped",
+            "Memory that processes with pagers map of files, by name of the file",
+            bytes.clone(),
+            false,
+            of(|figures| figures.mapped_bytes),
+        );
+        self.add(
+            "memtide_pager_file_resident",
+            "What of files that pagers serve is in memory, by name of the file",
+            bytes,
+            false,
+            of(|figures| figures.resident_bytes),
+        );
+        self.bytes_moved_by(
+            "memtide_pager_file_evicted",
+            "Memory of files that pagers chose for eviction, by name of the file",
+            of(|figures| figures.evicted_pages),
+        );
+        self.bytes_moved_by(
+            "memtide_pager_file_refilled",
+            "Memory of files that came back, by name of the file",
+            of(|figures| figures.refilled_pages),
+        );
+        self.bytes_moved(
+            "memtide_pager_unmapped",
+            "Memory that pagers unmapped",
+            *unmapped_pages,
+        );
+        self.counter(
+            "memtide_pager_flushes",
+            "Flushes of a process's translations by which pagers unmapped",
+            *flushes,
+        );
+        self.counter(
+            "memtide_pager_overruns",
+            "Looks of pagers that found more in memory than the budget",
+            *overruns,
+        );
+        self.counter(
+            "memtide_pager_held_back",
+            "Times that programs had to wait for each of their pages, because of that",
+            *held_back,
+        );
+        self.seconds(
+            "memtide_pager_looking_cpu",
+            "Processor time of memtide's looks at pagers, a part of its own",
+            [(vec![], *cpu)],
+        );
+        let shootdowns = shootdowns.map(|count| (vec![], count));
+        self.add(
+            "memtide_tlb_shootdowns",
+            "TLB shootdown interrupts of the whole machine",
+            None,
+            true,
+            shootdowns,
+        );
+    }
+
     fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Into<Value>) {
         self.add(name, help, None, false, [(vec![], value)]);
     }
@@ -586,7 +722,8 @@ impl Families {
     ) {
         let page = self.page;
         let samples = samples.into_iter();
-        let samples = samples.map(|(labels, pages)| (labels, pages * page));
+        // What processes show has any size.
+        let samples = samples.map(|(labels, pages)| (labels, pages.saturating_mul(page)));
         self.add(name, help, Some(Unit::Bytes), true, samples);
     }
 

@@ -18,6 +18,7 @@ mod textfile;
 
 pub use super::metrics_args::MetricsArgs;
 use super::outside;
+use super::pagers::PagerFigures;
 use super::report::Printer;
 use super::spreading::Figures;
 use anyhow::Context as _;
@@ -150,6 +151,11 @@ impl Metrics {
     /// What spreading by weights has done beside the loop, or none if it rests; nothing if nobody wants it.
     pub fn tell_of_spreading(&self, spreading: Option<Option<Figures>>) {
         self.exposition.tell_of_spreading(spreading);
+    }
+
+    /// What pagers of running programs do, or none if they are not seen; nothing if nobody wants it.
+    pub fn tell_of_pagers(&self, pagers: Option<Option<PagerFigures>>) {
+        self.exposition.tell_of_pagers(pagers);
     }
 
     /// What came of the configuration of a service.

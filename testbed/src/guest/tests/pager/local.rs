@@ -27,11 +27,12 @@ const NOTES: &str = "/run/memtide-local";
 
 type Promise = fn(&mut Context) -> Result<()>;
 
-const PROMISES: [(&str, &str, Promise); 6] = [
+const PROMISES: [(&str, &str, Promise); 7] = [
     ("two-nodes", "two-socket", every_read_is_local),
     ("four-nodes", "four-socket", every_read_is_local),
     ("change", "two-socket", a_change_is_seen),
     ("budget", "two-socket", a_full_budget_refuses),
+    ("way", "two-socket", who_reads_gets_the_room),
     ("killed", "two-socket", the_killed_leave_nothing),
     ("one-node", "one-node", one_node_runs_without),
 ];
@@ -83,6 +84,11 @@ struct Reader {
 impl Reader {
     /// On the processors of `node`, with copies if there is a budget.
     fn start(node: u32, budget: Option<&str>, stats: Option<&str>) -> Result<Reader> {
+        Reader::of(FILE, node, budget, stats)
+    }
+
+    /// The same of another file.
+    fn of(file: &str, node: u32, budget: Option<&str>, stats: Option<&str>) -> Result<Reader> {
         let mut command = Command::new("memtide");
         command.args(["run", "--cpunodebind", &node.to_string(), "--"]);
         if let Some(budget) = budget {
@@ -92,7 +98,7 @@ impl Reader {
             command.arg("--");
         }
         let mut child = command
-            .args(["/bin/reader", FILE, "2"])
+            .args(["/bin/reader", file, "2"])
             .env("MEMTIDE_PAGER_LIBRARY", "/bin/libmemtide_pager_preload.so")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -378,6 +384,45 @@ fn a_full_budget_refuses(context: &mut Context) -> Result<()> {
         "{local}"
     );
     ensure!(local["filled_bytes"] == 515 * 4096, "{local}");
+    Ok(())
+}
+
+/// The budget is full of what one program has read and reads no more. It makes way for what another one
+/// reads again and again, and goes on to read right bytes.
+fn who_reads_gets_the_room(context: &mut Context) -> Result<()> {
+    const OTHER: &str = "/mnt/other.bin";
+    write_file(0)?;
+    std::fs::copy(FILE, OTHER)?;
+    let node = 1;
+    let copied = |reader: &Reader| -> Result<u64> { Ok(reader.pages()?.0.values().sum()) };
+    let mut idle = Reader::start(node, Some("4MiB"), Some("/tmp/idle.stats"))?;
+    let begun = Instant::now();
+    while copied(&idle)? < 515 {
+        ensure!(begun.elapsed() < PATIENCE, "no copy");
+        sleep(Duration::from_millis(200));
+        idle.right(0)?;
+    }
+    let begun = Instant::now();
+    let mut busy = Reader::of(OTHER, node, Some("4MiB"), Some("/tmp/busy.stats"))?;
+    while copied(&busy)? < 512 {
+        ensure!(begun.elapsed() < 2 * PATIENCE, "nobody makes way");
+        sleep(Duration::from_millis(500));
+        busy.right(0)?;
+    }
+    let took = begun.elapsed().as_secs_f64();
+    context.note(format!("another program had the room after {took:.1} s"))?;
+    idle.right(0)?;
+    busy.right(0)?;
+    idle.end()?;
+    busy.end()?;
+    let stats = |file| -> Result<serde_json::Value> {
+        let stats = std::fs::read_to_string(file)?;
+        Ok(serde_json::from_str(stats.trim())?)
+    };
+    let (idle, busy) = (stats("/tmp/idle.stats")?, stats("/tmp/busy.stats")?);
+    let number = |of: &serde_json::Value, key: &str| of["local"][key].as_u64().unwrap_or(0);
+    ensure!(number(&idle, "given_up_bytes") > 0, "{idle}");
+    ensure!(number(&busy, "freed_bytes") > 0, "{busy}");
     Ok(())
 }
 

@@ -1,23 +1,21 @@
 //! `memtide pager status`: what the pagers of running programs do.
 //!
 //! A process with a pager shows its counters in its own memory
-//! ([`memtide_pager::board`]). They are found and read there ([`find`]), without a word
+//! ([`memtide_pager::board`]). They are found and read there ([`pagers`]), without a word
 //! to the process, and printed under the names that `memtide pager run --stats` has.
 //! What may not be read, or is no such thing, is named with its reason and keeps nobody
 //! else's from being shown.
 
-mod all;
-mod find;
 mod print;
 mod report;
 
 use super::args::StatusArgs;
 use crate::shared::context::{Context, complain};
-use all::{Patience, look_at_all};
+use crate::shared::pagers::{self, Answer, Patience, look_at_all};
 use anyhow::{Context as _, bail};
-use find::Answer;
+use memtide_linux::fs::interrupts::tlb_shootdowns;
 use memtide_linux::fs::proc;
-use report::{NotRead, Report};
+use report::{NotRead, Process, Report};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
@@ -85,13 +83,15 @@ fn gather(pids: BTreeSet<u32>, named: bool, context: &Context) -> anyhow::Result
         left_out_processes: looked.left_out,
         ..Report::default()
     };
+    let shootdowns = tlb_shootdowns(&context.root).ok().flatten();
     for (pid, answer) in looked.answers {
         let reason = match answer {
             Answer::Shown(process) => {
-                report.processes.push(*process);
+                report.processes.push(Process::new(*process, shootdowns));
                 continue;
             }
             Answer::NotRead(reason) => reason,
+            Answer::Waits => pagers::WAITS.to_owned(),
             Answer::Hidden if !named => {
                 report.hidden_processes += 1;
                 continue;

@@ -1,8 +1,9 @@
 //! What `memtide pager status` tells: the document of `docs/json-pager.md`,
 //! pager status.
 
+use crate::shared::pagers::Shown;
 use memtide_pager::Statistics;
-use memtide_pager::board::{Counts, Figures, File, Posted};
+use memtide_pager::board::{Counts, Figures, File};
 use serde::Serialize;
 
 /// The document.
@@ -38,16 +39,6 @@ pub struct Process {
     pub other_files: OtherFiles,
 }
 
-/// What was found in a process.
-#[derive(Debug)]
-pub struct Seen {
-    pub posted: Posted,
-    /// As in [`Process`].
-    pub torn: bool,
-    /// As in [`Process`].
-    pub last_turn_ms: Option<u64>,
-}
-
 /// The files behind the first ones, summed.
 #[derive(Debug, Serialize)]
 pub struct OtherFiles {
@@ -65,11 +56,16 @@ pub struct NotRead {
 
 impl Process {
     /// From what it shows; `shootdowns` is the machine's count now.
-    pub fn new(pid: u32, program: String, seen: Seen, shootdowns: Option<u64>) -> Process {
+    pub fn new(shown: Shown, shootdowns: Option<u64>) -> Process {
+        let Shown {
+            process,
+            program,
+            seen,
+        } = shown;
         let posted = seen.posted;
         let meanwhile = shootdowns.zip(posted.shootdowns_before);
         Process {
-            pid,
+            pid: process.pid,
             program,
             last_turn_ms: seen.last_turn_ms,
             ended: posted.ended,

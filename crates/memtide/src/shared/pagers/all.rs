@@ -1,16 +1,17 @@
 //! Many processes within a bounded time, though any of them may keep who looks waiting.
 //!
-//! Some threads look, each at one process after the other, and end with this command. As long
+//! Some threads look, each at one process after the other, and end with the command. As long
 //! as answers come, all is well. When none comes for a while, the looks under way are given up
 //! and new threads take the next processes; an answer that comes late counts. One deadline is
 //! for all: what no thread has taken by then is left out, and how many those are is told.
 
 use super::find::{Answer, look};
 use memtide_linux::fs::Root;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,14 @@ pub struct Looked {
     pub answers: BTreeMap<u32, Answer>,
     /// Processes for which there was no time.
     pub left_out: u64,
+    /// Processor time of the threads that looked.
+    pub cpu: Duration,
+}
+
+/// The calling thread's processor time.
+pub fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
 /// The processes, and how many of them a thread has taken.
@@ -49,13 +58,18 @@ struct Queue {
     root: Root,
     pids: Vec<u32>,
     taken: AtomicUsize,
+    cpu_ns: AtomicU64,
 }
 
 impl Queue {
     fn serve(&self, tell: &Sender<(u32, Answer)>) {
         while let Some(&pid) = self.pids.get(self.taken.fetch_add(1, Relaxed)) {
+            let before = own_cpu();
+            let answer = look(&self.root, pid);
+            let spent = own_cpu().saturating_sub(before).as_nanos();
+            self.cpu_ns.fetch_add(spent as u64, Relaxed);
             // Nobody may listen any more.
-            let _ = tell.send((pid, look(&self.root, pid)));
+            let _ = tell.send((pid, answer));
         }
     }
 
@@ -75,6 +89,7 @@ pub fn look_at_all(root: &Root, pids: Vec<u32>, patience: Patience) -> io::Resul
         root: root.clone(),
         pids,
         taken: AtomicUsize::new(0),
+        cpu_ns: AtomicU64::new(0),
     });
     let (tell, told) = channel();
     let mut looked = Looked::default();
@@ -106,11 +121,10 @@ pub fn look_at_all(root: &Root, pids: Vec<u32>, patience: Patience) -> io::Resul
         if nth >= taken {
             looked.left_out += 1;
         } else {
-            let waiting = "its memory keeps who reads it waiting; it is no memory of a pager";
-            let answer = || Answer::NotRead(waiting.to_owned());
-            looked.answers.entry(pid).or_insert_with(answer);
+            looked.answers.entry(pid).or_insert(Answer::Waits);
         }
     }
+    looked.cpu = Duration::from_nanos(queue.cpu_ns.load(Relaxed));
     Ok(looked)
 }
 
@@ -146,7 +160,7 @@ mod tests {
     }
 
     fn gave_up(looked: &Looked, pid: u32) -> bool {
-        matches!(&looked.answers[&pid], Answer::NotRead(why) if why.contains("waiting"))
+        matches!(looked.answers[&pid], Answer::Waits)
     }
 
     /// Two threads get stuck at the first two, and the next two take the others.

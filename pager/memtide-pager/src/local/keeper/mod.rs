@@ -7,28 +7,39 @@
 //!
 //! A granule goes this way: the page map shows that the process touched it; the node's turn is
 //! taken; the copy has it already, or it is filled, if budget and memory allow; the version is
-//! looked at once more; its pages are on the node; it is sealed. Then it is mapped, if the file is
-//! of that version even now, where the mapping still is what it was.
+//! looked at once more; its pages are on the node; it is sealed. Then it is held and mapped, if the file
+//! is of that version even now, where the mapping still is what it was ([`show`]). Where there is no room,
+//! memory is taken from granules that nobody maps ([`room`]), and who reads the least of what is mapped
+//! maps the file again ([`demand`]).
 
-use super::copy::{Copy, GRANULE, granule_bytes};
+mod demand;
+mod room;
+mod show;
+
+use super::copy::{Copy, GRANULE, Held, STRETCH, granule_bytes};
 use super::folder::{Folder, Turn};
 use super::put_back::put_back;
 use super::reason::Reason;
 use super::region::{Region, Source};
+use super::rounds::Rounds;
 use super::version::{Identity, Version};
 use super::{FAST, SLOW, Shared};
 use crate::error::Error;
-use crate::kernel::{Range as Addresses, own_maps, own_pagemap};
-use crate::shown::{guards, shown};
-use crate::sys::advice;
+use crate::kernel::{own_maps, own_pagemap};
 use crate::sys::apart::alone;
 use crate::sys::known_file::KnownFile;
+use demand::Demand;
 use memtide_core::units::NodeId;
 use memtide_linux::sys::pagemap::{self, PagemapEntry};
+use room::{Room, own};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::gettid;
+use show::{Change, Showing};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -82,6 +93,10 @@ pub(crate) struct Keeper {
     paused: BTreeMap<NodeId, Instant>,
     /// Where the next look begins, in granules of all regions.
     cursor: usize,
+    /// Who reads what, while there is no room.
+    rounds: Rounds,
+    demand: Demand,
+    room: Room,
 }
 
 /// The granules that the process has touched and reads from the file, by file and node.
@@ -114,6 +129,9 @@ impl Keeper {
             copies: BTreeMap::new(),
             paused: BTreeMap::new(),
             cursor: 0,
+            rounds: Rounds::default(),
+            demand: Demand::default(),
+            room: Room::default(),
             shared,
         })
     }
@@ -176,6 +194,8 @@ impl Keeper {
             }
             more |= self.serve(file, node, &granules, &mut left, now);
         }
+        // Last: what it unmaps is not seen as touched before it is touched again.
+        self.make_way(now);
         more
     }
 
@@ -300,6 +320,9 @@ impl Keeper {
         for node in nodes {
             let room = self.shared.machine.room(node);
             if room.is_none_or(|room| room.available >= room.total / SHORT) {
+                if room.is_some_and(|room| room.available < room.total / LEAVES) {
+                    self.free_some(node, now);
+                }
                 continue;
             }
             let own = self.shared.state().figures.node;
@@ -381,16 +404,11 @@ impl Keeper {
         let first = self.cursor % open.len();
         let covered = LOOK.min(open.len());
         self.cursor = first + covered;
-        let page = rustix::param::page_size();
-        let mut entries = vec![PagemapEntry::default(); (GRANULE as usize).div_ceil(page)];
         for (region, granule) in open.iter().cycle().skip(first).take(covered) {
             let Some((range, _)) = region.addresses(*granule) else {
                 continue;
             };
-            let entries = &mut entries[..range.len().div_ceil(page)];
-            let read = pagemap::read(&self.pagemap, (range.start / page) as u64, entries);
-            let seen = read.map_or(0, |read| read);
-            if !entries[..seen].iter().any(|entry| entry.present()) {
+            if !is_present(&self.pagemap, &range) {
                 continue;
             }
             if let Some(node) = region.node.or_else(|| self.own_node()) {
@@ -426,21 +444,32 @@ impl Keeper {
         else {
             return false;
         };
+        let mut showing = Showing {
+            shared: &self.shared,
+            maps: &self.maps,
+            pagemap: &self.pagemap,
+            rounds: &mut self.rounds,
+        };
         let mut placed = false;
-        for granule in ready {
-            if self.shall_end() {
+        // What was found is held until it is mapped.
+        let granules = ready.as_ref().map(|held| &held.granules);
+        for (stretch, add) in by_stretch(granules.into_iter().flatten().copied()) {
+            if showing.shared.stop.load(SeqCst) {
                 return false;
             }
-            // The others' copies, and what was copied before, were whole long ago.
-            if self.shared.machine.version(tracked.file.as_fd()) != Ok(copy.version) {
-                return true;
-            }
-            placed |= self.place(tracked, copy, granule);
+            let give_up = &BTreeSet::new();
+            let add = &add;
+            let change = Change {
+                stretch,
+                add,
+                give_up,
+            };
+            placed |= showing.change(tracked, copy, change) > 0;
         }
         placed || more
     }
 
-    /// Granules whose copy is whole, and whether more could be copied at once.
+    /// Granules whose copy is whole, held, and whether more could be copied at once.
     fn ready(
         &mut self,
         file: Identity,
@@ -448,62 +477,78 @@ impl Keeper {
         granules: &BTreeSet<u64>,
         left: &mut u64,
         now: Instant,
-    ) -> (Vec<u64>, bool) {
+    ) -> (Option<Held>, bool) {
         let folder = &self.folder;
         let mut turn = match folder.turn(node) {
             Ok(Some(turn)) => turn,
             // Somebody fills, perhaps what is wanted here; or is stopped, and then nobody hurries.
-            Ok(None) => return (Vec::new(), false),
+            Ok(None) => return (None, false),
             Err(_) => {
                 let path = self.shared.settings.folder.clone();
                 self.shared.refuse(&path, Reason::Folder);
-                return (Vec::new(), false);
+                return (None, false);
             }
         };
         let Some(tracked) = self.files.get(&file) else {
-            return (Vec::new(), false);
+            return (None, false);
         };
         let refuse = |reason| self.shared.refuse(&tracked.path, reason);
-        let open = self.copies.entry((file, node));
-        let copy = match open {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                match open_copy(&self.shared, &mut turn, &tracked.version, node, self.thread) {
-                    Ok(copy) => entry.insert(copy),
-                    Err(reason) => {
-                        refuse(reason);
-                        return (Vec::new(), false);
-                    }
+        if let Entry::Vacant(entry) = self.copies.entry((file, node)) {
+            match open_copy(&self.shared, &mut turn, &tracked.version, node, self.thread) {
+                Ok(copy) => entry.insert(copy),
+                Err(reason) => {
+                    refuse(reason);
+                    return (None, false);
                 }
-            }
-        };
+            };
+        }
+        let copy = &self.copies[&(file, node)];
         let paused = self.paused.get(&node).is_some_and(|until| *until > now);
         let mut on_node = turn.bytes();
-        let (mut ready, mut filled, mut more) = (Vec::new(), 0, false);
+        let (mut ready, mut filled, mut freed) = (BTreeSet::new(), 0, 0);
+        let (mut more, mut may_be_room) = (false, true);
         for granule in granules.iter().copied() {
             if copy.holds(granule).unwrap_or(false) {
-                ready.push(granule);
+                ready.insert(granule);
                 continue;
             }
             let bytes = granule_bytes(copy.version.bytes, granule);
-            let room = self.shared.machine.room(node);
-            let enough = room.is_none_or(|r| r.available >= r.total / LEAVES + bytes);
             if self.shared.stop.load(SeqCst) {
                 break;
             } else if *left < bytes {
                 more = true;
-            } else if on_node + bytes > self.shared.settings.budget_bytes {
+                continue;
+            }
+            let is_short = || {
+                let room = self.shared.machine.room(node);
+                room.is_some_and(|room| room.available < room.total / LEAVES + bytes)
+            };
+            let budget = self.shared.settings.budget_bytes;
+            if may_be_room && (on_node + bytes > budget || (!paused && is_short())) {
+                // Not what is wanted here itself.
+                let spared = (copy.memory, granules);
+                let got = (self.room).free(&turn, own(&self.copies, node), spared, bytes, now);
+                freed += got;
+                may_be_room = got >= bytes;
+                on_node = turn.bytes();
+            }
+            if on_node + bytes > budget {
+                self.demand.unmet(now, (file, node, granule));
                 refuse(Reason::Budget);
-            } else if paused || !enough {
+            } else if paused {
+                refuse(Reason::Memory);
+            } else if is_short() {
+                self.demand.unmet(now, (file, node, granule));
                 refuse(Reason::Memory);
             } else {
                 *left -= bytes;
                 match fill(&self.shared, copy, tracked, granule) {
-                    Ok(()) => {
+                    Ok(true) => {
                         filled += bytes;
                         on_node += bytes;
-                        ready.push(granule);
+                        ready.insert(granule);
                     }
+                    Ok(false) => more = true,
                     Err(reason) => {
                         // Nobody maps it: it is not sealed.
                         let _ = copy.empty(granule);
@@ -516,70 +561,21 @@ impl Keeper {
                 }
             }
         }
+        // Before the turn ends: another process might take what is new and nobody maps yet.
+        let held = copy.hold(&ready).map_err(|_| refuse(Reason::Kernel)).ok();
         let mut state = self.shared.state();
         state.figures.filled_bytes += filled;
+        state.figures.freed_bytes += freed;
         state.figures.on_node.insert(node, on_node);
-        (ready, more)
-    }
-
-    /// Maps the copy of a granule in every region that reads it from the file, where that still is
-    /// mapped. Whether any was.
-    fn place(&self, tracked: &Tracked, copy: &Copy, granule: u64) -> bool {
-        let mut state = self.shared.state();
-        let own = state.figures.node;
-        let mut runs: i64 = state.regions.iter().map(Region::runs).sum();
-        let mut placed = false;
-        for region in &mut state.regions {
-            let of_it = region.source.file == copy.version.file
-                && region.node.or(own) == Some(copy.node)
-                && region.file_bytes == copy.version.bytes
-                && !region.is_local(granule);
-            let Some((range, offset)) = region.addresses(granule).filter(|_| of_it) else {
-                continue;
-            };
-            let more = region.more_runs(granule);
-            if more > 0 && runs + more > MOST_RUNS {
-                drop(state);
-                self.shared.refuse(&tracked.path, Reason::Mappings);
-                return placed;
-            }
-            let is_files = shown(range.clone(), tracked.file.as_fd(), offset).is_ok_and(|parts| {
-                matches!(&parts[..], [one] if one.range == range && one.readable && !one.executable)
-            });
-            let guarded = guards(range.clone()).map_or(true, |guards| !guards.is_empty());
-            if !is_files || guarded {
-                continue;
-            }
-            let at = Addresses {
-                start: range.start,
-                bytes: range.len(),
-            };
-            if self
-                .shared
-                .machine
-                .show(at, copy.readable(), copy.at(offset))
-                .is_ok()
-            {
-                advice::not_dumped(at);
-                region.set_local(granule);
-                runs += more;
-                placed = true;
-            } else {
-                // Kernels before 6.12 take the old mapping away before they find that there is no
-                // memory for the new one. Where they did not, the bytes shown are the same.
-                region.ours = true;
-                let _ = self.shared.machine.show(at, tracked.file.as_fd(), offset);
-                drop(state);
-                self.shared.refuse(&tracked.path, Reason::Kernel);
-                return placed;
-            }
-        }
-        placed
+        (held, more)
     }
 
     /// Every mapping shows its file, and no note speaks of this process.
     fn end(&mut self) {
         self.put_back(|_| true, None);
+        for node in self.demand.asked() {
+            self.folder.no_longer_want(node);
+        }
         let nodes: BTreeSet<NodeId> = self.copies.keys().map(|(_, node)| *node).collect();
         self.copies.clear();
         for node in nodes {
@@ -588,6 +584,27 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Granules by the stretch that they are in.
+fn by_stretch(granules: impl Iterator<Item = u64>) -> BTreeMap<u64, BTreeSet<u64>> {
+    let mut stretches: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for granule in granules {
+        stretches
+            .entry(granule / STRETCH)
+            .or_default()
+            .insert(granule);
+    }
+    stretches
+}
+
+/// Whether the process has mapped any page of addresses within a granule.
+fn is_present(pagemap: &KnownFile, range: &Range<usize>) -> bool {
+    let page = rustix::param::page_size();
+    let mut entries = vec![PagemapEntry::default(); range.len().div_ceil(page)];
+    let read = pagemap::read(pagemap, (range.start / page) as u64, &mut entries);
+    let seen = read.unwrap_or(0);
+    entries[..seen].iter().any(|entry| entry.present())
 }
 
 /// The copy of another process, or a new one.
@@ -611,9 +628,13 @@ fn open_copy(
 }
 
 /// Copies a granule, and seals it if the file is what it was and the memory is where it should be.
-fn fill(shared: &Shared, copy: &Copy, tracked: &Tracked, granule: u64) -> Result<(), Reason> {
-    copy.fill(granule, &tracked.file)
-        .map_err(|_| Reason::Kernel)?;
+/// False if somebody asks for it at this moment.
+fn fill(shared: &Shared, copy: &Copy, tracked: &Tracked, granule: u64) -> Result<bool, Reason> {
+    match copy.fill(granule, &tracked.file) {
+        Ok(()) => {}
+        Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(false),
+        Err(_) => return Err(Reason::Kernel),
+    }
     let now = shared.machine.version(tracked.file.as_fd());
     if now != Ok(copy.version) {
         return Err(Reason::Changed);
@@ -625,5 +646,6 @@ fn fill(shared: &Shared, copy: &Copy, tracked: &Tracked, granule: u64) -> Result
         Ok(false) => return Err(Reason::Elsewhere),
         Err(_) => return Err(Reason::Kernel),
     }
-    copy.seal(granule).map_err(|_| Reason::Kernel)
+    copy.seal(granule).map_err(|_| Reason::Kernel)?;
+    Ok(true)
 }

@@ -7,9 +7,7 @@
 //! it is read by a call that can be ended meanwhile ([`other_memory`]); `all.rs` gives up who
 //! does not answer.
 
-use super::super::preload::LIBRARY;
-use super::report::{Process as Shown, Seen};
-use memtide_linux::fs::interrupts::tlb_shootdowns;
+use super::LIBRARY;
 use memtide_linux::fs::proc::{Process, maps};
 use memtide_linux::fs::{FsError, Root};
 use memtide_linux::sys::other_memory;
@@ -32,10 +30,32 @@ const MOST_MAPS_BYTES: u64 = 64 << 20;
 /// Mappings with the name that are looked at. A pager has one, and a program may have others.
 const MOST_NAMED: usize = 16;
 
+/// What was found in a process.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What it shows.
+    pub posted: Posted,
+    /// The numbers are not of one moment: they stayed half written.
+    pub torn: bool,
+    /// Since they were written; `None` where the process has another clock.
+    pub last_turn_ms: Option<u64>,
+}
+
+/// A process with a pager.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Who it is.
+    pub process: Process,
+    /// The name of its program's file.
+    pub program: String,
+    /// What its pager does.
+    pub seen: Seen,
+}
+
 /// What there is to say of a process.
 #[derive(Debug)]
 pub enum Answer {
-    /// What its pager does.
+    /// It has a pager.
     Shown(Box<Shown>),
     /// It has none.
     NoPager,
@@ -47,6 +67,8 @@ pub enum Answer {
     Hidden,
     /// It seems to have one, and this is why it is not shown.
     NotRead(String),
+    /// Its memory keeps who reads it waiting. No pager's does.
+    Waits,
     /// It ended.
     Gone,
 }
@@ -224,9 +246,11 @@ fn shown(root: &Root, process: Process, seen: Seen) -> Result<Answer, Trouble> {
         }
         None => process.stat(root)?.name,
     };
-    let shootdowns = tlb_shootdowns(root).ok().flatten();
-    let shown = Shown::new(process.pid, program, seen, shootdowns);
-    Ok(Answer::Shown(Box::new(shown)))
+    Ok(Answer::Shown(Box::new(Shown {
+        process,
+        program,
+        seen,
+    })))
 }
 
 /// What to do where memory may not be read though the list of mappings may.
@@ -335,12 +359,17 @@ pub mod tests {
             let Answer::Shown(shown) = answer else {
                 panic!("{answer:?}");
             };
-            assert_eq!((shown.pid, shown.pager.budget_bytes), (7, 16 << 20));
-            // The other machine's clock is not ours.
+            let Seen {
+                posted,
+                torn,
+                last_turn_ms,
+            } = shown.seen;
             assert_eq!(
-                (shown.last_turn_ms, shown.ended, shown.torn),
-                (None, false, false)
+                (shown.process.pid, posted.statistics.budget_bytes),
+                (7, 16 << 20)
             );
+            // The other machine's clock is not ours.
+            assert_eq!((last_turn_ms, posted.ended, torn), (None, false, false));
         }
         // One of another process, whose memory this one has.
         let (_folder, root) = machine(named, &[&unmapped, &garbage[..], &board].concat());
@@ -354,7 +383,7 @@ pub mod tests {
         let named = "1000-5000 rw-p 00000000 00:01 9 /memfd:memtide-pager (deleted)\n";
         let answer = looked_at(named, &[&[0; 0x1000], &board[..]].concat());
         assert!(
-            matches!(&answer, Answer::Shown(shown) if shown.torn),
+            matches!(&answer, Answer::Shown(shown) if shown.seen.torn),
             "{answer:?}"
         );
     }
