@@ -364,9 +364,6 @@ impl Source for DamonSource {
     }
 
     fn finish(&mut self, view: View) -> Result<(), SourceError> {
-        if self.ending[view as usize].is_some() {
-            return Ok(());
-        }
         let open = |one: &&mut Running| one.ends_with.is_none();
         let Some(running) = self.slot(view).as_mut().filter(open) else {
             return Ok(());

@@ -336,16 +336,18 @@ impl Search {
 
     /// How long the pass under way should go on, in ms, where it has a processor for itself.
     fn pass_left_ms(&self, now: Millis) -> u64 {
-        let glancing = &self.glancing;
-        let works_ms = (self.costs.pass(glancing.all()) / 1000.0) as u64;
-        (glancing.began.0 + glancing.interval_ms + works_ms).saturating_sub(now.0)
+        (self.glancing.began.0 + self.glance_least_ms()).saturating_sub(now.0)
+    }
+
+    /// How long a pass of the present glance takes at least, in ms.
+    fn glance_least_ms(&self) -> u64 {
+        self.glancing.interval_ms + (self.costs.pass(self.glancing.all()) / 1000.0) as u64
     }
 
     /// Whether the pass under way, which is the last, should have ended long ago: nothing comes any more.
     pub(super) fn last_pass_is_lost(&self, now: Millis) -> bool {
         let late_ms = self.costs.late(View::Glance, self.glancing.all());
-        let works_ms = (self.costs.pass(self.glancing.all()) / 1000.0) as u64;
-        let takes_ms = self.glancing.interval_ms + late_ms.max(works_ms);
+        let takes_ms = (self.glancing.interval_ms + late_ms).max(self.glance_least_ms());
         self.glancing.finishing && self.glancing.began_before(now, 2 * takes_ms + LOST_MS)
     }
 

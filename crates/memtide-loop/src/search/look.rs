@@ -171,14 +171,17 @@ impl Search {
 
     /// How long the pass under way should go on, in ms, where it has a processor for itself.
     fn look_left_ms(&self, now: Millis) -> u64 {
-        let works_ms = (self.costs.look(self.look.pages) / 1000.0) as u64;
-        (self.look.began.0 + self.look.interval_ms + works_ms).saturating_sub(now.0)
+        (self.look.began.0 + self.look_least_ms()).saturating_sub(now.0)
+    }
+
+    /// How long a pass of the present look takes at least, in ms.
+    fn look_least_ms(&self) -> u64 {
+        self.look.interval_ms + (self.costs.look(self.look.pages) / 1000.0) as u64
     }
 
     /// Whether the pass under way, which is the last, should have ended long ago: nothing comes any more.
     pub(super) fn last_look_is_lost(&self, now: Millis) -> bool {
-        let works_ms = (self.costs.look(self.look.pages) / 1000.0) as u64;
-        let takes_ms = self.look_pass_ms().max(self.look.interval_ms + works_ms);
+        let takes_ms = self.look_pass_ms().max(self.look_least_ms());
         self.look.finishing && self.look.began_before(now, 2 * takes_ms + LOST_MS)
     }
 
@@ -369,11 +372,11 @@ impl Search {
             hot.iter_mut()
                 .zip(again)
                 .for_each(|(hot, again)| *hot &= again);
-            first += count(seen);
-            let pages = count(&hot);
+            let (touched, pages) = (count(seen), count(&hot));
+            first += touched;
             both += pages;
-            if pages * STEADY > count(seen) {
-                steady.first += count(seen);
+            if pages * STEADY > touched {
+                steady.first += touched;
                 steady.both += pages;
             }
             let block = self.blocks.get_mut(*n as usize);
@@ -383,7 +386,7 @@ impl Search {
             // What was asked for since this look began waits for another one.
             block.set(Flag::Eager, block.has(Flag::Unseen));
             block.set(Flag::Seeing, false);
-            if count(seen) > 0 || count(again) > 0 {
+            if touched > 0 || count(again) > 0 {
                 block.rest = 0;
             } else {
                 block.rest = (block.rest + 1).min(2);

@@ -54,8 +54,9 @@
 //!
 //! [`purse`] bounds what is used in any minute, [`costs`] learns what things
 //! cost. Cover and glances have shares of the budget, moved towards what finds
-//! more for the same price: glances have 85 % where they find sixteen times as much. What is glanced at beside the search has half of the
-//! budget at most. [`Search::promise`] tells what the budget buys.
+//! more for the same price: glances have 85 % where they find sixteen times as
+//! much. What is glanced at beside the search has half of the budget at most.
+//! [`Search::promise`] tells what the budget buys.
 //! Twelve bytes are kept for 2 MiB, nothing for a page beyond the pages of the
 //! present look; a call's own time follows what is being observed.
 //!
@@ -481,11 +482,12 @@ impl Search {
     pub fn plan(&mut self, now: Millis) -> Plan {
         self.purse.earn(now);
         let patience_ms = self.patience_ms();
-        if self.look.began_before(now, patience_ms) || self.last_look_is_lost(now) {
-            self.learn_how_late(now);
+        let lost = [self.last_look_is_lost(now), self.last_pass_is_lost(now)];
+        self.learn_how_late(lost, now);
+        if self.look.began_before(now, patience_ms) || lost[View::Look as usize] {
             self.abandon_look();
         }
-        if self.glancing.began_before(now, patience_ms) || self.last_pass_is_lost(now) {
+        if self.glancing.began_before(now, patience_ms) || lost[View::Glance as usize] {
             self.glancing.abandon();
         }
         self.weigh(now);
@@ -499,11 +501,16 @@ impl Search {
         Plan { look, glance }
     }
 
-    /// A look that is given up took at least so long: the next one has more time.
-    fn learn_how_late(&mut self, now: Millis) {
-        if let Some((pages, since_ms)) = self.look.under_way_since(now) {
-            let (_, interval_ms) = self.look.size();
-            self.costs.took(View::Look, pages, interval_ms, since_ms);
+    /// Passes that are given up as `lost`, by view, take at least so long: the next ones have more time.
+    fn learn_how_late(&mut self, lost: [bool; 2], now: Millis) {
+        let look = self.look.under_way_since(now);
+        let glance = self.glancing.under_way_since(now);
+        let asked_ms = [self.look.size().1, self.glancing.interval_ms()];
+        for (view, under_way) in [(View::Look, look), (View::Glance, glance)] {
+            if let Some((pieces, since_ms)) = under_way.filter(|_| lost[view as usize]) {
+                self.costs
+                    .took(view, pieces, asked_ms[view as usize], since_ms);
+            }
         }
     }
 

@@ -304,12 +304,9 @@ impl Session {
     /// What turns the kdamond off when it is called, which takes as long as [`stop`](Self::stop). What
     /// the present pass sees can still be read meanwhile, and after.
     pub fn stopping(&mut self) -> impl FnOnce() -> Result<(), DamonError> + Send + 'static {
-        let stopped = std::mem::replace(&mut self.stopped, true);
+        self.stopped = true;
         let (damon, slot) = (self.damon.clone(), self.slot);
-        move || match stopped {
-            true => Ok(()),
-            false => damon.release(slot),
-        }
+        move || damon.release(slot)
     }
 
     fn turn_off(&mut self) -> Result<(), DamonError> {
