@@ -14,13 +14,15 @@
 //! thread, the CPU, the address. One *round* is one protection and the faults
 //! that follow, one a written page.
 //!
-//! What to know. Writes are seen, reads are not. It is never chosen by
-//! itself: whoever else reads soft-dirty bits (CRIU between two pre-dumps) loses
-//! what he had, and that cannot be put back. The kernel must be built with
-//! `CONFIG_MEM_SOFT_DIRTY`, or the file takes the number and nothing
-//! happens; [`prove`] finds out. A round protects the whole address
-//! space, so its price is known beforehand from what is resident, and rounds
-//! are as far apart as the target rate wants: see [`memtide_loop::write_rounds`].
+//! What to know. Writes are seen, reads are not, but for the rare one that
+//! meets its page just as it is protected: the kernel takes the page away for
+//! that moment. It is never chosen by itself: whoever else reads soft-dirty
+//! bits (CRIU between two pre-dumps) loses what he had, and that cannot be put
+//! back. The kernel must be built with `CONFIG_MEM_SOFT_DIRTY`, or the file
+//! takes the number and nothing happens; [`prove`] finds out. A round protects
+//! the whole address space, so its price is known beforehand from what is
+//! resident, and rounds are as far apart as the target rate wants: see
+//! [`memtide_loop::write_rounds`].
 
 use super::hint_faults::{HintFaults, HintFaultsError, Options};
 use crate::fs::proc::Process;

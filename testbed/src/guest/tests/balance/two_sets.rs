@@ -13,6 +13,7 @@ use crate::guest::late::in_time;
 use crate::guest::memtide::Memtide;
 use crate::guest::pace::Stretch;
 use crate::guest::procfs::{cpu_time, vmstat};
+use crate::guest::subject::census_hot;
 use crate::guest::sys::PAGE_SIZE;
 use crate::guest::tests::Context;
 
@@ -119,20 +120,35 @@ fn measure(context: &mut Context, who: &str, mechanism: &Who) -> Result<()> {
 
 /// Write faults see writes: who only reads keeps its pages where they are, and the output says that
 /// nothing was seen.
+///
+/// The kernel takes a page away for the moment in which it protects it. A read that meets that moment
+/// faults like a write: its page is used from where the fault came, and moves. So nothing moves but what
+/// was seen, and next to nothing is.
 pub(super) fn reads_are_not_seen(context: &mut Context) -> Result<()> {
     let victim = sets("--read-only --set 0:1 --set 1:0")?;
     let known = victim.known_pages();
     let words = ["--source", "writes", "--duration", "3s"];
     let ended = Memtide::spawn(balance(&words, &victim))?.wait(PATIENCE)?;
     let lines = super::events(&ended)?;
-    let there = shares(&known, &[1, 0])?;
+    let counted = summary(&lines)?;
+    let samples = number(counted, "samples")?;
+    let from_afar = samples - number(counted, "local_samples")?;
+    let mut away = 0;
+    for (set, node) in known.iter().zip([1, 0]) {
+        let census = census_hot(std::slice::from_ref(set), &[node])?;
+        away += census.asked - census.there;
+    }
+    let pages: usize = known.iter().map(|set| set.hot.len()).sum();
     ensure!(
-        there == [1.0, 1.0],
-        "pages that are only read moved: {there:?}"
+        away as u64 <= from_afar,
+        "{away} pages that are only read moved, and {from_afar} accesses from another node were seen: {counted}"
+    );
+    ensure!(
+        away * 100 <= pages,
+        "{away} of {pages} pages that are only read moved: {counted}"
     );
     context.note(format!(
-        "{} accesses seen",
-        number(summary(&lines)?, "samples")?
+        "{samples} accesses seen, {away} of {pages} pages that are only read moved"
     ))
 }
 
