@@ -22,6 +22,9 @@
 //!   had back. Where it may not run there, it reads from where it is.
 //! - Memory is taken on a node only if that leaves [`SPARED_BYTES`] above the node's
 //!   watermark. A node that this process may not use has no canary.
+//! - Nor has one whose lines come no later from memory than from a cache. An emulated processor has
+//!   no caches to flush, so that its readings are those of the emulator: two nodes differ by a
+//!   fifth and more, for seconds.
 
 use crate::measure::chain;
 use crate::sys::flush_line;
@@ -41,6 +44,8 @@ const STEPS: usize = 32;
 const BATCHES: usize = 5;
 /// A huge page.
 const BYTES: usize = 2 << 20;
+/// Times that a batch is read from memory and from a cache, to tell the two apart.
+const PROBES: usize = 5;
 /// What a node has to have free above its high watermark.
 const SPARED_BYTES: u64 = 32 << 20;
 
@@ -97,33 +102,57 @@ impl Canary {
         memory.lines().iter().for_each(flush_line::flush);
         flush_line::wait();
         let clock = (0..16).map(|_| Instant::now().elapsed()).min();
-        Some(Canary {
+        let mut canary = Canary {
             memory,
             at: 0,
             clock: clock.unwrap_or_default(),
-        })
+        };
+        canary.comes_from_memory().then_some(canary)
+    }
+
+    /// Whether lines that were flushed take twice as long as lines that were just read. They take
+    /// ten times as long and more on any processor.
+    fn comes_from_memory(&mut self) -> bool {
+        let (mut memory, mut cache) = (Duration::MAX, Duration::MAX);
+        for _ in 0..PROBES {
+            let began = self.at;
+            memory = memory.min(self.batch());
+            self.at = began;
+            cache = cache.min(self.batch());
+            self.flush(began, STEPS);
+        }
+        memory > 2 * cache
     }
 
     fn read(&mut self) -> u32 {
-        let mut batches = [Duration::ZERO; BATCHES];
         let began = self.at;
+        let mut batches = [Duration::ZERO; BATCHES];
+        batches.fill_with(|| self.batch());
+        self.flush(began, BATCHES * STEPS);
+        batches.sort_unstable();
+        let median = batches[BATCHES / 2];
+        let ns = (median.as_nanos() + STEPS as u128 / 2) / STEPS as u128;
+        u32::try_from(ns).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Goes on by as many steps as a batch has; how long they took.
+    fn batch(&mut self) -> Duration {
         let lines = self.memory.lines();
-        for batch in &mut batches {
-            let before = Instant::now();
-            self.at = black_box(chain::follow(lines, self.at, STEPS));
-            *batch = before.elapsed();
-        }
+        let before = Instant::now();
+        self.at = black_box(chain::follow(lines, self.at, STEPS));
+        before.elapsed().saturating_sub(self.clock)
+    }
+
+    /// Flushes the lines of so many steps from `began` on.
+    fn flush(&self, began: usize, steps: usize) {
+        let lines = self.memory.lines();
         let mut at = began;
-        for _ in 0..BATCHES * STEPS {
+        for _ in 0..steps {
             let line = &lines[at];
             at = chain::follow(lines, at, 1);
             flush_line::flush(line);
         }
         flush_line::wait();
-        batches.sort_unstable();
-        let median = batches[BATCHES / 2].saturating_sub(self.clock);
-        let ns = (median.as_nanos() + STEPS as u128 / 2) / STEPS as u128;
-        u32::try_from(ns).unwrap_or(u32::MAX).max(1)
     }
 }
 
