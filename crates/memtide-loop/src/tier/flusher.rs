@@ -66,8 +66,10 @@ struct Commuter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Went,
-    /// The kernel has it in use, or the other side has no room.
-    Later,
+    /// The other side has no room, for any page.
+    NoRoom,
+    /// The kernel has it in use.
+    Busy,
     /// Not this page.
     Refused,
 }
@@ -89,7 +91,7 @@ impl Flusher {
     pub fn choose(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
         self.recall(world, &shared.ledger);
         for watched in shared.ledger.processes.iter() {
-            let chosen = choose_first(shared, watched.owner, None, now);
+            let chosen = choose_after(shared, watched.owner, None, now);
             self.commuters.extend(chosen);
         }
     }
@@ -140,9 +142,10 @@ impl Flusher {
                         commuter.alone_since = None;
                         return true;
                     }
+                    Way::NoRoom => return true,
                     // Home it goes another time.
-                    Way::Later if commuter.out => return true,
-                    Way::Later | Way::Refused => {}
+                    Way::Busy if commuter.out => return true,
+                    Way::Busy | Way::Refused => {}
                 }
             }
             // Looking through fast memory in vain takes long.
@@ -153,19 +156,20 @@ impl Flusher {
             // It is in use, was promoted, is gone or will not move, so nothing was flushed: another
             // takes its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
-            let mut except = (!untried).then_some(commuter.page);
+            let mut after = (!untried).then_some(commuter.page);
             for _ in 0..TRIES {
                 self.note_stayed(shared);
-                let Some(next) = choose_first(shared, commuter.owner, except, now) else {
+                let Some(next) = choose_next(shared, commuter.owner, after, now) else {
                     // All of fast memory that was looked at is in use. It will show when that ends.
                     commuter.alone_since = Some(now);
                     return on_top && untried && !kept;
                 };
                 *commuter = Commuter { ticks, ..next };
-                if self.commute(world, &shared.ledger, commuter) == Way::Went {
-                    break;
+                match self.commute(world, &shared.ledger, commuter) {
+                    Way::Went | Way::NoRoom => break,
+                    // Pages that are pinned lie side by side.
+                    Way::Busy | Way::Refused => after = Some(next.page),
                 }
-                except = Some(next.page);
             }
             true
         });
@@ -281,7 +285,8 @@ impl Flusher {
             Some(outcome) => {
                 self.stayed.push((commuter.page, target, outcome));
                 match outcome {
-                    Outcome::Busy | Outcome::NoMemory => Way::Later,
+                    Outcome::NoMemory => Way::NoRoom,
+                    Outcome::Busy => Way::Busy,
                     _ => Way::Refused,
                 }
             }
@@ -296,21 +301,47 @@ fn idle_pages_leave(shared: &Shared, class: Option<ClassId>) -> bool {
     shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle
 }
 
-/// The page of a process that is the first to commute, if any but `except` may.
-fn choose_first(
+/// The page of a process that is to commute after `after`, or the first if there is none behind that;
+/// not `after` itself.
+fn choose_next(
     shared: &Shared,
     owner: OwnerId,
-    except: Option<PageNumber>,
+    after: Option<PageNumber>,
+    now: Millis,
+) -> Option<Commuter> {
+    let next = choose_after(shared, owner, after, now);
+    next.or_else(|| {
+        // Without `after` that was all of them.
+        let first = after.and_then(|_| choose_after(shared, owner, None, now));
+        first.filter(|first| Some(first.page) != after)
+    })
+}
+
+/// The first page of a process that may commute, of those behind `after`.
+fn choose_after(
+    shared: &Shared,
+    owner: OwnerId,
+    after: Option<PageNumber>,
     now: Millis,
 ) -> Option<Commuter> {
     let Shared {
         ledger, records, ..
     } = shared;
-    first_commuter(ledger, records, owner, except, now).or_else(|| {
+    first_commuter(ledger, records, owner, after, now).or_else(|| {
         let class = ledger.processes.get(owner)?.class;
         let leave = idle_pages_leave(shared, class);
-        leave.then(|| fast_commuter(ledger, records, owner, except, now))?
+        leave.then(|| fast_commuter(ledger, records, owner, after, now))?
     })
+}
+
+/// The pages of a run that lie behind `after`.
+fn behind(
+    after: Option<PageNumber>,
+    first: PageNumber,
+    pages: u64,
+) -> impl Iterator<Item = PageNumber> {
+    let from = after.map_or(first.0, |after| first.0.max(after.0 + 1));
+    (from..first.0 + pages).map(PageNumber)
 }
 
 /// The first page of a process that can commute: on a lower tier, and free to go both
@@ -319,7 +350,7 @@ fn first_commuter(
     ledger: &Ledger,
     records: &Records,
     owner: OwnerId,
-    except: Option<PageNumber>,
+    after: Option<PageNumber>,
     now: Millis,
 ) -> Option<Commuter> {
     let watched = ledger.processes.get(owner)?;
@@ -340,10 +371,10 @@ fn first_commuter(
             let Some(away) = ledger.topology.promotion_target(home) else {
                 return;
             };
-            for page in (first.0..first.0 + pages).map(PageNumber) {
+            for page in behind(after, first, pages) {
                 let used = records.store.peek(page, now).is_some();
                 let may = |node| ledger.may_move(page, node).is_ok();
-                let spare = used && in_use.is_some() || except == Some(page);
+                let spare = used && in_use.is_some();
                 if spare || !may(away) || !may(home) {
                     continue;
                 }
@@ -378,7 +409,7 @@ fn fast_commuter(
     ledger: &Ledger,
     records: &Records,
     owner: OwnerId,
-    except: Option<PageNumber>,
+    after: Option<PageNumber>,
     now: Millis,
 ) -> Option<Commuter> {
     let watched = ledger.processes.get(owner)?;
@@ -401,10 +432,8 @@ fn fast_commuter(
             };
             seen += pages;
             let may = |page, node| ledger.may_move(page, node).is_ok();
-            let mut pages = (first.0..first.0 + pages).map(PageNumber);
-            let may = |page| may(page, away) && may(page, home);
-            let page = pages
-                .find(|page| except != Some(*page) && records.idle.age(*page) > 0 && may(*page));
+            let page = behind(after, first, pages)
+                .find(|page| records.idle.age(*page) > 0 && may(*page, away) && may(*page, home));
             found = page.map(|page| Commuter {
                 owner,
                 page,

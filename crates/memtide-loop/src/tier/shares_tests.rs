@@ -7,6 +7,7 @@ use crate::random::Random;
 use crate::report::Direction;
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
 use crate::world::{Allowed, ClassId, Outcome};
+use memtide_core::tiering::space::VirtualPage;
 use std::collections::BTreeMap;
 
 pub(super) type Events = Vec<(Millis, Event)>;
@@ -265,8 +266,10 @@ fn a_process_with_pages_that_will_not_move_is_flushed() {
     for outcome in reasons {
         let mut world = FakeWorld::two_tiers(1000, 1000);
         world.processes.push(process(7, None, 100, SLOW));
-        let first = *world.process(7).pages.keys().next().unwrap();
-        world.refuse.insert((7, first), outcome);
+        let first: Vec<VirtualPage> = world.process(7).pages.keys().take(10).copied().collect();
+        for page in &first {
+            world.refuse.insert((7, *page), outcome);
+        }
         let mut tierer = tierer(&mut world, &options(), &[]);
         let mut went = 0;
         while world.now().0 < 20_000 {
@@ -274,9 +277,12 @@ fn a_process_with_pages_that_will_not_move_is_flushed() {
             let before = world.tried.len();
             tierer.step(&mut world, &mut ()).unwrap();
             let tried = &world.tried[before..];
-            went += tried.iter().filter(|(_, page, _)| *page != first).count();
+            went += tried
+                .iter()
+                .filter(|(_, page, _)| !first.contains(page))
+                .count();
         }
-        assert!(went >= 20, "{outcome:?}: {went} flushes in 20 s");
+        assert!(went >= 10, "{outcome:?}: {went} flushes in 20 s");
     }
 }
 
