@@ -17,8 +17,7 @@
 //!
 //! A page that is in use must not be the one: whoever touches it while it is away waits for
 //! slow memory. Of cold pages many turn out to be in use only later. They stay where they
-//! are, and another page takes their place. So it does where the kernel will not move a page:
-//! a process whose only commuter is pinned would hide its accesses for good.
+//! are, and another page takes their place.
 
 use super::demoter::target_of;
 use super::observer::Observer;
@@ -44,8 +43,6 @@ const LOOK_FLUSH_SHARE: u64 = 20;
 const ENOUGH_PAGES: u64 = 1 << 18;
 /// How long the same section of a process comes first there, in ms.
 const CHOICE_MS: u64 = 2_000;
-/// Pages of a process that are tried in its turn.
-const TRIES: usize = 4;
 
 /// A page that serves to flush its process's translations.
 #[derive(Clone, Copy, Debug)]
@@ -62,18 +59,6 @@ struct Commuter {
     alone_since: Option<Millis>,
 }
 
-/// What became of a commuter's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Went,
-    /// The other side has no room, for any page.
-    NoRoom,
-    /// The kernel has it in use.
-    Busy,
-    /// Not this page.
-    Refused,
-}
-
 /// The flusher. See the module's essay.
 #[derive(Debug, Default)]
 pub(super) struct Flusher {
@@ -82,8 +67,8 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
-    /// Pages that did not move, whereto they should, and why not.
-    stayed: Vec<(PageNumber, NodeId, Outcome)>,
+    /// Pages that were found where they were to go, and where that is: others moved them.
+    strays: Vec<(PageNumber, NodeId)>,
 }
 
 impl Flusher {
@@ -91,7 +76,7 @@ impl Flusher {
     pub fn choose(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
         self.recall(world, &shared.ledger);
         for watched in shared.ledger.processes.iter() {
-            let chosen = choose_after(shared, watched.owner, None, now);
+            let chosen = choose_first(shared, watched.owner, now);
             self.commuters.extend(chosen);
         }
     }
@@ -136,65 +121,40 @@ impl Flusher {
             // Its process may have come into a class that keeps its idle pages.
             let kept =
                 on_top && !watched.is_some_and(|watched| idle_pages_leave(shared, watched.class));
-            if commuter.out || (!used && !kept) {
-                match self.commute(world, ledger, commuter) {
-                    Way::Went => {
-                        commuter.alone_since = None;
-                        return true;
-                    }
-                    Way::NoRoom => return true,
-                    // Home it goes another time.
-                    Way::Busy if commuter.out => return true,
-                    Way::Busy | Way::Refused => {}
-                }
+            if (commuter.out || (!used && !kept)) && self.commute(world, ledger, commuter) {
+                commuter.alone_since = None;
+                return true;
             }
             // Looking through fast memory in vain takes long.
             let in_vain = |at: Millis| now.since(at) < CHOICE_MS;
             if used && !kept && commuter.alone_since.is_some_and(in_vain) {
                 return true;
             }
-            // It is in use, was promoted, is gone or will not move, so nothing was flushed: another
-            // takes its place at once, or the process's accesses stay hidden.
+            // It is in use, was promoted or is gone, so nothing was flushed: another takes
+            // its place at once, or the process's accesses stay hidden.
             let untried = used && !commuter.out;
-            let mut after = (!untried).then_some(commuter.page);
-            for _ in 0..TRIES {
-                self.note_stayed(shared);
-                let Some(next) = choose_next(shared, commuter.owner, after, now) else {
-                    // All of fast memory that was looked at is in use. It will show when that ends.
-                    commuter.alone_since = Some(now);
-                    return on_top && untried && !kept;
-                };
-                *commuter = Commuter { ticks, ..next };
-                match self.commute(world, &shared.ledger, commuter) {
-                    Way::Went | Way::NoRoom => break,
-                    // Pages that are pinned lie side by side.
-                    Way::Busy | Way::Refused => after = Some(next.page),
-                }
-            }
-            true
+            self.note_strays(shared);
+            let next = choose_first(shared, commuter.owner, now);
+            let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
+                // All of fast memory that was looked at is in use. It will show when that ends.
+                commuter.alone_since = Some(now);
+                return on_top && untried && !kept;
+            };
+            *commuter = Commuter { ticks, ..next };
+            self.commute(world, &shared.ledger, commuter)
         });
-        self.note_stayed(shared);
+        self.note_strays(shared);
         self.commuters = commuters;
         self.cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
     }
 
-    /// Notes what the kernel said of pages that did not move. Taken for visitors, those that others
-    /// brought to fast memory would be sent to slow memory, whoever uses them.
-    fn note_stayed(&mut self, shared: &mut Shared) {
-        let placement = &mut shared.ledger.placement;
-        for (page, target, outcome) in self.stayed.drain(..) {
-            match outcome {
-                Outcome::AlreadyThere => {
-                    placement.set_run(page, 1, target, false);
-                    if shared.ledger.topology.is_top_tier(target) {
-                        shared.moved.push((page, 1, Moved::Up));
-                    }
-                }
-                Outcome::NotPresent | Outcome::ZeroOrUnmapped | Outcome::ProcessGone => {
-                    placement.clear_run(page, 1);
-                }
-                Outcome::Moved { .. } | Outcome::Busy | Outcome::NoMemory => {}
-                _ => placement.set_stuck(page),
+    /// Notes where pages lie that others moved. Taken for visitors, those that are home on fast
+    /// memory by now would be sent to slow memory, whoever uses them.
+    fn note_strays(&mut self, shared: &mut Shared) {
+        for (page, node) in self.strays.drain(..) {
+            shared.ledger.placement.set_run(page, 1, node, false);
+            if shared.ledger.topology.is_top_tier(node) {
+                shared.moved.push((page, 1, Moved::Up));
             }
         }
     }
@@ -235,23 +195,23 @@ impl Flusher {
         }
     }
 
-    /// Moves the page the other way.
-    fn commute(&mut self, world: &mut dyn World, ledger: &Ledger, commuter: &mut Commuter) -> Way {
+    /// Moves the page the other way; whether it went, and so may serve again.
+    fn commute(&mut self, world: &mut dyn World, ledger: &Ledger, commuter: &mut Commuter) -> bool {
         let Some(watched) = ledger.processes.get(commuter.owner) else {
-            return Way::Refused;
+            return false;
         };
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
-            return Way::Refused;
+            return false;
         };
         // What is away may go home: its process came into the class meanwhile.
         if !commuter.out && ledger.processes.is_paused(watched.class) {
-            return Way::Refused;
+            return false;
         }
         // It turned out to be hot and was promoted, or is gone: it has no home to
         // go back to any more.
         let place = ledger.placement.get(commuter.page);
         if place.is_none_or(|place| place.node() != commuter.home) {
-            return Way::Refused;
+            return false;
         }
         let one = PageRun {
             first,
@@ -270,28 +230,18 @@ impl Flusher {
             (Err(_), false) => true,
         };
         if refused {
-            return Way::Refused;
+            return false;
         }
         self.settled.clear();
         world.move_pages(watched.process, target, &[one], HOW, &mut self.settled);
         let outcome = self.settled.first().map(|settled| settled.outcome);
-        match outcome {
-            Some(outcome)
-                if outcome.is_there() && (commuter.out || outcome != Outcome::AlreadyThere) =>
-            {
-                commuter.out ^= true;
-                Way::Went
-            }
-            Some(outcome) => {
-                self.stayed.push((commuter.page, target, outcome));
-                match outcome {
-                    Outcome::NoMemory => Way::NoRoom,
-                    Outcome::Busy => Way::Busy,
-                    _ => Way::Refused,
-                }
-            }
-            None => Way::Refused,
+        if outcome == Some(Outcome::AlreadyThere) && !commuter.out {
+            self.strays.push((commuter.page, target));
+            return false;
         }
+        let moved = outcome.is_some_and(Outcome::is_there);
+        commuter.out ^= moved;
+        moved
     }
 }
 
@@ -301,47 +251,15 @@ fn idle_pages_leave(shared: &Shared, class: Option<ClassId>) -> bool {
     shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle
 }
 
-/// The page of a process that is to commute after `after`, or the first if there is none behind that;
-/// not `after` itself.
-fn choose_next(
-    shared: &Shared,
-    owner: OwnerId,
-    after: Option<PageNumber>,
-    now: Millis,
-) -> Option<Commuter> {
-    let next = choose_after(shared, owner, after, now);
-    next.or_else(|| {
-        // Without `after` that was all of them.
-        let first = after.and_then(|_| choose_after(shared, owner, None, now));
-        first.filter(|first| Some(first.page) != after)
-    })
-}
-
-/// The first page of a process that may commute, of those behind `after`.
-fn choose_after(
-    shared: &Shared,
-    owner: OwnerId,
-    after: Option<PageNumber>,
-    now: Millis,
-) -> Option<Commuter> {
+/// The page of a process that is the first to commute, if any may.
+fn choose_first(shared: &Shared, owner: OwnerId, now: Millis) -> Option<Commuter> {
     let Shared {
         ledger, records, ..
     } = shared;
-    first_commuter(ledger, records, owner, after, now).or_else(|| {
+    first_commuter(ledger, records, owner, now).or_else(|| {
         let class = ledger.processes.get(owner)?.class;
-        let leave = idle_pages_leave(shared, class);
-        leave.then(|| fast_commuter(ledger, records, owner, after, now))?
+        idle_pages_leave(shared, class).then(|| fast_commuter(ledger, records, owner, now))?
     })
-}
-
-/// The pages of a run that lie behind `after`.
-fn behind(
-    after: Option<PageNumber>,
-    first: PageNumber,
-    pages: u64,
-) -> impl Iterator<Item = PageNumber> {
-    let from = after.map_or(first.0, |after| first.0.max(after.0 + 1));
-    (from..first.0 + pages).map(PageNumber)
 }
 
 /// The first page of a process that can commute: on a lower tier, and free to go both
@@ -350,7 +268,6 @@ fn first_commuter(
     ledger: &Ledger,
     records: &Records,
     owner: OwnerId,
-    after: Option<PageNumber>,
     now: Millis,
 ) -> Option<Commuter> {
     let watched = ledger.processes.get(owner)?;
@@ -371,11 +288,10 @@ fn first_commuter(
             let Some(away) = ledger.topology.promotion_target(home) else {
                 return;
             };
-            for page in behind(after, first, pages) {
+            for page in (first.0..first.0 + pages).map(PageNumber) {
                 let used = records.store.peek(page, now).is_some();
                 let may = |node| ledger.may_move(page, node).is_ok();
-                let spare = used && in_use.is_some();
-                if spare || !may(away) || !may(home) {
+                if used && in_use.is_some() || !may(away) || !may(home) {
                     continue;
                 }
                 let commuter = Commuter {
@@ -409,7 +325,6 @@ fn fast_commuter(
     ledger: &Ledger,
     records: &Records,
     owner: OwnerId,
-    after: Option<PageNumber>,
     now: Millis,
 ) -> Option<Commuter> {
     let watched = ledger.processes.get(owner)?;
@@ -432,7 +347,8 @@ fn fast_commuter(
             };
             seen += pages;
             let may = |page, node| ledger.may_move(page, node).is_ok();
-            let page = behind(after, first, pages)
+            let mut pages = (first.0..first.0 + pages).map(PageNumber);
+            let page = pages
                 .find(|page| records.idle.age(*page) > 0 && may(*page, away) && may(*page, home));
             found = page.map(|page| Commuter {
                 owner,
@@ -478,16 +394,13 @@ mod tests {
             alone_since: None,
         };
         let mut flusher = Flusher::default();
-        for _ in 0..2 {
-            let way = flusher.commute(&mut world, &ledger, &mut commuter);
-            assert_eq!(way, Way::Went);
-        }
+        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
+        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
         assert_eq!(world.process(7).on(FAST), 0, "out and home");
         let slow_only = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
         world.processes[0].memory.areas[0].allowed = slow_only;
         ledger.processes.reread(&mut world, owner).unwrap();
-        let way = flusher.commute(&mut world, &ledger, &mut commuter);
-        assert_eq!(way, Way::Refused);
+        assert!(!flusher.commute(&mut world, &ledger, &mut commuter));
         assert_eq!(world.process(7).on(FAST), 0);
     }
 }

@@ -6,8 +6,7 @@ use crate::options::{ClassOptions, TierOptions};
 use crate::random::Random;
 use crate::report::Direction;
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
-use crate::world::{Allowed, ClassId, Outcome};
-use memtide_core::tiering::space::VirtualPage;
+use crate::world::{Allowed, ClassId};
 use std::collections::BTreeMap;
 
 pub(super) type Events = Vec<(Millis, Event)>;
@@ -250,40 +249,6 @@ fn a_process_of_which_all_is_in_use_is_flushed() {
         flushes += if late { world.tried.len() - before } else { 0 };
     }
     assert!(flushes >= 10, "{flushes} flushes in 15 s");
-}
-
-/// The kernel will not move the first pages of a process, for whatever reason: another one commutes.
-#[test]
-fn a_process_with_pages_that_will_not_move_is_flushed() {
-    let reasons = [
-        Outcome::Busy,
-        Outcome::Shared,
-        Outcome::NotPresent,
-        Outcome::ZeroOrUnmapped,
-        Outcome::NotPermitted,
-        Outcome::Failed(5),
-    ];
-    for outcome in reasons {
-        let mut world = FakeWorld::two_tiers(1000, 1000);
-        world.processes.push(process(7, None, 100, SLOW));
-        let first: Vec<VirtualPage> = world.process(7).pages.keys().take(10).copied().collect();
-        for page in &first {
-            world.refuse.insert((7, *page), outcome);
-        }
-        let mut tierer = tierer(&mut world, &options(), &[]);
-        let mut went = 0;
-        while world.now().0 < 20_000 {
-            world.process(7).ticks += 1;
-            let before = world.tried.len();
-            tierer.step(&mut world, &mut ()).unwrap();
-            let tried = &world.tried[before..];
-            went += tried
-                .iter()
-                .filter(|(_, page, _)| !first.contains(page))
-                .count();
-        }
-        assert!(went >= 10, "{outcome:?}: {went} flushes in 20 s");
-    }
 }
 
 /// Four pages: a hot one, one that is touched once, a bound one and one that is not there.
