@@ -118,8 +118,7 @@ fn measure(context: &mut Context, who: &str, mechanism: &Who) -> Result<()> {
     Ok(())
 }
 
-/// Write faults see writes: who only reads keeps its pages where they are, and the output says that
-/// nothing was seen.
+/// Write faults see writes: who only reads keeps its pages where they are.
 ///
 /// The kernel takes a page away for the moment in which it protects it. A read that meets that moment
 /// faults like a write: its page is used from where the fault came, and moves. So nothing moves but what
