@@ -71,6 +71,17 @@ pub enum Report {
         /// Column name and printed value, in order.
         cells: Vec<(String, String)>,
     },
+    /// A promise of time was not kept, and its test is tried again.
+    Late {
+        /// The test's name.
+        test: String,
+        /// Which try it was, from 1.
+        turn: u32,
+        /// How many there are at most.
+        turns: u32,
+        /// What was late, in one line.
+        reason: String,
+    },
     /// A test ended.
     Verdict {
         /// The test's name.

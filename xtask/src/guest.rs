@@ -265,6 +265,10 @@ impl Bench {
         for (test, verdict) in &results.verdicts {
             summary.count(format!("{} {test}", kernel.name), verdict);
         }
+        let late = results.late.iter();
+        let on_kernel =
+            late.map(|(test, reason)| (format!("{} {test}", kernel.name), reason.clone()));
+        summary.late.extend(on_kernel);
         let place = |death: Death| (format!("{name}, boot {}", death.boot), death);
         summary.deaths.extend(deaths.into_iter().map(place));
         Ok(results)
@@ -411,6 +415,12 @@ fn show(report: &Report) {
                 .collect();
             println!("    {}", cells.join(", "));
         }
+        Report::Late {
+            turn,
+            turns,
+            reason,
+            ..
+        } => println!("    late, try {turn} of {turns}: {reason}"),
         Report::Verdict {
             test,
             verdict,

@@ -2,8 +2,9 @@
 //!
 //! What memtide promises of *safety* (what it moves, what it leaves behind, what it says) holds on any
 //! machine, and a test of it has one try. *Times* are judged in quiet seconds ([`super::pace`]), and on
-//! a shared emulated machine even those are tried up to three times, every try shown. So that nothing
-//! is tried again by mistake, an error is one of time only if it says so.
+//! a shared emulated machine even those are tried up to three times, every try shown, and told
+//! once more at the end of the run. So that nothing is tried again by mistake, an error is one of time
+//! only if it says so.
 
 use std::time::Duration;
 

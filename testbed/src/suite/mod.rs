@@ -3,8 +3,9 @@
 //!
 //! Pure: the list of tests and a stream of reports in, boots, counts and tables out. A test that was
 //! planned and never reported is a failure, whatever the reason; [`series`] says which, and what to
-//! boot when a guest dies. [`Summary`] is how a run ends: what died, what failed, and the counts last,
-//! so that the end of a log, which is what survives of a long one, names every failure.
+//! boot when a guest dies. [`Summary`] is how a run ends: what was late and tried again, what failed,
+//! what died, and the counts last, so that the end of a log, which is what survives of a long one,
+//! names every failure and every second try.
 
 pub mod series;
 
@@ -124,6 +125,8 @@ pub struct Summary {
     pub tally: Tally,
     /// What failed, and why.
     pub failures: Vec<(String, String)>,
+    /// Tries that were late and made again: the test, and which try it was and why.
+    pub late: Vec<(String, String)>,
     /// Guests that died: where and when, and what it was.
     pub deaths: Vec<(String, Death)>,
 }
@@ -141,17 +144,24 @@ impl Summary {
     pub fn add(&mut self, other: Self) {
         self.tally.add(other.tally);
         self.failures.extend(other.failures);
+        self.late.extend(other.late);
         self.deaths.extend(other.deaths);
     }
 }
 
 impl std::fmt::Display for Summary {
-    /// The failures in the words of cargo's harness, which readers of logs look for; the dead guests by
-    /// kind and one by one; the counts as the last line.
+    /// What was late; the failures in the words of cargo's harness, which readers of logs look for; the
+    /// dead guests by kind and one by one; the counts as the last line.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, death) in &self.deaths {
             *kinds.entry(death.kind).or_default() += 1;
+        }
+        if !self.late.is_empty() {
+            writeln!(formatter, "late, and tried again: {}", self.late.len())?;
+        }
+        for (name, told) in &self.late {
+            writeln!(formatter, "  {name}, {told}")?;
         }
         for (name, reason) in &self.failures {
             writeln!(formatter, "test {name} ... FAILED\n  {reason}")?;
@@ -181,6 +191,8 @@ impl std::fmt::Display for Summary {
 pub struct Results {
     /// Every verdict, in order.
     pub verdicts: Vec<(String, Verdict)>,
+    /// Tries that were late and made again: the test, and which try it was and why.
+    pub late: Vec<(String, String)>,
     /// Rows by table.
     pub rows: BTreeMap<String, Vec<Row>>,
     running: Option<String>,
@@ -194,6 +206,15 @@ impl Results {
             Report::Verdict { test, verdict, .. } => {
                 self.verdicts.push((test.clone(), verdict.clone()));
                 self.running = None;
+            }
+            Report::Late {
+                test,
+                turn,
+                turns,
+                reason,
+            } => {
+                let told = format!("try {turn} of {turns}: {reason}");
+                self.late.push((test.clone(), told));
             }
             Report::Row { table, cells } => {
                 self.rows
@@ -337,6 +358,8 @@ mod tests {
         summary.count("7.2 a".into(), &Verdict::Passed);
         assert_eq!(summary.to_string(), "1 passed, 0 failed, 0 skipped");
         summary.count("7.2 b".into(), &Verdict::Failed("2 of 3 pages".into()));
+        let (late, told) = ("7.2 c".into(), "try 1 of 3: home after 9.0 s".into());
+        summary.late.push((late, told));
         let death = Death {
             boot: 1,
             during: Some("b".into()),
@@ -346,7 +369,8 @@ mod tests {
         summary.deaths.push(("7.2-cxl-quiet, boot 1".into(), death));
         assert_eq!(
             summary.to_string(),
-            "test 7.2 b ... FAILED\n  2 of 3 pages\n\
+            "late, and tried again: 1\n  7.2 c, try 1 of 3: home after 9.0 s\n\
+             test 7.2 b ... FAILED\n  2 of 3 pages\n\
              guests that died: 1 (1 of hang)\n  \
              7.2-cxl-quiet, boot 1, during b: the guest hung: no report for 240 s\n\
              1 passed, 1 failed, 0 skipped"

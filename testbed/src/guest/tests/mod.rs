@@ -335,7 +335,12 @@ pub fn run_all(
             if !late {
                 break;
             }
-            context.note(format!("late, try {turn} of {TRIES}: {why}"))?;
+            context.reporter.send(&Report::Late {
+                test: name.clone(),
+                turn,
+                turns: TRIES,
+                reason: why.clone(),
+            })?;
             put_back(test, &mut context)?;
             (verdict, late) = run_once(test, &mut context);
         }

@@ -101,6 +101,10 @@ impl Promise {
                 ));
             }
         }
+        // Slow is late; blind is broken.
+        if figures.seconds.is_none() && figures.hot_share < NOTHING {
+            broken.push("nothing came home".to_owned());
+        }
         // All nodes of an emulated machine are alike, whatever a canary reads.
         if figures.last_lines.iter().any(|line| line.contains(NOT_UP)) {
             broken.push("fast memory was taken for slower than slow memory".to_owned());
@@ -115,6 +119,8 @@ impl Promise {
     }
 }
 
+/// Of the hot pages: fewer are nothing.
+const NOTHING: f64 = 0.01;
 /// What memtide says when readings of its canaries stop promotion.
 const NOT_UP: &str = "no page goes up from there";
 
@@ -356,6 +362,24 @@ mod promises {
         let late = verdict(&never, PLAIN).unwrap_err();
         assert!(is_late(&late));
         assert_eq!(late.to_string(), words);
+    }
+
+    #[test]
+    fn slow_is_late_and_blind_is_broken() {
+        let never = |hot_share| {
+            let figures = Figures {
+                seconds: None,
+                hot_share,
+                slowness: 4.0,
+                ..figures()
+            };
+            verdict(&figures, PLAIN)
+        };
+        assert!(is_late(&never(0.02).unwrap_err()));
+        let Verdict::Failed(words) = never(0.0).unwrap() else {
+            panic!("nothing came home");
+        };
+        assert!(words.ends_with("; nothing came home"), "{words}");
     }
 
     #[test]
