@@ -82,8 +82,6 @@ fn adapts(name: &str, configuration: &str, count: usize, pieces: usize) {
 }
 
 #[test]
-#[ignore = "the simulated kernel's kswapd is not woken where promotion finds no room, so that nobody ages DRAM: \
-            0.05 of the accesses from the fifth phase on, as without moves"]
 fn the_gate_alone_adapts_to_phases() {
     adapts("phases", "threshold-free", PHASES, 4);
 }

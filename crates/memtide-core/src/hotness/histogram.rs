@@ -98,18 +98,23 @@ impl Histogram {
         Heat((usize::from(hotness.frequency & 7) * AGE_BINS + youth) as u16)
     }
 
-    /// The least heat such that the pages at least as hot are at most `room`.
-    /// `BEYOND` if even the hottest bin is larger than that.
+    /// The least heat such that the pages at least as hot are at most `room`; where even the
+    /// hottest bin that holds a page is larger than that, that bin's heat, for some of it fits.
+    /// `BEYOND` without any room.
     pub fn cut(&self, room: u64) -> Heat {
+        if room == 0 {
+            return Heat::BEYOND;
+        }
         let mut pages = 0u64;
         for heat in (1..Heat::BEYOND.0).rev() {
             let frequency = usize::from(heat) / AGE_BINS;
             let bin = AGE_BINS - 1 - usize::from(heat) % AGE_BINS;
             if bin as u32 * self.bin_ms <= self.window_ms {
+                let hotter = pages;
                 pages = pages.saturating_add(self.counts[frequency][bin]);
-            }
-            if pages > room {
-                return Heat(heat + 1);
+                if pages > room {
+                    return Heat(heat + u16::from(hotter > 0));
+                }
             }
         }
         Heat::COLDEST

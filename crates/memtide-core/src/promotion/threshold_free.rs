@@ -131,10 +131,11 @@ impl ThresholdFree {
     }
 }
 
-/// How many pages a destination can take: what is free beyond its promotion
-/// watermark, and its `idle` pages, which demotion can send away.
+/// How many pages a destination can take: what is free beyond its high watermark,
+/// which is all that a promotion asks for, and its `idle` pages, which demotion can
+/// send away. What reclaim frees up to the promotion watermark is for promotions.
 pub fn room(space: &NodeSpace, idle: u64) -> u64 {
-    space.free.saturating_sub(space.promo).saturating_add(idle)
+    space.free.saturating_sub(space.high).saturating_add(idle)
 }
 
 /// The gate for one pass: the hot set is fixed while it lasts.
@@ -287,11 +288,38 @@ mod tests {
         assert!(!gate.admit(&candidate(&store, 3), Millis(1000)).admitted());
     }
 
+    /// Pages that cannot be told from each other: all ask, and the nodes' room ends it.
+    #[test]
+    fn of_equals_more_than_fit_some_are_let_in() {
+        let store = Store::new(Config::new(Layout::Precise), 100);
+        for page in 0..4 {
+            store.record(PageNumber(page), None, Millis(1000));
+        }
+        let histogram = store.histogram(Millis(1000));
+        let recent = RecentMoves::new(16);
+        for (room, let_in) in [(0, false), (1, true), (3, true), (4, true)] {
+            let gate = RULES.pass(&histogram, room, &recent);
+            for page in 0..4 {
+                let verdict = gate.admit(&candidate(&store, page), Millis(1000));
+                assert_eq!(verdict.admitted(), let_in, "{room} {verdict:?}");
+            }
+        }
+        // A hotter one fits, and takes the room.
+        store.record(PageNumber(0), None, Millis(1000));
+        let histogram = store.histogram(Millis(1000));
+        let gate = RULES.pass(&histogram, 3, &recent);
+        let let_in = |page| {
+            gate.admit(&candidate(&store, page), Millis(1000))
+                .admitted()
+        };
+        assert!(let_in(0) && !let_in(1));
+    }
+
     #[test]
     fn room_is_what_is_free_and_what_is_idle() {
         let space = candidate(&store(), 0).space.unwrap();
-        // 100 free, 20 of them the promotion watermark.
-        assert_eq!(room(&space, 7), 87);
+        // 100 free, 10 of them the high watermark.
+        assert_eq!(room(&space, 7), 97);
         assert_eq!(room(&space.less(90), 7), 7);
     }
 

@@ -22,6 +22,7 @@ use crate::page::{HUGE_PAGES, Slot};
 use crate::spec::MachineSpec;
 use memtide_core::access::{Access, Source, SourceSet};
 use memtide_core::hotness::{Config, Hotness, Intake, SECTION_PAGES, Store};
+use memtide_core::pages::Folio;
 use memtide_core::promotion::threshold_free::room;
 use memtide_core::promotion::{
     Admit, Batch, Benefit, Gate, GateConfig, Kept, Kmigrated, KmigratedConfig, Moved as Way,
@@ -286,8 +287,15 @@ impl Kernel {
             let at = at.unwrap_or(0);
             let (report, outbox) = self.promotion_pass(&tracking, node, at..sections, until_ns);
             if self.balance.makes_room {
+                // Our own gate counts with pages that can leave: so many have to.
+                let pages = match tracking.threshold_free.is_some() {
+                    true => report
+                        .no_room_pages
+                        .div_ceil(outbox.full.len().max(1) as u64),
+                    false => 0,
+                };
                 for node in outbox.full {
-                    self.wake_kswapd(node);
+                    self.wake_kswapd_for(node, pages);
                 }
             }
             let last = outbox.batches.last().and_then(|b| b.folios.last());
@@ -328,13 +336,16 @@ impl Kernel {
         match &tracking.threshold_free {
             None => self.pass_with(tracking, node, sections, now, &tracking.gate),
             Some((rules, recent)) => {
-                let tops = self.topology.nodes().iter();
-                let tops = tops.filter(|n| n.top_tier && n.has_memory()).map(|n| n.id);
                 let fits = |n| room(&self.frames.space(n), self.idle_pages(n));
-                let room = tops.map(fits).sum();
+                let room = self.top_nodes().map(fits).sum();
                 let histogram = tracking.store.histogram(now);
                 let gate = rules.pass(&histogram, room, recent);
-                self.pass_with(tracking, node, sections, now, &gate)
+                let (report, mut outbox) = self.pass_with(tracking, node, sections, now, &gate);
+                // Where nothing fits nothing is admitted, and so no target refuses it for want of room.
+                if room == 0 && report.kept_ready > 0 {
+                    outbox.full = self.top_nodes().collect();
+                }
+                (report, outbox)
             }
         }
     }
@@ -372,14 +383,27 @@ impl Kernel {
             .collect();
         let by = Initiator { cpu: None, now_ns };
         let moved = self.migrate(hw, &owners, batch.target, MoveReason::Balancing, by);
+        for owner in owners {
+            self.note_move(owner, Way::Up, now_ns);
+        }
+        moved.ns
+    }
+
+    /// Remembers that a folio moved: our own gate asks more of one that moved lately, so that pages near
+    /// its cut do not change places at every pass.
+    pub(super) fn note_move(&mut self, owner: Slot, way: Way, now_ns: u64) {
+        let pages = self.folio_pages(owner);
         if let Some(tracking) = &mut self.balance.pghot
             && let Some((_, recent)) = &mut tracking.threshold_free
         {
-            for (folio, _) in &batch.folios {
-                recent.note(*folio, Way::Up, Millis(now_ns / 1_000_000));
-            }
+            let first = PageNumber(u64::from(owner));
+            recent.note(Folio { first, pages }, way, Millis(now_ns / 1_000_000));
         }
-        moved.ns
+    }
+
+    fn top_nodes(&self) -> impl Iterator<Item = NodeId> {
+        let all = self.topology.nodes().iter();
+        all.filter(|n| n.top_tier && n.has_memory()).map(|n| n.id)
     }
 
     /// Pages of a node that demotion would take first.

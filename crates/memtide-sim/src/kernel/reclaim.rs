@@ -37,6 +37,8 @@ pub(super) struct Reclaim {
 #[derive(Clone, Copy, Default)]
 struct Kswapd {
     awake: bool,
+    /// Pages beyond the high watermark that it frees, where that is more than it does by itself.
+    wanted: u64,
     failures: u32,
     /// Pages looked at since the last that was freed.
     fruitless: u64,
@@ -80,6 +82,13 @@ impl Kernel {
     /// Wakes a node's kswapd: somebody found too little room there (an allocation, or a promotion
     /// that was refused).
     pub fn wake_kswapd(&mut self, node: NodeId) {
+        self.wake_kswapd_for(node, 0);
+    }
+
+    /// The same, and it makes room for so many pages.
+    pub(super) fn wake_kswapd_for(&mut self, node: NodeId, pages: u64) {
+        let wanted = &mut self.reclaim.nodes[node.index()].wanted;
+        *wanted = pages.max(*wanted);
         let hopeless = self.reclaim.nodes[node.index()].failures >= FAILURES;
         if !hopeless && self.frames.present(node) > 0 && !self.is_balanced(node) {
             self.reclaim.nodes[node.index()].awake = true;
@@ -106,7 +115,8 @@ impl Kernel {
             true => marks.promo(),
             false => marks.high(),
         };
-        self.frames.free(node) > mark
+        let wanted = self.reclaim.nodes[node.index()].wanted;
+        self.frames.free(node) > mark.max(marks.high() + wanted)
     }
 
     /// Somebody freed memory of the node: its kswapd may try again.
@@ -133,6 +143,7 @@ impl Kernel {
             if self.is_balanced(node) || self.reclaim.nodes[node.index()].failures >= FAILURES {
                 let kswapd = &mut self.reclaim.nodes[node.index()];
                 kswapd.awake = false;
+                kswapd.wanted = 0;
                 kswapd.credit_ns = 0;
                 return;
             }

@@ -21,6 +21,7 @@ use crate::hardware::shootdown::CpuSet;
 use crate::page::{Flags, Pte, Slot};
 use memtide_core::demotion::choose_target;
 use memtide_core::nodemask::NodeMask;
+use memtide_core::promotion::Moved as Way;
 use memtide_core::units::NodeId;
 use memtide_core::vmstat::Counter;
 
@@ -276,7 +277,11 @@ impl Kernel {
             done.ns += moved.ns;
             victims.retain(|&owner| {
                 let pte = self.ptes[owner as usize];
-                pte.node() == node && !pte.has(Flags::ISOLATED)
+                let stays = pte.node() == node && !pte.has(Flags::ISOLATED);
+                if !stays {
+                    self.note_move(owner, Way::Down, reclaimer.by.now_ns);
+                }
+                stays
             });
         }
     }
