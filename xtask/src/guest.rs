@@ -266,8 +266,7 @@ impl Bench {
             summary.count(format!("{} {test}", kernel.name), verdict);
         }
         let late = results.late.iter();
-        let on_kernel =
-            late.map(|(test, reason)| (format!("{} {test}", kernel.name), reason.clone()));
+        let on_kernel = late.map(|(test, told)| (format!("{} {test}", kernel.name), told.clone()));
         summary.late.extend(on_kernel);
         let place = |death: Death| (format!("{name}, boot {}", death.boot), death);
         summary.deaths.extend(deaths.into_iter().map(place));
@@ -416,11 +415,11 @@ fn show(report: &Report) {
             println!("    {}", cells.join(", "));
         }
         Report::Late {
+            test,
             turn,
             turns,
             reason,
-            ..
-        } => println!("    late, try {turn} of {turns}: {reason}"),
+        } => println!("    {test}: late, try {turn} of {turns}: {reason}"),
         Report::Verdict {
             test,
             verdict,

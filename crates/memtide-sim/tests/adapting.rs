@@ -12,6 +12,8 @@ use memtide_sim::workload::WorkloadSpec;
 const SCALE: u32 = 512;
 /// A share that is near another one: a tenth of all accesses.
 const NEAR: f64 = 0.10;
+/// What moving wins at the end at least: nothing that moves nothing adapts.
+const GAIN: f64 = 0.20;
 
 /// Phases in all. Of eight hot sets of 2 GiB the first four begin in DRAM and the others do not, so what moves
 /// nothing has next to nothing of the last one in DRAM.
@@ -71,6 +73,11 @@ fn adapts(name: &str, configuration: &str, count: usize, pieces: usize) {
     };
     let (still, shares) = (of("NUMAB0"), of(configuration));
     println!("{name}, {configuration}: {shares:.3?}, and {still:.3?} without moves");
+    let (last, without) = (shares[count - 1], still[count - 1]);
+    assert!(
+        last > without + GAIN,
+        "{last} at the end, {without} without moves"
+    );
     for part in 1..count {
         for before in [0, part - 1] {
             assert!(

@@ -19,7 +19,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 /// How long the watch goes on after the goal.
 pub const SETTLE: Duration = Duration::from_secs(2);
 /// However slow the machine is, nothing is watched for longer: a silent guest counts as dead.
-const LONGEST: Duration = Duration::from_secs(150);
+pub(super) const LONGEST: Duration = Duration::from_secs(150);
 /// The share of hot pages that counts as home.
 pub const GOAL: f64 = 0.99;
 

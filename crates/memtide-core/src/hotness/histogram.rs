@@ -1,9 +1,8 @@
 //! How the pages spread over frequencies and ages.
 //!
 //! The pages are ordered by *heat*: a higher frequency first, then a younger
-//! age. [`Histogram::cut`] asks how hot a page must be so that the pages at
-//! least as hot fit into a given room, which is how promotion works without a
-//! threshold.
+//! age. [`Histogram::cut`] asks how hot a page must be to be among the hottest
+//! that fit into a given room, which is how promotion works without a threshold.
 
 use super::config::{Config, Layout};
 use super::record::Hotness;
@@ -35,6 +34,15 @@ impl Heat {
     pub fn raised(self, steps: u16) -> Heat {
         Heat(self.0.saturating_add(steps).min(Heat::BEYOND.0))
     }
+}
+
+/// The end of the hottest pages that fit into a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// How hot a page must be. All that are hotter fit.
+    pub heat: Heat,
+    /// Of those that are just as hot, so many fit: nothing tells them apart. `u64::MAX` if all do.
+    pub equals: u64,
 }
 
 impl std::fmt::Display for Heat {
@@ -98,25 +106,33 @@ impl Histogram {
         Heat((usize::from(hotness.frequency & 7) * AGE_BINS + youth) as u16)
     }
 
-    /// The least heat such that the pages at least as hot are at most `room`; where even the
-    /// hottest bin that holds a page is larger than that, that bin's heat, for some of it fits.
-    /// `BEYOND` without any room.
-    pub fn cut(&self, room: u64) -> Heat {
-        if room == 0 {
-            return Heat::BEYOND;
-        }
-        let mut pages = 0u64;
+    /// Where the hottest pages that fit into `room` end.
+    pub fn cut(&self, room: u64) -> Cut {
+        let mut hotter = 0u64;
         for heat in (1..Heat::BEYOND.0).rev() {
             let frequency = usize::from(heat) / AGE_BINS;
             let bin = AGE_BINS - 1 - usize::from(heat) % AGE_BINS;
-            if bin as u32 * self.bin_ms <= self.window_ms {
-                let hotter = pages;
-                pages = pages.saturating_add(self.counts[frequency][bin]);
-                if pages > room {
-                    return Heat(heat + u16::from(hotter > 0));
-                }
+            if bin as u32 * self.bin_ms > self.window_ms {
+                continue;
             }
+            let pages = self.counts[frequency][bin];
+            if hotter.saturating_add(pages) > room {
+                return match room - hotter {
+                    0 => Cut {
+                        heat: Heat(heat + 1),
+                        equals: u64::MAX,
+                    },
+                    equals => Cut {
+                        heat: Heat(heat),
+                        equals,
+                    },
+                };
+            }
+            hotter += pages;
         }
-        Heat::COLDEST
+        Cut {
+            heat: Heat::COLDEST,
+            equals: u64::MAX,
+        }
     }
 }

@@ -29,7 +29,7 @@ mod store;
 mod table;
 
 pub use config::{Config, ConfigError, Layout};
-pub use histogram::{AGE_BINS, Heat, Histogram};
+pub use histogram::{AGE_BINS, Cut, Heat, Histogram};
 pub use intake::{Intake, Intook, RunIntook};
 pub use record::Hotness;
 pub use store::{Disposition, DrainReport, MemoryUse, Recorded, RunRecorded, Store, Taken};

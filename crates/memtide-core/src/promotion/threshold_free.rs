@@ -3,8 +3,9 @@
 //! Three questions in place of a tuned number:
 //!
 //! 1. **Does it belong to the hot set?** The histogram says how hot a page must
-//!    be so that the pages at least as hot just fill the fast tier. That is the
-//!    *cut*; colder pages stay where they are.
+//!    be to be among the hottest that just fill the fast tier. That is the *cut*;
+//!    colder pages stay where they are. Of those exactly as hot, which nothing
+//!    tells apart, the first that ask are let in, as many as fit.
 //! 2. **Is it being tossed to and fro?** A page that moved within the damping
 //!    time must beat the cut by a margin. Without it the pages near the cut
 //!    change places at every pass.
@@ -18,11 +19,12 @@
 
 use super::recent::RecentMoves;
 use super::verdict::{Admit, Candidate, Verdict};
-use crate::hotness::{Heat, Histogram, Hotness};
+use crate::hotness::{Cut, Heat, Histogram, Hotness};
 use crate::pages::NodeSpace;
 use crate::topology::{TierOrigin, Topology};
 use crate::units::{Millis, PageSize};
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 
 /// What a move costs and what it saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,10 +124,12 @@ impl ThresholdFree {
         room: u64,
         recent: &'a RecentMoves,
     ) -> HotSet<'a> {
+        let cut = histogram.cut(room);
         HotSet {
             rules: *self,
             histogram,
-            cut: histogram.cut(room),
+            cut,
+            equals: Cell::new(cut.equals),
             recent,
         }
     }
@@ -135,30 +139,33 @@ impl ThresholdFree {
 /// which is all that a promotion asks for, and its `idle` pages, which demotion can
 /// send away. What reclaim frees up to the promotion watermark is for promotions.
 pub fn room(space: &NodeSpace, idle: u64) -> u64 {
-    space.free.saturating_sub(space.high).saturating_add(idle)
+    let free = space.free.saturating_sub(space.high.saturating_add(1));
+    free.saturating_add(idle)
 }
 
 /// The gate for one pass: the hot set is fixed while it lasts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HotSet<'a> {
     rules: ThresholdFree,
     histogram: &'a Histogram,
-    cut: Heat,
+    cut: Cut,
+    /// Pages exactly as hot as the cut that are still let in.
+    equals: Cell<u64>,
     recent: &'a RecentMoves,
 }
 
 impl HotSet<'_> {
     /// How hot a page must be.
     pub fn cut(&self) -> Heat {
-        self.cut
+        self.cut.heat
     }
 }
 
 impl Admit for HotSet<'_> {
     fn admit(&self, candidate: &Candidate, now: Millis) -> Verdict {
-        let (cut, folio) = (self.cut, candidate.folio);
+        let (cut, folio) = (self.cut(), candidate.folio);
         let heat = self.histogram.heat(&candidate.hotness);
-        if heat < cut {
+        if heat < cut || heat == cut && self.equals.get() == 0 {
             return Verdict::BelowCut { heat, cut };
         }
         if let Some((_, moved_ms_ago)) = self.recent.last(folio.first, now)
@@ -178,6 +185,9 @@ impl Admit for HotSet<'_> {
         let cost_ns = self.rules.benefit.cost_ns(pages, full);
         if saving_ns < cost_ns {
             return Verdict::NoBenefit { saving_ns, cost_ns };
+        }
+        if heat == cut {
+            self.equals.update(|equals| equals.saturating_sub(1));
         }
         Verdict::HotSet
     }
@@ -288,7 +298,7 @@ mod tests {
         assert!(!gate.admit(&candidate(&store, 3), Millis(1000)).admitted());
     }
 
-    /// Pages that cannot be told from each other: all ask, and the nodes' room ends it.
+    /// Pages that cannot be told from each other.
     #[test]
     fn of_equals_more_than_fit_some_are_let_in() {
         let store = Store::new(Config::new(Layout::Precise), 100);
@@ -297,30 +307,34 @@ mod tests {
         }
         let histogram = store.histogram(Millis(1000));
         let recent = RecentMoves::new(16);
-        for (room, let_in) in [(0, false), (1, true), (3, true), (4, true)] {
-            let gate = RULES.pass(&histogram, room, &recent);
-            for page in 0..4 {
-                let verdict = gate.admit(&candidate(&store, page), Millis(1000));
-                assert_eq!(verdict.admitted(), let_in, "{room} {verdict:?}");
-            }
-        }
-        // A hotter one fits, and takes the room.
-        store.record(PageNumber(0), None, Millis(1000));
-        let histogram = store.histogram(Millis(1000));
-        let gate = RULES.pass(&histogram, 3, &recent);
-        let let_in = |page| {
-            gate.admit(&candidate(&store, page), Millis(1000))
-                .admitted()
+        let let_in = |gate: &HotSet<'_>| -> Vec<u64> {
+            let admits = |&page: &u64| {
+                gate.admit(&candidate(&store, page), Millis(1000))
+                    .admitted()
+            };
+            (0..4).filter(admits).collect()
         };
-        assert!(let_in(0) && !let_in(1));
+        for room in 0..=5 {
+            let gate = RULES.pass(&histogram, room, &recent);
+            assert_eq!(let_in(&gate).len() as u64, room.min(4));
+        }
+        // A hotter one comes first, whenever it asks.
+        store.record(PageNumber(3), None, Millis(1000));
+        let histogram = store.histogram(Millis(1000));
+        for (room, expected) in [(1, vec![3]), (2, vec![0, 3]), (3, vec![0, 1, 3])] {
+            let gate = RULES.pass(&histogram, room, &recent);
+            assert_eq!(let_in(&gate), expected);
+        }
     }
 
     #[test]
     fn room_is_what_is_free_and_what_is_idle() {
         let space = candidate(&store(), 0).space.unwrap();
-        // 100 free, 10 of them the high watermark.
-        assert_eq!(room(&space, 7), 97);
-        assert_eq!(room(&space.less(90), 7), 7);
+        // 100 free, 10 of them the high watermark, which a promotion leaves one page above.
+        assert_eq!(room(&space, 7), 96);
+        assert!(space.takes(89) && !space.takes(90));
+        assert_eq!(room(&space.less(89), 7), 7);
+        assert_eq!(room(&space.less(95), 7), 7);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::page::{HUGE_PAGES, Slot};
 use crate::spec::MachineSpec;
 use memtide_core::access::{Access, Source, SourceSet};
 use memtide_core::hotness::{Config, Hotness, Intake, SECTION_PAGES, Store};
-use memtide_core::pages::Folio;
+use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::threshold_free::room;
 use memtide_core::promotion::{
     Admit, Batch, Benefit, Gate, GateConfig, Kept, Kmigrated, KmigratedConfig, Moved as Way,
@@ -144,19 +144,30 @@ fn benefit(spec: &MachineSpec, pghot: &Pghot) -> Benefit {
 #[derive(Default)]
 struct Outbox {
     batches: Vec<Batch>,
-    full: Vec<NodeId>,
+    /// Targets without room, and the pages that they refused.
+    full: Vec<(NodeId, u64)>,
 }
 
-impl Sink for Outbox {
+/// Fills an outbox.
+struct Filling<'a> {
+    outbox: Outbox,
+    view: &'a PageView<'a>,
+}
+
+impl Sink for Filling<'_> {
     fn batch(&mut self, batch: Batch) {
-        self.batches.push(batch);
+        self.outbox.batches.push(batch);
     }
 
-    fn kept(&mut self, _: PageNumber, _: &Hotness, reason: Kept) {
-        if let Kept::NoRoom(node) = reason
-            && !self.full.contains(&node)
-        {
-            self.full.push(node);
+    fn kept(&mut self, page: PageNumber, _: &Hotness, reason: Kept) {
+        let Kept::NoRoom(node) = reason else {
+            return;
+        };
+        let pages = u64::from(self.view.folio(page).pages);
+        let full = &mut self.outbox.full;
+        match full.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, refused)) => *refused += pages,
+            None => full.push((node, pages)),
         }
     }
 }
@@ -287,15 +298,13 @@ impl Kernel {
             let at = at.unwrap_or(0);
             let (report, outbox) = self.promotion_pass(&tracking, node, at..sections, until_ns);
             if self.balance.makes_room {
-                // Our own gate counts with pages that can leave: so many have to.
-                let pages = match tracking.threshold_free.is_some() {
-                    true => report
-                        .no_room_pages
-                        .div_ceil(outbox.full.len().max(1) as u64),
-                    false => 0,
-                };
-                for node in outbox.full {
-                    self.wake_kswapd_for(node, pages);
+                for (node, refused) in outbox.full {
+                    // Our own gate counts with the idle pages: they leave for those that it let in.
+                    let leave = match tracking.threshold_free.is_some() {
+                        true => refused.min(self.idle_pages(node)),
+                        false => 0,
+                    };
+                    self.wake_kswapd_for(node, leave);
                 }
             }
             let last = outbox.batches.last().and_then(|b| b.folios.last());
@@ -341,9 +350,10 @@ impl Kernel {
                 let histogram = tracking.store.histogram(now);
                 let gate = rules.pass(&histogram, room, recent);
                 let (report, mut outbox) = self.pass_with(tracking, node, sections, now, &gate);
-                // Where nothing fits nothing is admitted, and so no target refuses it for want of room.
-                if room == 0 && report.kept_ready > 0 {
-                    outbox.full = self.top_nodes().collect();
+                // Where hardly anything fits, and that stays where it is, no target refuses a page for want
+                // of room. kswapd finds out what is idle there.
+                if report.pages == 0 && report.kept_ready > 0 && outbox.full.is_empty() {
+                    outbox.full = self.top_nodes().map(|node| (node, 0)).collect();
                 }
                 (report, outbox)
             }
@@ -369,9 +379,12 @@ impl Kernel {
             sections,
             pages: BATCH_PAGES,
         };
-        let mut outbox = Outbox::default();
-        let report = kmigrated.pass(stops, &view, &mut outbox, &mut self.counters, now);
-        (report, outbox)
+        let mut filling = Filling {
+            outbox: Outbox::default(),
+            view: &view,
+        };
+        let report = kmigrated.pass(stops, &view, &mut filling, &mut self.counters, now);
+        (report, filling.outbox)
     }
 
     /// Moves a batch; what it took.
@@ -384,7 +397,9 @@ impl Kernel {
         let by = Initiator { cpu: None, now_ns };
         let moved = self.migrate(hw, &owners, batch.target, MoveReason::Balancing, by);
         for owner in owners {
-            self.note_move(owner, Way::Up, now_ns);
+            if self.ptes[owner as usize].node() == batch.target {
+                self.note_move(owner, Way::Up, now_ns);
+            }
         }
         moved.ns
     }
@@ -392,11 +407,10 @@ impl Kernel {
     /// Remembers that a folio moved: our own gate asks more of one that moved lately, so that pages near
     /// its cut do not change places at every pass.
     pub(super) fn note_move(&mut self, owner: Slot, way: Way, now_ns: u64) {
-        let pages = self.folio_pages(owner);
+        let (first, pages) = (PageNumber(u64::from(owner)), self.folio_pages(owner));
         if let Some(tracking) = &mut self.balance.pghot
             && let Some((_, recent)) = &mut tracking.threshold_free
         {
-            let first = PageNumber(u64::from(owner));
             recent.note(Folio { first, pages }, way, Millis(now_ns / 1_000_000));
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! Each node has a kswapd. An allocation or a refused promotion wakes it while the node is below its
 //! *high* watermark (*promo* where room is made for promotions), and it works until the node is above,
-//! in batches, never longer than the time that passed. Sixteen fruitless rounds over the node's lists and it gives
-//! up until somebody else frees memory there.
+//! and until it has freed what memtide's own gate asked for. It works in batches, never longer than the
+//! time that passed. Sixteen fruitless rounds over the node's lists and it gives up until somebody else
+//! frees memory there.
 //!
 //! A batch looks at the oldest folios. Those that were accessed since are kept and made younger, each
 //! other one is demoted if the node has a slower one below it and demotion is on, else dropped if it is
@@ -37,7 +38,7 @@ pub(super) struct Reclaim {
 #[derive(Clone, Copy, Default)]
 struct Kswapd {
     awake: bool,
-    /// Pages beyond the high watermark that it frees, where that is more than it does by itself.
+    /// Pages that it frees whatever its watermarks say; only while it is awake.
     wanted: u64,
     failures: u32,
     /// Pages looked at since the last that was freed.
@@ -82,17 +83,22 @@ impl Kernel {
     /// Wakes a node's kswapd: somebody found too little room there (an allocation, or a promotion
     /// that was refused).
     pub fn wake_kswapd(&mut self, node: NodeId) {
-        self.wake_kswapd_for(node, 0);
-    }
-
-    /// The same, and it makes room for so many pages.
-    pub(super) fn wake_kswapd_for(&mut self, node: NodeId, pages: u64) {
-        let wanted = &mut self.reclaim.nodes[node.index()].wanted;
-        *wanted = pages.max(*wanted);
-        let hopeless = self.reclaim.nodes[node.index()].failures >= FAILURES;
-        if !hopeless && self.frames.present(node) > 0 && !self.is_balanced(node) {
+        if self.may_reclaim(node) && !self.is_balanced(node) {
             self.reclaim.nodes[node.index()].awake = true;
         }
+    }
+
+    /// The same, and it frees so many pages from now on, whatever was wanted of it before.
+    pub(super) fn wake_kswapd_for(&mut self, node: NodeId, pages: u64) {
+        if self.may_reclaim(node) {
+            self.reclaim.nodes[node.index()].wanted = pages;
+        }
+        self.wake_kswapd(node);
+    }
+
+    /// Whether a node has memory, of which its kswapd has not given up to free any.
+    fn may_reclaim(&self, node: NodeId) -> bool {
+        self.reclaim.nodes[node.index()].failures < FAILURES && self.frames.present(node) > 0
     }
 
     fn batch(&self) -> u64 {
@@ -115,8 +121,7 @@ impl Kernel {
             true => marks.promo(),
             false => marks.high(),
         };
-        let wanted = self.reclaim.nodes[node.index()].wanted;
-        self.frames.free(node) > mark.max(marks.high() + wanted)
+        self.frames.free(node) > mark && self.reclaim.nodes[node.index()].wanted == 0
     }
 
     /// Somebody freed memory of the node: its kswapd may try again.
@@ -159,6 +164,7 @@ impl Kernel {
             let round = 2 * (self.lists.all_pages(node, 0) + self.lists.all_pages(node, 1));
             let kswapd = &mut self.reclaim.nodes[node.index()];
             kswapd.credit_ns -= shrunk.ns as i64;
+            kswapd.wanted = kswapd.wanted.saturating_sub(shrunk.freed);
             kswapd.fruitless += shrunk.scanned;
             if shrunk.freed > 0 {
                 kswapd.failures = 0;

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::{BootClass, Context, Needs, Test};
 use crate::guest::late::in_time;
-use crate::guest::measure::{Figures, GOAL, watch};
+use crate::guest::measure::{Figures, GOAL, LONGEST, watch};
 use crate::guest::mechanism::{Mechanism, Running};
 use crate::guest::redis::Redis;
 use crate::guest::subject::{KnownPages, Victim, census_hot};
@@ -101,8 +101,10 @@ impl Promise {
                 ));
             }
         }
-        // Slow is late; blind is broken.
-        if figures.seconds.is_none() && figures.hot_share < NOTHING {
+        // Slow is late; blind is broken, where there was the time to see.
+        let quiet = LONGEST.as_secs_f64() / figures.slowness.max(1.0);
+        let blind = figures.seconds.is_none() && figures.hot_share < NOTHING;
+        if blind && quiet >= MEMTIDE_LIMIT.as_secs_f64() {
             broken.push("nothing came home".to_owned());
         }
         // All nodes of an emulated machine are alike, whatever a canary reads.
@@ -366,17 +368,19 @@ mod promises {
 
     #[test]
     fn slow_is_late_and_blind_is_broken() {
-        let never = |hot_share| {
+        let never = |hot_share, slowness| {
             let figures = Figures {
                 seconds: None,
                 hot_share,
-                slowness: 4.0,
+                slowness,
                 ..figures()
             };
             verdict(&figures, PLAIN)
         };
-        assert!(is_late(&never(0.02).unwrap_err()));
-        let Verdict::Failed(words) = never(0.0).unwrap() else {
+        assert!(is_late(&never(0.02, 4.0).unwrap_err()));
+        // Twelve quiet seconds would be longer than anything is watched.
+        assert!(is_late(&never(0.0, 30.0).unwrap_err()));
+        let Verdict::Failed(words) = never(0.0, 4.0).unwrap() else {
             panic!("nothing came home");
         };
         assert!(words.ends_with("; nothing came home"), "{words}");

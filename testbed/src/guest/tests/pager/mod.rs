@@ -2,7 +2,7 @@
 //! by weight.
 //!
 //! The file lies on a disk and every byte that is read is checked. Emulated processors are slow and
-//! their interrupts dear, so the figures tell the ways of one run from each other and nothing else.
+//! their interrupts dear: no figure but counts by the page means anything beyond its run.
 
 mod local;
 
@@ -19,6 +19,8 @@ const TABLE: &str = "pager";
 const FILE: &str = "/mnt/weights.bin";
 /// MiB of the file, and of the budget.
 const MIB: (u32, u32) = (32, 8);
+/// Evicted pages by which flushes are judged.
+const ENOUGH: f64 = 1000.0;
 /// Where eviction makes room for one page after another, shares wander by so many points.
 const POINTS: f64 = 3.0;
 
@@ -113,31 +115,28 @@ fn ways(context: &mut Context) -> Result<()> {
         let counted = way[key].as_f64().or(way["pager"][key].as_f64());
         counted.with_context(|| format!("no {key}: {way}"))
     };
-    let (each, unmapped) = (
-        count("eager", "flush_calls")?,
-        count("eager", "zapped_pages")?,
-    );
-    ensure!(
-        each >= unmapped,
-        "page by page {unmapped} pages by {each} calls"
-    );
     // Without the batched call neighbours are unmapped along, and come back.
     let promised = if batched { 0.05 } else { 0.2 };
-    let flushes = count("lazy", "flush_calls")? / count("lazy", "zapped_pages")?;
-    let others = std::thread::available_parallelism()?.get() as f64 - 1.0;
-    let interrupts = count("lazy", "shootdowns")? / count("lazy", "evicted_pages")?;
+    let (unmapped, evicted) = (
+        count("lazy", "zapped_pages")?,
+        count("lazy", "evicted_pages")?,
+    );
+    let flushes = count("lazy", "flush_calls")? / unmapped;
+    let interrupts = count("lazy", "shootdowns")? / evicted;
     context.note(format!(
         "{flushes:.4} flushes and {interrupts:.4} interrupts a page"
     ))?;
+    let pages = evicted.min(unmapped);
+    in_time(pages >= ENOUGH, || format!("{pages} pages evicted"))?;
     ensure!(
         flushes <= promised,
         "{flushes} flushes a page, {promised} promised"
     );
-    ensure!(
-        interrupts <= promised * others,
-        "{interrupts} interrupts a page, {promised} promised for each other processor"
-    );
-    Ok(())
+    // Interrupts are the whole machine's.
+    let others = std::thread::available_parallelism()?.get() as f64 - 1.0;
+    in_time(interrupts <= promised * others, || {
+        format!("{interrupts} interrupts a page, {promised} promised for each other processor")
+    })
 }
 
 /// Three of four pages on node 0, whoever evicts.
@@ -187,6 +186,7 @@ const COLLECTING: [(&str, &str); 4] = [
 ];
 /// Pages in a huge one.
 const HUGE_PAGES: u64 = 512;
+const PAGE_BYTES: u64 = 4096;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Settings that are put back.
@@ -242,8 +242,9 @@ fn huge_pages(context: &mut Context) -> Result<()> {
         filled < read + HUGE_PAGES,
         "{filled} pages came, {read} read by the program"
     );
-    // Whether the evictor has a processor at the right moment is a matter of time.
-    in_time(peak as f64 <= 1.05 * budget as f64, || {
+    // Nor is one there beyond the budget. Whether the evictor has a processor at the right moment, beside a
+    // collector that never sleeps, is a matter of time.
+    in_time(peak < budget + HUGE_PAGES * PAGE_BYTES, || {
         format!("{peak} bytes at most, of {budget}")
     })
 }
