@@ -276,7 +276,7 @@ impl std::fmt::Display for Stay {
                 "hot, but programs wait for memory, so that little is promoted"
             ),
             Stay::Refused { why } => write!(f, "hot, but the kernel did not move it: {why}"),
-            Stay::Colder => write!(f, "hot, but hotter pages fill the fast tier"),
+            Stay::Colder => write!(f, "hot, but pages as hot or hotter fill the fast tier"),
             Stay::JustMoved { ms } => write!(f, "moved {ms} ms ago, too soon to move again"),
             Stay::NotWorthIt => write!(f, "the move would cost more than it saves"),
             Stay::Rests {

@@ -149,7 +149,8 @@ pub struct HotSet<'a> {
     rules: ThresholdFree,
     histogram: &'a Histogram,
     cut: Cut,
-    /// Pages exactly as hot as the cut that are still let in.
+    /// Pages exactly as hot as the cut that are still let in, wherever they go; also those that are refused
+    /// for something else in the end.
     equals: Cell<u64>,
     recent: &'a RecentMoves,
 }

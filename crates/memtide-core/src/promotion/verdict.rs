@@ -93,11 +93,11 @@ pub enum Verdict {
         /// The budget of a window.
         limit: u64,
     },
-    /// Refused: the fast tier is filled by hotter pages.
+    /// Refused: the fast tier is filled by pages that are hotter, or as hot.
     BelowCut {
         /// The page's heat.
         heat: Heat,
-        /// What it had to reach.
+        /// The heat of the coldest that fit. Of those just as hot some do not.
         cut: Heat,
     },
     /// Refused: it moved a while ago and does not beat the cut by the margin.
@@ -138,7 +138,7 @@ impl std::fmt::Display for Verdict {
                 write!(f, "rate window full: {pages} pages, limit {limit}")
             }
             Verdict::BelowCut { heat, cut } => {
-                write!(f, "colder than the hot set: heat {heat}, cut {cut}")
+                write!(f, "not among the hottest that fit: heat {heat}, cut {cut}")
             }
             Verdict::Damped { moved_ms_ago } => {
                 write!(

@@ -26,7 +26,7 @@ use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::threshold_free::room;
 use memtide_core::promotion::{
     Admit, Batch, Benefit, Gate, GateConfig, Kept, Kmigrated, KmigratedConfig, Moved as Way,
-    PassReport, RecentMoves, Refused, Sink, Stops, ThresholdFree,
+    PassReport, RecentMoves, Refused, Sink, Stops, ThresholdFree, Verdict,
 };
 use memtide_core::units::{Millis, NodeId, PageNumber};
 use memtide_core::vmstat::Counter;
@@ -146,6 +146,8 @@ struct Outbox {
     batches: Vec<Batch>,
     /// Targets without room, and the pages that they refused.
     full: Vec<(NodeId, u64)>,
+    /// Whether a page was too cold for our own gate.
+    colder: bool,
 }
 
 /// Fills an outbox.
@@ -160,6 +162,7 @@ impl Sink for Filling<'_> {
     }
 
     fn kept(&mut self, page: PageNumber, _: &Hotness, reason: Kept) {
+        self.outbox.colder |= matches!(reason, Kept::Gate(Verdict::BelowCut { .. }));
         let Kept::NoRoom(node) = reason else {
             return;
         };
@@ -300,11 +303,10 @@ impl Kernel {
             if self.balance.makes_room {
                 for (node, refused) in outbox.full {
                     // Our own gate counts with the idle pages: they leave for those that it let in.
-                    let leave = match tracking.threshold_free.is_some() {
-                        true => refused.min(self.idle_pages(node)),
-                        false => 0,
-                    };
-                    self.wake_kswapd_for(node, leave);
+                    match tracking.threshold_free.is_some() && refused > 0 {
+                        true => self.wake_kswapd_for(node, refused.min(self.idle_pages(node))),
+                        false => self.wake_kswapd(node),
+                    }
                 }
             }
             let last = outbox.batches.last().and_then(|b| b.folios.last());
@@ -352,7 +354,7 @@ impl Kernel {
                 let (report, mut outbox) = self.pass_with(tracking, node, sections, now, &gate);
                 // Where hardly anything fits, and that stays where it is, no target refuses a page for want
                 // of room. kswapd finds out what is idle there.
-                if report.pages == 0 && report.kept_ready > 0 && outbox.full.is_empty() {
+                if report.pages == 0 && outbox.colder && outbox.full.is_empty() {
                     outbox.full = self.top_nodes().map(|node| (node, 0)).collect();
                 }
                 (report, outbox)
@@ -421,7 +423,7 @@ impl Kernel {
     }
 
     /// Pages of a node that demotion would take first.
-    fn idle_pages(&self, node: NodeId) -> u64 {
+    pub(super) fn idle_pages(&self, node: NodeId) -> u64 {
         let of_kind = |kind| {
             let idle = |&state: &u8| match self.lists.lru() {
                 Lru::Classic => state == super::lru::INACTIVE,

@@ -1,9 +1,9 @@
 //! Making room: background reclaim, threads that reclaim for themselves, and reclaim on demand.
 //!
 //! Each node has a kswapd. An allocation or a refused promotion wakes it while the node is below its
-//! *high* watermark (*promo* where room is made for promotions), and it works until the node is above,
-//! and until it has freed what memtide's own gate asked for. It works in batches, never longer than the
-//! time that passed. Sixteen fruitless rounds over the node's lists and it gives up until somebody else
+//! *high* watermark (*promo* where room is made for promotions), and it works until the node is above.
+//! memtide's own gate wakes it above as well, to free idle pages for those that were let in and found no
+//! room, and where its cut lets nothing in. It works in batches, never longer than the time that passed. Sixteen fruitless rounds over the node's lists and it gives up until somebody else
 //! frees memory there.
 //!
 //! A batch looks at the oldest folios. Those that were accessed since are kept and made younger, each
@@ -162,9 +162,11 @@ impl Kernel {
             self.count(Counter::PgstealKswapd, shrunk.freed);
             self.overhead.kswapd_ns += shrunk.ns;
             let round = 2 * (self.lists.all_pages(node, 0) + self.lists.all_pages(node, 1));
+            let idle = self.idle_pages(node);
             let kswapd = &mut self.reclaim.nodes[node.index()];
             kswapd.credit_ns -= shrunk.ns as i64;
-            kswapd.wanted = kswapd.wanted.saturating_sub(shrunk.freed);
+            // Idle ones: where none is left nobody else has to go for it.
+            kswapd.wanted = kswapd.wanted.saturating_sub(shrunk.freed).min(idle);
             kswapd.fruitless += shrunk.scanned;
             if shrunk.freed > 0 {
                 kswapd.failures = 0;

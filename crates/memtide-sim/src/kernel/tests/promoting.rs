@@ -1,4 +1,4 @@
-use crate::config::{Configuration, Pghot, PromotionGate};
+use crate::config::{Configuration, Lru, Pghot, PromotionGate};
 use crate::hardware::{Sample, ServedBy};
 use crate::kernel::testing::{Bench, machine, policy, region};
 use crate::page::Flags;
@@ -6,6 +6,7 @@ use crate::workload::RegionPlan;
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
 use memtide_core::mempolicy::Mode;
+use memtide_core::units::NodeId;
 use memtide_core::vmstat::Counter;
 
 const MS: u64 = 1_000_000;
@@ -174,7 +175,7 @@ fn a_full_fast_node_wakes_kswapd_where_tiering_is_on() {
     for numa_balancing in [0, 2] {
         let scan = pghot(Source::PageTableScan, 1);
         let mut bench = bench_balancing(numa_balancing, scan, 4096);
-        let fast = memtide_core::units::NodeId(0);
+        let fast = NodeId(0);
         while bench.kernel.frames.space(fast).takes(1) {
             bench.kernel.frames.take(fast, false).unwrap();
         }
@@ -208,4 +209,60 @@ fn without_thresholds_the_hottest_that_fit_go_up() {
     // There is room for all that asked.
     assert_eq!(bench.pages(0), [200, 800]);
     bench.check();
+}
+
+/// DRAM is full of idle pages, and 300 pages of slow memory are in use: they change places with as many.
+#[test]
+fn without_thresholds_idle_pages_of_a_full_node_leave_for_hot_ones_and_no_more() {
+    const HOT: u32 = 300;
+    for lru in [Lru::Classic, Lru::Multigenerational] {
+        let rules = Pghot {
+            gate: PromotionGate::ThresholdFree,
+            ..pghot(Source::PageTableScan, 1)
+        };
+        let configuration = Configuration {
+            pghot: Some(rules),
+            lru,
+            ..Configuration::off("test")
+        };
+        let spec = machine(&[(4096, 2), (1 << 14, 0)], 0);
+        let plan = RegionPlan {
+            policy: policy(Mode::Local, ""),
+            populated_from: Some(0),
+            ..region(6000)
+        };
+        let threads: [(u16, &[u16]); 1] = [(0, &[0])];
+        let mut bench = Bench::with_threads(&spec, vec![plan], &threads, &configuration, 1);
+        bench.kernel.populate(&mut bench.hw).unwrap();
+        for pte in &mut bench.kernel.ptes {
+            pte.clear(Flags::ACCESSED);
+        }
+        let full = bench.pages(0)[0];
+        let hot = 6000 - HOT..6000;
+        let on_slow = |bench: &Bench| {
+            let slots = hot.clone().map(|page| bench.slot(0, page) as usize);
+            slots
+                .filter(|&slot| bench.kernel.ptes[slot].node().0 == 1)
+                .count()
+        };
+        assert_eq!(on_slow(&bench), HOT as usize);
+        for _ in 0..20 {
+            for page in hot.clone() {
+                let slot = bench.slot(0, page) as usize;
+                bench.kernel.ptes[slot].set(Flags::ACCESSED);
+            }
+            bench.pass(500);
+        }
+        assert_eq!(on_slow(&bench), 0, "{lru:?}");
+        let marks = bench.kernel.frames.marks(NodeId(0));
+        let demoted = get(&bench, Counter::PgdemoteKswapd);
+        // kswapd works in batches, up to a watermark.
+        let most = u64::from(HOT) + marks.promo() + 64;
+        assert!(
+            demoted <= most,
+            "{lru:?}: {demoted} of {full} left, {most} at most"
+        );
+        assert!(!bench.kernel.kswapd_is_awake(NodeId(0)), "{lru:?}");
+        bench.check();
+    }
 }
