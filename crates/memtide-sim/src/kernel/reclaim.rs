@@ -3,8 +3,8 @@
 //! Each node has a kswapd. An allocation or a refused promotion wakes it while the node is below its
 //! *high* watermark (*promo* where room is made for promotions), and it works until the node is above.
 //! memtide's own gate wakes it above as well, to free idle pages for those that were let in and found no
-//! room, and where its cut lets nothing in. It works in batches, never longer than the time that passed. Sixteen fruitless rounds over the node's lists and it gives up until somebody else
-//! frees memory there.
+//! room, and where its cut lets nothing in. It works in batches, never longer than the time that passed.
+//! Sixteen fruitless rounds over the node's lists and it gives up until somebody else frees memory there.
 //!
 //! A batch looks at the oldest folios. Those that were accessed since are kept and made younger, each
 //! other one is demoted if the node has a slower one below it and demotion is on, else dropped if it is
