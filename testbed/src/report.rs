@@ -75,12 +75,8 @@ pub enum Report {
     Late {
         /// The test's name.
         test: String,
-        /// Which try it was, from 1.
-        turn: u32,
-        /// How many there are at most.
-        turns: u32,
-        /// What was late, in one line.
-        reason: String,
+        /// Which try it was and what was late, in one line.
+        told: String,
     },
     /// A test ended.
     Verdict {

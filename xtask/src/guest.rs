@@ -414,12 +414,7 @@ fn show(report: &Report) {
                 .collect();
             println!("    {}", cells.join(", "));
         }
-        Report::Late {
-            test,
-            turn,
-            turns,
-            reason,
-        } => println!("    {test}: late, try {turn} of {turns}: {reason}"),
+        Report::Late { test, told } => println!("    {test}: late, {told}"),
         Report::Verdict {
             test,
             verdict,

@@ -207,15 +207,7 @@ impl Results {
                 self.verdicts.push((test.clone(), verdict.clone()));
                 self.running = None;
             }
-            Report::Late {
-                test,
-                turn,
-                turns,
-                reason,
-            } => {
-                let told = format!("try {turn} of {turns}: {reason}");
-                self.late.push((test.clone(), told));
-            }
+            Report::Late { test, told } => self.late.push((test.clone(), told.clone())),
             Report::Row { table, cells } => {
                 self.rows
                     .entry(table.clone())

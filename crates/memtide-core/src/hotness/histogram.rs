@@ -37,7 +37,7 @@ impl Heat {
 }
 
 /// The end of the hottest pages that fit into a room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// How hot a page must be. All that are hotter fit.
     pub heat: Heat,

@@ -124,12 +124,12 @@ impl ThresholdFree {
         room: u64,
         recent: &'a RecentMoves,
     ) -> HotSet<'a> {
-        let cut = histogram.cut(room);
+        let Cut { heat, equals } = histogram.cut(room);
         HotSet {
             rules: *self,
             histogram,
-            cut,
-            equals: Cell::new(cut.equals),
+            cut: heat,
+            equals: Cell::new(equals),
             recent,
         }
     }
@@ -148,7 +148,7 @@ pub fn room(space: &NodeSpace, idle: u64) -> u64 {
 pub struct HotSet<'a> {
     rules: ThresholdFree,
     histogram: &'a Histogram,
-    cut: Cut,
+    cut: Heat,
     /// Pages exactly as hot as the cut that are still let in, wherever they go; also those that are refused
     /// for something else in the end.
     equals: Cell<u64>,
@@ -158,13 +158,13 @@ pub struct HotSet<'a> {
 impl HotSet<'_> {
     /// How hot a page must be.
     pub fn cut(&self) -> Heat {
-        self.cut.heat
+        self.cut
     }
 }
 
 impl Admit for HotSet<'_> {
     fn admit(&self, candidate: &Candidate, now: Millis) -> Verdict {
-        let (cut, folio) = (self.cut(), candidate.folio);
+        let (cut, folio) = (self.cut, candidate.folio);
         let heat = self.histogram.heat(&candidate.hotness);
         if heat < cut || heat == cut && self.equals.get() == 0 {
             return Verdict::BelowCut { heat, cut };

@@ -162,11 +162,17 @@ impl Kernel {
             self.count(Counter::PgstealKswapd, shrunk.freed);
             self.overhead.kswapd_ns += shrunk.ns;
             let round = 2 * (self.lists.all_pages(node, 0) + self.lists.all_pages(node, 1));
-            let idle = self.idle_pages(node);
+            let wanted = match self.reclaim.nodes[node.index()]
+                .wanted
+                .saturating_sub(shrunk.freed)
+            {
+                0 => 0,
+                // Idle ones: where none is left nobody else has to go for it.
+                left => left.min(self.idle_pages(node)),
+            };
             let kswapd = &mut self.reclaim.nodes[node.index()];
             kswapd.credit_ns -= shrunk.ns as i64;
-            // Idle ones: where none is left nobody else has to go for it.
-            kswapd.wanted = kswapd.wanted.saturating_sub(shrunk.freed).min(idle);
+            kswapd.wanted = wanted;
             kswapd.fruitless += shrunk.scanned;
             if shrunk.freed > 0 {
                 kswapd.failures = 0;

@@ -337,9 +337,7 @@ pub fn run_all(
             }
             context.reporter.send(&Report::Late {
                 test: name.clone(),
-                turn,
-                turns: TRIES,
-                reason: why.clone(),
+                told: format!("try {turn} of {TRIES}: {why}"),
             })?;
             put_back(test, &mut context)?;
             (verdict, late) = run_once(test, &mut context);

@@ -2,6 +2,7 @@ use crate::config::{Configuration, Lru, Pghot, PromotionGate};
 use crate::hardware::{Sample, ServedBy};
 use crate::kernel::testing::{Bench, machine, policy, region};
 use crate::page::Flags;
+use crate::spec::MachineSpec;
 use crate::workload::RegionPlan;
 use memtide_core::access::{Source, SourceSet};
 use memtide_core::hotness::Layout;
@@ -42,13 +43,26 @@ fn bench_balancing(numa_balancing: u8, pghot: Pghot, fast: u64) -> Bench {
         populated_from: Some(0),
         ..region(1000)
     };
+    populated(&spec, plan, &configuration)
+}
+
+/// Two threads, and nothing accessed yet.
+fn populated(spec: &MachineSpec, plan: RegionPlan, configuration: &Configuration) -> Bench {
     let threads: [(u16, &[u16]); 2] = [(0, &[0]), (0, &[0])];
-    let mut bench = Bench::with_threads(&spec, vec![plan], &threads, &configuration, 1);
+    let mut bench = Bench::with_threads(spec, vec![plan], &threads, configuration, 1);
     bench.kernel.populate(&mut bench.hw).unwrap();
     for pte in &mut bench.kernel.ptes {
         pte.clear(Flags::ACCESSED);
     }
     bench
+}
+
+/// Our own gate, told by the page table.
+fn without_thresholds() -> Pghot {
+    Pghot {
+        gate: PromotionGate::ThresholdFree,
+        ..pghot(Source::PageTableScan, 1)
+    }
 }
 
 fn get(bench: &Bench, counter: Counter) -> u64 {
@@ -191,11 +205,7 @@ fn a_full_fast_node_wakes_kswapd_where_tiering_is_on() {
 
 #[test]
 fn without_thresholds_the_hottest_that_fit_go_up() {
-    let rules = Pghot {
-        gate: PromotionGate::ThresholdFree,
-        ..pghot(Source::PageTableScan, 1)
-    };
-    let mut bench = bench(rules, 1 << 14);
+    let mut bench = bench(without_thresholds(), 1 << 14);
     // 100 pages in every interval, 100 others in one of three.
     for round in 0..6 {
         for page in 0..100 {
@@ -216,12 +226,8 @@ fn without_thresholds_the_hottest_that_fit_go_up() {
 fn without_thresholds_idle_pages_of_a_full_node_leave_for_hot_ones_and_no_more() {
     const HOT: u32 = 300;
     for lru in [Lru::Classic, Lru::Multigenerational] {
-        let rules = Pghot {
-            gate: PromotionGate::ThresholdFree,
-            ..pghot(Source::PageTableScan, 1)
-        };
         let configuration = Configuration {
-            pghot: Some(rules),
+            pghot: Some(without_thresholds()),
             lru,
             ..Configuration::off("test")
         };
@@ -231,12 +237,7 @@ fn without_thresholds_idle_pages_of_a_full_node_leave_for_hot_ones_and_no_more()
             populated_from: Some(0),
             ..region(6000)
         };
-        let threads: [(u16, &[u16]); 1] = [(0, &[0])];
-        let mut bench = Bench::with_threads(&spec, vec![plan], &threads, &configuration, 1);
-        bench.kernel.populate(&mut bench.hw).unwrap();
-        for pte in &mut bench.kernel.ptes {
-            pte.clear(Flags::ACCESSED);
-        }
+        let mut bench = populated(&spec, plan, &configuration);
         let full = bench.pages(0)[0];
         let hot = 6000 - HOT..6000;
         let on_slow = |bench: &Bench| {

@@ -81,8 +81,8 @@ fn way<'a>(report: &'a Value, name: &str) -> Result<&'a Value> {
 ///
 /// Page by page is a flush a page. Whom a flush interrupts depends on who runs just then: beside other
 /// work the two readers have the processors one after the other, and even page by page interrupts
-/// nobody three times of four. So calls and interrupts are each judged by a flush a page, and not one
-/// way's interrupts by another's.
+/// nobody three times of four. So calls and interrupts are each judged by a flush a page, which here
+/// interrupts one processor at most, and not one way's interrupts by another's.
 fn ways(context: &mut Context) -> Result<()> {
     let report = compared(&[])?;
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
@@ -133,9 +133,8 @@ fn ways(context: &mut Context) -> Result<()> {
         "{flushes} flushes a page, {promised} promised"
     );
     // Interrupts are the whole machine's.
-    let others = std::thread::available_parallelism()?.get() as f64 - 1.0;
-    in_time(interrupts <= promised * others, || {
-        format!("{interrupts} interrupts a page, {promised} promised for each other processor")
+    in_time(interrupts <= promised, || {
+        format!("{interrupts} interrupts a page, {promised} promised")
     })
 }
 
@@ -186,7 +185,6 @@ const COLLECTING: [(&str, &str); 4] = [
 ];
 /// Pages in a huge one.
 const HUGE_PAGES: u64 = 512;
-const PAGE_BYTES: u64 = 4096;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Settings that are put back.
@@ -242,9 +240,8 @@ fn huge_pages(context: &mut Context) -> Result<()> {
         filled < read + HUGE_PAGES,
         "{filled} pages came, {read} read by the program"
     );
-    // Nor is one there beyond the budget. Whether the evictor has a processor at the right moment, beside a
-    // collector that never sleeps, is a matter of time.
-    in_time(peak < budget + HUGE_PAGES * PAGE_BYTES, || {
+    // Whether the evictor has a processor at the right moment is a matter of time.
+    in_time(peak as f64 <= 1.05 * budget as f64, || {
         format!("{peak} bytes at most, of {budget}")
     })
 }
