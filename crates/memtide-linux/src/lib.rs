@@ -14,6 +14,7 @@ pub mod live;
 pub mod measure;
 pub mod mover;
 pub mod perf;
+mod pidfd;
 pub mod priority;
 pub mod probe;
 pub mod respread;

@@ -24,6 +24,7 @@ pub mod cache;
 pub mod cgroup;
 pub mod hotplug;
 pub mod interrupts;
+pub mod kept;
 pub mod list;
 pub mod meminfo;
 pub mod node;

@@ -5,21 +5,22 @@
 //! they are not read. A kernel without PSI, or one that was started with `psi=0`, has no
 //! such files; others refuse to read them.
 
+use super::kept::Kept;
 use super::parse::{ParseError, lines, number, quoted, words};
 use super::{Result, Root};
 use std::path::Path;
 
-/// Where the machine's is.
+/// The machine's file, under the root.
 pub const MACHINE: &str = "proc/pressure/memory";
 /// The longest of these files is some 200 bytes.
 const MOST_BYTES: u64 = 4096;
 
-/// The stall of the machine in µs; `None` if there is no such file.
-pub fn machine(root: &Root) -> Result<Option<u64>> {
-    root.parse_within(MACHINE, MOST_BYTES, parse)
+/// The machine's, to be read often: [`parse`] takes it.
+pub fn kept(root: &Root) -> Kept {
+    Kept::new(root, MACHINE, MOST_BYTES)
 }
 
-/// That of the cgroup in this directory and of those below it; likewise.
+/// The stall in µs of the cgroup in this directory and of those below it; `None` if there is no such file.
 pub fn of_cgroup(root: &Root, directory: &Path) -> Result<Option<u64>> {
     root.parse_within(directory.join("memory.pressure"), MOST_BYTES, parse)
 }
@@ -82,7 +83,8 @@ mod tests {
     fn a_machine_without_psi_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::new(folder.path());
-        assert_eq!(machine(&root).unwrap(), None);
+        let mut machine = kept(&root);
+        assert_eq!(machine.parse(parse).unwrap(), None);
         assert_eq!(of_cgroup(&root, Path::new("/a")).unwrap(), None);
     }
 }

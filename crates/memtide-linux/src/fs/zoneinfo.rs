@@ -13,10 +13,14 @@
 //! zone's identity are kept. The per-CPU lists have a `high:` of their own,
 //! told apart from the watermark by its colon.
 
+use super::kept::Kept;
 use super::list::node;
 use super::parse::{ParseError, number, quoted, text, words};
-use super::{FsError, Result, Root, parse};
+use super::{FsError, MOST_BYTES, Result, Root, parse};
 use memtide_core::units::NodeId;
+
+/// The file, under the root.
+const FILE: &str = "proc/zoneinfo";
 
 /// One zone. All numbers are base pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,9 +166,18 @@ fn heading(content: &[u8], line: usize) -> std::result::Result<Zone, ParseError>
 
 /// Reads `/proc/zoneinfo`.
 pub fn read(root: &Root) -> Result<ZoneInfo> {
-    const FILE: &str = "proc/zoneinfo";
-    root.parse(FILE, parse)?.ok_or_else(|| FsError::Missing {
-        path: root.path(FILE),
+    read_kept(&mut kept(root))
+}
+
+/// `/proc/zoneinfo`, to be read often.
+pub fn kept(root: &Root) -> Kept {
+    Kept::new(root, FILE, MOST_BYTES)
+}
+
+/// The same of a file that stays open.
+pub fn read_kept(file: &mut Kept) -> Result<ZoneInfo> {
+    file.parse(parse)?.ok_or_else(|| FsError::Missing {
+        path: file.path().to_owned(),
         needed_for: "free pages and watermarks; is procfs mounted?",
     })
 }

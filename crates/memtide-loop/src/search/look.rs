@@ -13,7 +13,7 @@ type Bits = [u64; WORDS];
 
 /// Where the present look stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// There is none.
     #[default]
     Resting,
@@ -23,12 +23,14 @@ enum Stage {
     Confirm,
     /// The second pass is under way.
     Second,
+    /// A pass is under way for somebody who borrows the look; `last` is the second.
+    Lent { last: bool },
 }
 
 /// The present look.
 #[derive(Debug)]
 pub struct Look {
-    stage: Stage,
+    pub(super) stage: Stage,
     /// Ascending.
     blocks: Vec<u32>,
     /// Touched in the first pass.
@@ -88,7 +90,22 @@ impl Default for Look {
 impl Look {
     /// Whether another pass over the same is not wanted after the one under way.
     fn is_last(&self) -> bool {
-        self.stage == Stage::Second || self.narrows
+        match self.stage {
+            Stage::Lent { last } => last,
+            stage => stage == Stage::Second || self.narrows,
+        }
+    }
+
+    /// The source is at work for somebody else: two passes of `pages` pages.
+    pub(super) fn lend(&mut self, pages: u64, interval_ms: u64, now: Millis) {
+        (self.stage, self.confirmed) = (Stage::Lent { last: false }, false);
+        (self.at_work, self.finishing) = (true, false);
+        (self.pages, self.interval_ms, self.began) = (pages, interval_ms, now);
+    }
+
+    /// Whether the one that is over found a page.
+    pub(super) fn found(&mut self, confirmed: bool) {
+        self.confirmed = confirmed;
     }
 
     /// What was asked for brings nothing. These blocks are not looked at.
@@ -105,7 +122,10 @@ impl Look {
 
     /// Pages of the pass that is under way, and for how long it has been, in ms.
     pub fn under_way_since(&self, now: Millis) -> Option<(u64, u64)> {
-        let under_way = matches!(self.stage, Stage::First | Stage::Second);
+        let under_way = matches!(
+            self.stage,
+            Stage::First | Stage::Second | Stage::Lent { .. }
+        );
         under_way.then(|| (self.pages, now.since(self.began)))
     }
 
@@ -139,7 +159,7 @@ impl Search {
     /// What the look should do now.
     pub(super) fn plan_look(&mut self, now: Millis) -> Order {
         match self.look.stage {
-            Stage::First | Stage::Second => self.finish_look(now),
+            Stage::First | Stage::Second | Stage::Lent { .. } => self.finish_look(now),
             Stage::Confirm => self.confirm(now),
             Stage::Resting => {
                 self.purse.hold_at_least(2 * self.least_us() as u64);
@@ -189,7 +209,7 @@ impl Search {
     /// nearly over. When a pass has ended, its reports tell.
     pub(super) fn look_due_ms(&self, now: Millis) -> Option<u64> {
         let look = &self.look;
-        let under_way = matches!(look.stage, Stage::First | Stage::Second);
+        let under_way = !matches!(look.stage, Stage::Resting | Stage::Confirm);
         let finishes = under_way && !look.finishing && look.is_last();
         let left_ms = self.look_left_ms(now);
         let finish_ms = finish_ms(look.interval_ms);
@@ -214,8 +234,6 @@ impl Search {
             return Order::Keep;
         }
         let block = self.blocks.block_pages();
-        // Pages that are touched now and then look hot in long passes.
-        let longest = (self.config.window_ms.0 / 2).saturating_sub(2 * self.interval_ms);
         let most = if self.costs.known() {
             self.config.look_pages
         } else {
@@ -224,7 +242,7 @@ impl Search {
         let pages = ((credit - self.costs.tell(1)) / (2.0 * self.costs.look(1))) as u64;
         let pages = pages
             .min(most)
-            .min(self.costs.within(View::Look, longest))
+            .min(self.costs.within(View::Look, self.longest_ms()))
             .max(block);
         let mut chosen = std::mem::take(&mut self.look.blocks);
         chosen.clear();
@@ -312,9 +330,7 @@ impl Search {
         self.charge_for_telling(View::Look, spans.len() as u64);
         self.look.pages = pages;
         self.look.began = now;
-        // A look sees each page twice: it may be longer than a glance.
-        let most = self.glancing.tells_apart_ms().saturating_mul(2);
-        self.look.interval_ms = self.interval_ms.min(most);
+        self.look.interval_ms = self.own_interval_ms();
         (self.look.at_work, self.look.finishing) = (true, false);
         Order::Begin(Watch {
             spans,
@@ -323,9 +339,22 @@ impl Search {
         })
     }
 
+    /// How much later than asked for a pass may be, in ms: pages that are touched now and then look hot
+    /// in long passes.
+    pub(super) fn longest_ms(&self) -> u64 {
+        (self.config.window_ms.0 / 2).saturating_sub(2 * self.interval_ms)
+    }
+
+    /// How long a pass of a look should be.
+    pub(super) fn own_interval_ms(&self) -> u64 {
+        // A look sees each page twice: it may be longer than a glance.
+        let most = self.glancing.tells_apart_ms().saturating_mul(2);
+        self.interval_ms.min(most)
+    }
+
     /// A pass of the look is complete.
     pub(super) fn look_done(&mut self, now: Millis) {
-        if !matches!(self.look.stage, Stage::First | Stage::Second) {
+        if matches!(self.look.stage, Stage::Resting | Stage::Confirm) {
             return;
         }
         let us = self.costs.look(self.look.pages);
@@ -334,7 +363,13 @@ impl Search {
         let took = now.since(look.began);
         self.costs
             .took(View::Look, look.pages, look.interval_ms, took);
-        if look.stage == Stage::First {
+        if let Stage::Lent { last } = look.stage {
+            look.began = now;
+            look.stage = match last {
+                true => Stage::Resting,
+                false => Stage::Lent { last: true },
+            };
+        } else if look.stage == Stage::First {
             std::mem::swap(&mut look.seen, &mut look.now);
             look.now.clear();
             look.now.resize(look.blocks.len(), [0; WORDS]);

@@ -74,6 +74,7 @@ mod costs;
 mod cover;
 mod evidence;
 mod glance;
+mod lending;
 mod look;
 mod promise;
 mod purse;
@@ -82,6 +83,7 @@ mod shared;
 pub use blocks::BLOCK_PAGES;
 pub use costs::UnitCosts;
 pub use glance::Part;
+pub use lending::Lent;
 pub use promise::Promise;
 pub(crate) use promise::{Size, Time};
 pub use shared::Memory;
@@ -695,19 +697,20 @@ impl Search {
         }
     }
 
-    /// What was found long ago and is still there is as good as unknown. While others leave, it waited
-    /// for its turn: it may not count as hot any more when that comes.
+    /// What was found long ago and is still there is as good as unknown. It may not count as hot any more,
+    /// and nobody finds it as long as it counts as found. Where it could leave, as others do or there is room
+    /// for it, it is forgotten as soon as its records may be.
     fn forget(&mut self, now: Millis) {
         if std::mem::take(&mut self.some_left) {
             self.left_at = Some(now);
         }
         let leave = self.left_at.is_some_and(|at| now.since(at) < LEAVES_MS);
-        let forget_ms = match leave {
-            true => self.window_ms().min(self.config.forget_ms),
-            false => self.config.forget_ms,
-        };
+        let forget_ms = self.config.forget_ms;
+        let window_ms = self.window_ms().min(forget_ms);
         while let Some((at, n)) = self.found.front().copied() {
-            if now.since(at) < forget_ms {
+            let pages = u64::from(self.blocks.get(n as usize).pages);
+            let could_leave = leave || self.room >= pages;
+            if now.since(at) < if could_leave { window_ms } else { forget_ms } {
                 break;
             }
             self.found.pop_front();

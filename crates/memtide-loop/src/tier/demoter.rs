@@ -6,7 +6,7 @@ use super::config::TierConfig;
 use super::losses::Losses;
 use super::making_way::{MakingWay, Turn};
 use super::shared::Shared;
-use crate::ledger::{Ledger, Renumbered};
+use crate::ledger::{Ledger, Renumbered, Watched};
 use crate::random::Random;
 use crate::records::Records;
 use crate::report::{Direction, Reporter};
@@ -15,6 +15,7 @@ use memtide_core::demotion::{Coldest, Cursor, Evidence, Limits, Victim, choose_t
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::nodemask::NodeMask;
 use memtide_core::pages::{Folio, Immovable, Pages};
+use memtide_core::promotion::Moved;
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
@@ -35,6 +36,8 @@ const EXCHANGED: u64 = 16;
 /// Pages that are drawn together where some make way, and the most such pieces.
 const PIECE_PAGES: u64 = 64;
 const MOST_PIECES: u64 = 1 << 14;
+/// How long a page that was promoted takes part in no contest, in ms.
+const CONTEST_SETTLE_MS: u64 = 10_000;
 /// Makes the demoter's random numbers others than the observer's.
 const SEED: u64 = 0x6d65_6d74_6964_6531;
 
@@ -69,17 +72,18 @@ impl Demoter {
     }
 
     /// Makes room for `wanting` hot pages that found none, and keeps the headroom
-    /// where some may come.
+    /// where some may come. How many moved.
     pub fn demote(
         &mut self,
         world: &mut dyn World,
         shared: &mut Shared,
         wanting: u64,
         reporter: &mut dyn Reporter,
-    ) {
+    ) -> u64 {
         if shared.ledger.lower_pages() == 0 {
-            return;
+            return 0;
         }
+        let mut all = 0;
         let now = world.now();
         let mut left = shared.config.turn_pages;
         for node in hot_targets(&shared.ledger) {
@@ -97,9 +101,72 @@ impl Demoter {
                 "not touched in at least {} observations over {} ms; node {node} lacks {short} pages of room",
                 shared.config.idle_passes, shared.config.idle_ms
             );
-            let (taken, _) = move_down(world, shared, victims, target, &why, reporter);
+            let (taken, moved) = move_down(world, shared, victims, target, &why, reporter);
             left -= taken.min(left);
+            all += moved;
         }
+        all
+    }
+
+    /// Has as many of `losers` make way on each node as the pages need that are `wanted` there. Leaves
+    /// those that did.
+    pub fn make_way_for_winners(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        losers: &mut Vec<Folio>,
+        wanted: &BTreeMap<NodeId, u64>,
+        reporter: &mut dyn Reporter,
+    ) {
+        let why = "two passes saw hotter pages in use that wait, and not this one";
+        for (node, target) in self.targets(&shared.ledger) {
+            let wanted = wanted.get(&node).copied().unwrap_or(0);
+            // What room there is by now others did not want.
+            let wanted = wanted.saturating_sub(shared.ledger.rooms.takes(node));
+            let mut left = shared.config.turn_pages.min(wanted);
+            let (ledger, mut losses) = (&shared.ledger, Losses::new(&shared.budgets, None));
+            let mut goes = |folio: &Folio| {
+                let pages = u64::from(folio.pages);
+                let goes = pages <= left
+                    && ledger.node_of(folio.first) == Some(node)
+                    && losses.spares(ledger.class(folio.first), pages);
+                left -= if goes { pages } else { 0 };
+                goes
+            };
+            let go = losers.iter().copied().filter(&mut goes).collect();
+            move_down(world, shared, go, target, why, reporter);
+        }
+        losers.retain(|folio| !is_on_top(&shared.ledger, folio.first));
+    }
+
+    /// Folios for a contest, `wanted` pages at most, a quarter of them on fast memory, and whether
+    /// they are: from pieces of `piece` pages that are drawn at random.
+    pub fn draw_for_contest(
+        &mut self,
+        shared: &Shared,
+        wanted: u64,
+        piece: u64,
+        now: Millis,
+    ) -> Vec<(Folio, bool)> {
+        let down = self.targets(&shared.ledger);
+        let up = shared.ledger.preferred_targets();
+        let evidence = evidence(&shared.records);
+        let settled = |folio| evidence.may_be_idle(folio, CONTEST_SETTLE_MS, now);
+        let recent = &shared.records.recent;
+        let left =
+            |folio: Folio| recent.moved_within(folio.first, Moved::Down, CONTEST_SETTLE_MS, now);
+        let fast = self.draw(
+            shared,
+            (Side::Leaves(None), piece),
+            wanted / 4,
+            &down,
+            settled,
+        );
+        let slow = (Side::Comes, piece);
+        let slow = self.draw(shared, slow, wanted - wanted / 4, &up, |folio| !left(folio));
+        let fast = fast.into_iter().map(|folio| (folio, true));
+        fast.chain(slow.into_iter().map(|folio| (folio, false)))
+            .collect()
     }
 
     /// Brings classes that are above their bounds down to them, and lets idle
@@ -168,7 +235,10 @@ impl Demoter {
             false => starving.min(shared.budgets.may_lose(Some(class))),
         };
         let targets = self.targets(&shared.ledger);
-        let folios = self.draw(shared, class, wanted, &targets, turn.now);
+        let of = (Side::Leaves(Some(class)), PIECE_PAGES);
+        let (evidence, settle_ms) = (evidence(&shared.records), shared.config.settle_ms);
+        let may_be_idle = |folio| evidence.may_be_idle(folio, settle_ms, turn.now);
+        let folios = self.draw(shared, of, wanted, &targets, may_be_idle);
         let why = "makes way for hot pages of its class, which is at its fast.high";
         let went = self.send_in_use(world, shared, &folios, &targets, why, reporter);
         let left = |folio: &Folio| !is_on_top(&shared.ledger, folio.first);
@@ -193,24 +263,37 @@ impl Demoter {
         way.is_due(starving, turn, is_in_use)
     }
 
-    /// Folios of `class`, `wanted` pages at most, of which nothing says that they are in
-    /// use and that may leave for their targets: from pieces drawn at random, as the hot
-    /// ones may be all in one place.
+    /// Folios of one `side`, `wanted` pages at most, that are `fit` and may move to the target
+    /// of their node: from pieces of `piece_pages` drawn at random, as the hot ones may be all in one
+    /// place.
     fn draw(
         &mut self,
         shared: &Shared,
-        class: ClassId,
+        (side, piece_pages): (Side, u64),
         wanted: u64,
         targets: &[(NodeId, NodeId)],
-        now: Millis,
+        fit: impl Fn(Folio) -> bool,
     ) -> Vec<Folio> {
-        let (ledger, evidence) = (&shared.ledger, evidence(&shared.records));
-        let settle_ms = shared.config.settle_ms;
-        let sections = sections_of(shared, class, true);
-        let mut losses = Losses::new(&shared.budgets, Some(class));
+        let ledger = &shared.ledger;
+        let (sections, mut losses) = match side {
+            Side::Leaves(class) => (
+                sections_of(shared, class, true),
+                Some(Losses::new(&shared.budgets, class)),
+            ),
+            Side::Comes => {
+                let paused = |watched: &Watched| ledger.processes.is_paused(watched.class);
+                (sections(ledger, |watched| !paused(watched)), None)
+            }
+        };
+        let spares = &mut |folio: Folio| {
+            let losses = losses.as_mut();
+            losses.is_none_or(|losses| {
+                losses.spares(ledger.class(folio.first), u64::from(folio.pages))
+            })
+        };
         let (mut drawn, mut folios, mut found) = (BTreeSet::new(), Vec::new(), 0);
-        let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / PIECE_PAGES);
-        for _ in 0..pieces.min(MOST_PIECES) {
+        let pieces = sections.len() as u64 * (SECTION_PAGES as u64 / piece_pages);
+        for _ in 0..pieces.min(MOST_PIECES * PIECE_PAGES / piece_pages.max(PIECE_PAGES)) {
             if found >= wanted {
                 break;
             }
@@ -218,9 +301,9 @@ impl Demoter {
             if !drawn.insert(piece) {
                 continue;
             }
-            let in_section = SECTION_PAGES as u64 / PIECE_PAGES;
+            let in_section = SECTION_PAGES as u64 / piece_pages;
             let section = u64::from(sections[(piece / in_section) as usize]);
-            let first = section * SECTION_PAGES as u64 + piece % in_section * PIECE_PAGES;
+            let first = section * SECTION_PAGES as u64 + piece % in_section * piece_pages;
             let visit = |first: PageNumber, pages: u64, place: Place| {
                 let target = targets.iter().find(|(node, _)| *node == place.node());
                 let Some((_, target)) = target.filter(|_| !place.stuck()) else {
@@ -235,15 +318,15 @@ impl Demoter {
                     if fits
                         && folio.first >= first
                         && ledger.may_move(folio.first, *target).is_ok()
-                        && evidence.may_be_idle(folio, settle_ms, now)
-                        && losses.spares(ledger.class(folio.first), u64::from(folio.pages))
+                        && fit(folio)
+                        && spares(folio)
                     {
                         found += u64::from(folio.pages);
                         folios.push(folio);
                     }
                 }
             };
-            ledger.placement.runs(PageNumber(first), PIECE_PAGES, visit);
+            ledger.placement.runs(PageNumber(first), piece_pages, visit);
         }
         folios
     }
@@ -424,7 +507,7 @@ impl Demoter {
             records,
             ..
         } = shared;
-        let mut sections = sections_of(shared, class, protect);
+        let mut sections = sections_of(shared, Some(class), protect);
         let from = *self.next_section.entry(class).or_default();
         let at = sections.partition_point(|section| *section < from);
         sections.rotate_left(at);
@@ -468,22 +551,36 @@ impl Demoter {
     }
 }
 
-/// The sections of all processes of `class` and of classes within it, in order; of those only that
-/// may lose pages for others in it, if what they keep is to `protect`.
-fn sections_of(shared: &Shared, class: ClassId, protect: bool) -> Vec<u32> {
-    let Shared {
-        ledger, budgets, ..
-    } = shared;
-    let members = ledger.processes.iter().filter(|watched| {
-        let of = watched.class;
-        budgets.is_within(of, class)
-            && budgets.tiered(of).demote
-            && (!protect || budgets.may_lose_within(of, Some(class)) > 0)
-    });
-    let sections = members.flat_map(|watched| ledger.space.sections_of(watched.owner));
+/// The sections of the processes that are `wanted`, in order.
+fn sections(ledger: &Ledger, wanted: impl Fn(&Watched) -> bool) -> Vec<u32> {
+    let wanted = ledger.processes.iter().filter(|watched| wanted(watched));
+    let sections = wanted.flat_map(|watched| ledger.space.sections_of(watched.owner));
     let mut sections: Vec<u32> = sections.collect();
     sections.sort_unstable();
     sections
+}
+
+/// The sections of all processes, or of those of `class` and of classes within it, in order; of those
+/// only that may lose pages for others in it, if what they keep is to `protect`.
+fn sections_of(shared: &Shared, class: Option<ClassId>, protect: bool) -> Vec<u32> {
+    let Shared {
+        ledger, budgets, ..
+    } = shared;
+    sections(ledger, |watched| {
+        let of = watched.class;
+        class.is_none_or(|class| budgets.is_within(of, class))
+            && budgets.tiered(of).demote
+            && (!protect || budgets.may_lose_within(of, class) > 0)
+    })
+}
+
+/// Which pages are drawn.
+#[derive(Clone, Copy)]
+enum Side {
+    /// Those that may leave fast memory, of a class or of all.
+    Leaves(Option<ClassId>),
+    /// Those that may come.
+    Comes,
 }
 
 /// A node, and where its cold pages go.
@@ -547,7 +644,7 @@ fn evidence(records: &Records) -> Evidence<'_> {
     }
 }
 
-fn is_on_top(ledger: &Ledger, page: PageNumber) -> bool {
+pub(super) fn is_on_top(ledger: &Ledger, page: PageNumber) -> bool {
     let node = ledger.node_of(page);
     node.is_some_and(|node| ledger.topology.is_top_tier(node))
 }

@@ -184,9 +184,36 @@ impl Digest<'_> {
                 view: View::Look, ..
             } => {
                 self.look_done();
-                self.search_pass(search::View::Look)
+                let won = self.contest_pass();
+                self.search_pass(search::View::Look) | won
             }
         }
+    }
+
+    /// A pass is over of the look that the search may have lent. Whether a page became ready.
+    fn contest_pass(&mut self) -> bool {
+        let observer = &mut *self.observer;
+        let Some(searching) = observer.searching.as_mut() else {
+            return false;
+        };
+        if !searching.search.is_lent() {
+            return false;
+        }
+        let won = observer.exchange.pass_done(self.now);
+        let pages = won.iter().map(|folio| u64::from(folio.pages)).sum();
+        searching.search.borrower_found(pages);
+        // Two passes are recorded, and make a page hot as they do in the search's own looks.
+        let threshold = self.shared.config.hotness.threshold();
+        let mut news = false;
+        for folio in won {
+            let Some((owner, first)) = self.shared.ledger.space.locate(folio.first) else {
+                continue;
+            };
+            for _ in SEEN..threshold {
+                news |= self.touched(View::Glance, owner, first, u64::from(folio.pages));
+            }
+        }
+        news
     }
 
     /// What a page that the search has glanced at stands for, if it is one that was drawn.
@@ -209,6 +236,13 @@ impl Digest<'_> {
         let Some(searching) = &mut self.observer.searching else {
             return;
         };
+        if searching.search.is_lent() {
+            let (space, exchange) = (&self.shared.ledger.space, &mut self.observer.exchange);
+            space.for_runs(owner, first, pages, |_, dense, pages| {
+                exchange.touched(dense, pages);
+            });
+            return;
+        }
         let ledger = &self.shared.ledger;
         let slow = |dense: u64| {
             let home = ledger.node_of(PageNumber(dense));

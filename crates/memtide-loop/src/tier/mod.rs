@@ -12,7 +12,8 @@
 //! - [`broken`] remembers what sources that broke had cost;
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
-//! - [`promoter`] and [`demoter`] decide with the core;
+//! - [`promoter`] and [`demoter`] decide with the core, and [`exchange`] has colder pages make way for
+//!   hotter ones where none is idle;
 //! - [`idle`] has pages leave that nobody touched for long;
 //! - [`budgets`] knows what classes of processes may have of fast memory, [`class_count`] what each
 //!   uses of it, and [`losses`] what one choice of pages takes from them;
@@ -32,6 +33,7 @@ pub mod choice;
 mod class_count;
 mod config;
 mod demoter;
+mod exchange;
 mod explain;
 mod fairness;
 mod flusher;
@@ -54,6 +56,8 @@ mod singles;
 mod subjects;
 
 #[cfg(test)]
+mod exchange_tests;
+#[cfg(test)]
 mod fairness_tests;
 #[cfg(test)]
 mod idle_tests;
@@ -75,8 +79,7 @@ pub use config::{IdleRule, TierConfig};
 pub use shared::RETURN_MS;
 
 use crate::report::{
-    AccountStatus, ClassStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status,
-    TierSpent, TierStatus,
+    ClassStatus, Event, PageReport, ProcessOrder, ProcessStatus, Reporter, Status, TierStatus,
 };
 #[cfg(any(test, feature = "testing"))]
 use crate::world::ProcessId;
@@ -469,7 +472,8 @@ impl Tierer {
             self.observer.told.get_or_insert(Observe::Glance);
         }
         let shared = &mut self.shared;
-        self.observer.follow_search(world, shared, now)?;
+        let demoter = &mut self.demoter;
+        self.observer.follow_search(world, shared, demoter, now)?;
         let searching = self.observer.searching.as_mut();
         if let Some(text) = searching.and_then(|searching| searching.promise(shared)) {
             reporter.event(now, Event::Notice { text });
@@ -549,7 +553,10 @@ impl Tierer {
         let shared = &mut self.shared;
         shared.ledger.read_rooms(world)?;
         self.promoter.more = false;
-        if self.promoter.may_help(&shared.ledger, now) {
+        // Without a search there are no contests.
+        let searches = self.observer.searching.is_some();
+        let is_starved = searches && self.observer.exchange.is_starved(now);
+        if self.promoter.may_help(&shared.ledger, is_starved, now) {
             let idle = match shared.config.threshold_free {
                 Some(_) => demoter::idle_pages(&shared.config, &shared.records, now),
                 None => 0,
@@ -557,7 +564,9 @@ impl Tierer {
             self.promoter.promote(world, shared, idle, reporter);
         }
         let wanting = self.promoter.wanting;
-        self.demoter.demote(world, shared, wanting, reporter);
+        let left = self.demoter.demote(world, shared, wanting, reporter);
+        self.exchange(world, if left > 0 { 0 } else { wanting }, reporter)?;
+        let shared = &mut self.shared;
         if !shared.budgets.is_empty() {
             let (looks, seen) = self.observer.looks();
             let turn = Turn { now, looks, seen };
@@ -568,6 +577,31 @@ impl Tierer {
         if (demoted - self.demoted) * UNSEEN_PART >= self.shared.ledger.lower_pages().max(1) {
             self.demoted = demoted;
             self.observer.many_left(now);
+        }
+        Ok(())
+    }
+
+    /// Has colder pages make way for `starving` hot ones, where none is idle.
+    fn exchange(
+        &mut self,
+        world: &mut dyn World,
+        starving: u64,
+        reporter: &mut dyn Reporter,
+    ) -> Result<(), WorldError> {
+        // Of what only would go nothing comes back: a dry run cannot learn from it.
+        if self.shared.config.dry_run {
+            return Ok(());
+        }
+        let now = world.now();
+        let (shared, exchange) = (&mut self.shared, &mut self.observer.exchange);
+        exchange.starve(starving, now);
+        if let Some(sides) = exchange.take_sides(now) {
+            let movers = (&mut self.demoter, &mut self.promoter);
+            let sides = exchange::change_places(world, shared, movers, sides, reporter)?;
+            exchange.exchanged(sides, now);
+        }
+        if exchange.is_starved(now) {
+            self.observer.take_up_search(world, &self.shared, now);
         }
         Ok(())
     }
@@ -652,7 +686,8 @@ impl Tierer {
             classes,
             access_fairness_permille: by_accesses,
             touched_fairness_permille: by_touched,
-            account: self.account(),
+            account: (self.shared.account.as_ref())
+                .map(|account| account.status(&self.shared.latencies)),
             pressure: self.shared.pressed.status(None),
         };
         Status {
@@ -681,27 +716,6 @@ impl Tierer {
             of.fast_touched_permille = shares.touched.map(fairness::permille);
         }
         all
-    }
-
-    fn account(&self) -> Option<AccountStatus> {
-        let Shared {
-            account, latencies, ..
-        } = &self.shared;
-        let account = account.as_ref()?;
-        let (flow, causes) = (account.flow, account.causes);
-        Some(AccountStatus {
-            won_ns_per_s: flow.won_per_s,
-            spent_ns_per_s: flow.spent_per_s,
-            won_ns: flow.won_ns,
-            spent: TierSpent {
-                moves_ns: causes.moves_ns,
-                faults_ns: causes.faults_ns,
-                own_ns: causes.own_ns,
-                observing_ns: causes.observing_ns,
-            },
-            latencies_ns: latencies.all().collect(),
-            resting_processes: account.resting(),
-        })
     }
 
     /// Has the pages of the class of this name stay where they are, or move again.

@@ -7,6 +7,7 @@
 use super::broken::Broken;
 use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
+use super::exchange::Exchange;
 use super::searching::Searching;
 use super::shared::Shared;
 use super::subjects;
@@ -110,6 +111,8 @@ pub(super) struct Observer {
     accounted: Millis,
     random: Random,
     pub draws: subjects::Draws,
+    /// What fast memory gives up where none of it is idle.
+    pub exchange: Exchange,
 }
 
 /// What a look takes in.
@@ -164,6 +167,7 @@ impl Observer {
             accounted: now,
             random: Random::new(config.seed),
             draws: subjects::Draws::default(),
+            exchange: Exchange::default(),
         }
     }
 

@@ -24,8 +24,12 @@ use std::collections::BTreeMap;
 pub(super) const RESTS: Immovable = Immovable::Other("its process rests");
 /// Fast memory is slower: see [`super::latency`].
 pub(super) const NO_FASTER: Immovable = Immovable::Other("fast memory is no faster under its load");
-/// How often the gate is asked although no target has room, in ms.
+/// How often the gate is asked although no target has room, in ms; and where pages have starved for
+/// long: whom it admits counts against its limit, room or not, and winners of contests need that.
 const PROMOTE_MS: u64 = 1000;
+const STARVED_MS: u64 = 5000;
+/// One page of fast memory in so many is little room.
+const LITTLE_PART: u64 = 64;
 
 /// The promoter. See the module's essay.
 #[derive(Debug)]
@@ -43,11 +47,13 @@ pub(super) struct Promoter {
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Round {
+enum Round<'a> {
     /// That of classes which have less than is protected.
     BelowLow,
     /// Everybody's.
     All,
+    /// That of these pages, in order of their first ones, for which others have made way.
+    Winners(&'a [Folio]),
 }
 
 /// What a pass over the ready pages found.
@@ -127,7 +133,7 @@ struct Admission<'a> {
     pressed: &'a Pressed,
     account: Option<&'a Account>,
     latencies: &'a Latencies,
-    round: Round,
+    round: Round<'a>,
 }
 
 impl Pages for Admission<'_> {
@@ -146,6 +152,11 @@ impl Pages for Admission<'_> {
     fn may_move(&self, page: PageNumber, target: NodeId) -> Result<(), Immovable> {
         if self.round == Round::BelowLow && self.budgets.below_low(self.ledger.class(page)) == 0 {
             return Err(Immovable::Other("others have less than is protected"));
+        }
+        if let Round::Winners(folios) = self.round {
+            let first = self.ledger.folio(page).first;
+            let wins = folios.binary_search_by_key(&first, |folio| folio.first);
+            wins.map_err(|_| Immovable::Other("others have made way for hotter pages"))?;
         }
         self.ledger.may_move(page, target)?;
         if !self.pressed.is_calm() && self.pressed.holds(self.ledger.class(page)) {
@@ -213,11 +224,16 @@ impl Promoter {
     }
 
     /// Whether asking the gate makes sense: pages that wait for room are asked
-    /// for again only when there is some, and counted as candidates once.
-    pub fn may_help(&mut self, ledger: &Ledger, now: Millis) -> bool {
+    /// for again only when there is some, and counted as candidates once. Where they have starved for
+    /// long, a little room is for winners of contests.
+    pub fn may_help(&mut self, ledger: &Ledger, is_starved: bool, now: Millis) -> bool {
+        let (wait_ms, least) = match is_starved {
+            true => (STARVED_MS, ledger.resident(true) / LITTLE_PART),
+            false => (PROMOTE_MS, 0),
+        };
         let targets = ledger.preferred_targets();
-        let roomy = (targets.iter()).any(|(_, target)| ledger.rooms.takes(*target) > 0);
-        let due = roomy || now.since(self.asked) >= PROMOTE_MS;
+        let roomy = (targets.iter()).any(|(_, target)| ledger.rooms.takes(*target) > least);
+        let due = roomy || now.since(self.asked) >= wait_ms;
         if due {
             self.asked = now;
         }
@@ -281,11 +297,44 @@ impl Promoter {
             .set_waiting(|class| waiting.get(&class).copied().unwrap_or(0));
     }
 
+    /// Whether `folio` may come to `target` for all that is known before the gate is asked.
+    pub fn may_come(shared: &Shared, folio: Folio, target: NodeId) -> bool {
+        let admission = Admission {
+            ledger: &shared.ledger,
+            budgets: &shared.budgets,
+            pressed: &shared.pressed,
+            account: shared.account.as_ref(),
+            latencies: &shared.latencies,
+            round: Round::All,
+        };
+        admission.may_move(folio.first, target).is_ok()
+    }
+
+    /// Promotes those of `winners`, which are in order, that the gate admits and that fit.
+    pub fn promote_winners(
+        &mut self,
+        world: &mut dyn World,
+        shared: &mut Shared,
+        winners: &[Folio],
+        reporter: &mut dyn Reporter,
+    ) {
+        let (now, pages) = (world.now(), shared.config.turn_pages);
+        let nodes = shared.ledger.topology.nodes().iter();
+        let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
+        let lower: Vec<NodeId> = lower.map(|node| node.id).collect();
+        for node in lower {
+            let (room, mut found) = (shared.ledger.top_room(), Found::default());
+            let round = Round::Winners(winners);
+            self.pass(shared, (node, pages), round, (room, now), &mut found);
+            move_up(world, shared, found.batches, reporter);
+        }
+    }
+
     fn pass(
         &self,
         shared: &mut Shared,
         (node, pages): (NodeId, u64),
-        round: Round,
+        round: Round<'_>,
         (room, now): (u64, Millis),
         found: &mut Found,
     ) -> PassReport {

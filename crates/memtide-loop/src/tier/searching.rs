@@ -7,7 +7,8 @@
 //! Whether pages of the fast tier are idle is seen by glances, too. Their
 //! *stretches* go along with whatever the search has the source glance at.
 
-use super::demoter;
+use super::demoter::{self, Demoter};
+use super::exchange::{self, Wanted};
 use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
@@ -16,6 +17,7 @@ use crate::ledger::{Ledger, SECTIONS, Watched};
 use crate::random::Random;
 use crate::search::{self, Config, Memory, Order, Plan, Search, Span, UnitCosts, View, Watch};
 use crate::world::{self, Backing, ProcessId, Subject, World, WorldError};
+use memtide_core::pages::Folio;
 use memtide_core::promotion::Moved;
 use memtide_core::tiering::cadence::Observe;
 use memtide_core::tiering::sample::Run;
@@ -121,7 +123,8 @@ impl Searching {
         }
         let (config, ledger) = (&shared.config, &shared.ledger);
         let cuts = world.cuts(observer.source);
-        if ledger.lower_pages() <= config.look_pages {
+        // Looks at all of slow memory do not find what of fast memory is colder.
+        if ledger.lower_pages() <= config.look_pages && !observer.exchange.is_starved(now) {
             return None;
         }
         let mut search = Search::new(
@@ -231,7 +234,9 @@ impl Searching {
             self.search.wake_up();
         }
         let wait = observer.look_must_wait(ledger, now);
-        self.search.looks_wait(wait);
+        // One that waits saves up for a contest.
+        let saves = observer.exchange.is_due(now) && self.search.knows_costs();
+        self.search.looks_wait(wait || saves);
         let was_tight = self.room.is_some_and(|room| room.mostly_tight);
         let room = self.room.filter(|of| now.since(of.at) < ROOM_MS);
         let room = room.unwrap_or_else(|| Room::of(shared, was_tight, now));
@@ -243,6 +248,61 @@ impl Searching {
         let Plan { look, glance } = self.search.plan(now);
         self.look(observer, world, shared, look, now)?;
         self.glance(observer, world, shared, glance, now)?;
+        self.own_ns += world.own_cpu_ns().saturating_sub(before);
+        Ok(())
+    }
+
+    /// Has the source look at both tiers for the exchange, if it waits for that and the search lends
+    /// its look.
+    fn look_for_exchange(
+        &mut self,
+        observer: &mut Observer,
+        demoter: &mut Demoter,
+        world: &mut dyn World,
+        shared: &Shared,
+        now: Millis,
+    ) -> Result<(), WorldError> {
+        if !self.search.is_lent() {
+            observer.exchange.drop_look(now);
+        }
+        let Some(lent) = self.search.lends() else {
+            return Ok(());
+        };
+        let (wanted, pass_ms) = observer.exchange.wants(lent, now);
+        let before = world.own_cpu_ns();
+        let mut subjects = match wanted {
+            Wanted::Nothing => return Ok(()),
+            Wanted::Contest(most) => {
+                let piece = (search::BLOCK_PAGES / shared.config.page_weight).max(1);
+                let folios = demoter.draw_for_contest(shared, most, piece, now);
+                let subjects = exchange::subjects(&shared.ledger, &folios);
+                observer.exchange.holds(folios, subjects.clone(), now);
+                subjects
+            }
+            Wanted::Judgement(subjects) => {
+                let is_on_top = |folio: Folio| demoter::is_on_top(&shared.ledger, folio.first);
+                observer.exchange.judges(is_on_top, now);
+                subjects
+            }
+        };
+        // Another process may have its number by now.
+        subjects.retain(|of| {
+            let watched = shared.ledger.processes.get(of.owner);
+            watched.is_some_and(|watched| watched.process == of.process)
+        });
+        let pages: u64 = subjects.iter().map(Subject::pages).sum();
+        let spans: usize = subjects.iter().map(|of| of.spans.len()).sum();
+        if pages > 0 {
+            observer.told = Some(Observe::Look);
+            observer.told_at = now;
+            let taken = world.look(observer.source, &subjects, pass_ms)?;
+            self.search.lend(spans as u64, pages, pass_ms, now);
+            if taken < pages {
+                // Silence about the rest would mean nothing.
+                world.look(observer.source, &[], pass_ms)?;
+                self.search.abandon(View::Look);
+            }
+        }
         self.own_ns += world.own_cpu_ns().saturating_sub(before);
         Ok(())
     }
@@ -587,12 +647,14 @@ impl Observer {
         &mut self,
         world: &mut dyn World,
         shared: &mut Shared,
+        demoter: &mut Demoter,
         now: Millis,
     ) -> Result<(), WorldError> {
         let Some(mut searching) = self.searching.take() else {
             return Ok(());
         };
-        let followed = searching.follow(self, world, shared, now);
+        let looked = searching.look_for_exchange(self, demoter, world, shared, now);
+        let followed = looked.and_then(|()| searching.follow(self, world, shared, now));
         self.searching = Some(searching);
         followed
     }

@@ -1,14 +1,15 @@
 //! The way of one access: TLB, page table, cache, memory, sampler.
 //!
-//! A batch goes through two passes, each a short loop that the host runs well. The first looks each
-//! page up in the TLB, walks where that fails, and notes where the access goes; it stops at an access
-//! that needs the kernel. The second asks the cache, charges what the line cost, and counts down to the
-//! next sample. What came before a stop is charged, and the call ends.
+//! A batch goes in blocks through two passes, each a short loop that the host runs well. The first looks
+//! each page up in the TLB, walks where that fails, and notes where the access goes; it stops at an
+//! access that needs the kernel. The second asks the cache, charges what the line cost, and counts down
+//! to the next sample. What came before a stop is charged, and the call ends. Without a cache there are
+//! no tags that the second would have to wait for: then one loop does both.
 //!
 //! Nearly all of the host's time would go to waiting for its own memory: a page's entry is somewhere in
-//! hundreds of megabytes. Both passes know their addresses beforehand, so they ask for the line that
-//! they need [`DISTANCE`] accesses later while they work on this one. That is a hint to the host's
-//! cache; it changes no result.
+//! hundreds of megabytes. The loops know addresses beforehand: entries are asked for a block or
+//! [`DISTANCE`] accesses before they are needed, and the cache's tags in the first pass, for the second.
+//! That is a hint to the host's cache; it changes no result.
 //!
 //! What stays true: a TLB hit decides alone where an access goes; the TLB, the cache and the sampler
 //! each see the accesses in order. A batch is as long as fits into the time by what accesses cost last,
@@ -18,18 +19,22 @@
 use super::oracle::Census;
 use crate::hardware::cpu::Cpu;
 use crate::hardware::llc::{Llc, Place};
-use crate::hardware::tlb::{Found, Translation};
+use crate::hardware::sampler::Sampler;
+use crate::hardware::tlb::{Found, OpenTlb, Tlb, Translation};
 use crate::hardware::{Sample, ServedBy};
 use crate::host::fetch;
 use crate::kernel::Fault;
 use crate::kernel::contents::Contents;
 use crate::page::{Flags, HUGE_PAGES, MAX_NODES, Pte};
 use crate::workload::Access;
+use std::mem::take;
 
 /// Accesses of a batch.
 pub const BATCH: usize = 256;
 /// How many accesses ahead a pass asks for memory: the time of so many is that of a few cache misses.
 const DISTANCE: usize = 32;
+/// Accesses that go through one pass before they go through the other.
+const BLOCK: usize = 64;
 /// Groups of pages whose accesses are counted.
 pub const HEAT_GROUPS: usize = 64;
 
@@ -100,19 +105,22 @@ impl Prices {
         [0, self.second_tlb, self.walk, self.walk_huge].map(|price| self.think + price)
     }
 
+    /// What a sampler sees of an access of a thread on a CPU; `memory` is the node, if memory served it.
     #[cold]
-    fn sampled_ns(&self, memory: Option<usize>, write: bool) -> u32 {
-        match memory {
-            Some(node) => self.latency_ns[node][usize::from(write)],
-            None => self.cache_latency_ns,
-        }
-    }
-
-    #[cold]
-    fn sampled_source(&self, memory: Option<usize>) -> ServedBy {
-        match memory {
-            Some(node) => self.served[node].unwrap_or(ServedBy::Extension),
-            None => ServedBy::Cache,
+    fn sample(&self, who: (u32, u32), access: Access, memory: Option<usize>) -> Sample {
+        Sample {
+            slot: access.slot(),
+            cpu: who.1,
+            thread: who.0,
+            write: access.is_write(),
+            latency_ns: match memory {
+                Some(node) => self.latency_ns[node][usize::from(access.is_write())],
+                None => self.cache_latency_ns,
+            },
+            served: match memory {
+                Some(node) => self.served[node].unwrap_or(ServedBy::Extension),
+                None => ServedBy::Cache,
+            },
         }
     }
 }
@@ -221,19 +229,19 @@ pub enum Stop {
     Fault(Fault),
 }
 
-/// A batch between its passes.
+/// A block between its passes.
 pub struct Ahead {
-    steps: [Step; BATCH],
-    data: [Place; BATCH],
-    tables: [Place; BATCH],
+    steps: [Step; BLOCK],
+    data: [Place; BLOCK],
+    tables: [Place; BLOCK],
 }
 
 impl Default for Ahead {
     fn default() -> Ahead {
         Ahead {
-            steps: [Step::default(); BATCH],
-            data: [Place::default(); BATCH],
-            tables: [Place::default(); BATCH],
+            steps: [Step::default(); BLOCK],
+            data: [Place::default(); BLOCK],
+            tables: [Place::default(); BLOCK],
         }
     }
 }
@@ -336,15 +344,13 @@ impl Path<'_> {
             // As many as will fit into the time, by what they cost last.
             let fit = ((budget - spent) / self.tally.typical_ps.max(1)).clamp(1, BATCH as u64);
             let rest = &rest[..rest.len().min(fit as usize)];
-            let (count, fault) = match self.huge {
-                false => self.translate::<CACHE, false>(rest, ahead),
-                true => self.translate::<CACHE, true>(rest, ahead),
+            let passes = CACHE || SHARED || self.contents.is_some() || self.census.is_some();
+            let (count, fault, cost) = match (passes, self.huge) {
+                (false, false) => self.at_once::<false>(rest),
+                (false, true) => self.at_once::<true>(rest),
+                (true, false) => self.two_passes::<CACHE, SHARED, false>(rest, ahead),
+                (true, true) => self.two_passes::<CACHE, SHARED, true>(rest, ahead),
             };
-            let rest = &rest[..count];
-            if self.contents.is_some() {
-                self.check(rest, ahead);
-            }
-            let cost = self.charge::<CACHE, SHARED>(rest, ahead);
             if count > 0 {
                 self.tally.typical_ps = cost / count as u64;
             }
@@ -358,6 +364,79 @@ impl Path<'_> {
         (stop, spent)
     }
 
+    /// Both passes in one, where there is no cache for whose tags the second would have to wait. How many
+    /// accesses came through, why the next did not, and the time.
+    #[inline(never)]
+    fn at_once<const HUGE: bool>(&mut self, accesses: &[Access]) -> (usize, Option<Fault>, u64) {
+        let mut walks = Walks::<HUGE>::new(self.ptes, &mut self.cpu.tlb);
+        let mut lines = Lines::<false, false>::new(
+            (&mut *self.cache, self.prices),
+            (&mut *self.tally, &mut *self.seen),
+            (self.shared, self.groups),
+        );
+        fetch_entries(walks.ptes, &accesses[..accesses.len().min(DISTANCE)]);
+        let (mut time, mut at, mut fault) = (0, 0, None);
+        let mut countdown = Countdown::new(&self.cpu.sampler, self.prices);
+        while at < accesses.len() && fault.is_none() {
+            let until = accesses.len().min(at + countdown.accesses().min(DISTANCE));
+            let later = [at, until].map(|at| accesses.len().min(at + DISTANCE));
+            fetch_entries(walks.ptes, &accesses[later[0]..later[1]]);
+            let (from, mut served) = (at, None);
+            for &access in &accesses[from..until] {
+                match walks.step(access) {
+                    Ok(step) => {
+                        let cost;
+                        (cost, served) =
+                            lines.access(access, step, Place::default(), Place::default());
+                        time += cost;
+                        at += 1;
+                    }
+                    Err(why) => {
+                        fault = Some(why);
+                        break;
+                    }
+                }
+            }
+            if countdown.made(at - from) {
+                let who = (self.thread, self.cpu_number);
+                let sample = self.prices.sample(who, accesses[at - 1], served);
+                time += lines.sample(&mut self.cpu.sampler, &mut countdown, sample);
+            }
+        }
+        time += lines.end();
+        walks.end(self.tally);
+        self.cpu.sampler.set_left(countdown.left);
+        (at, fault, time)
+    }
+
+    /// The same in two passes.
+    fn two_passes<const CACHE: bool, const SHARED: bool, const HUGE: bool>(
+        &mut self,
+        accesses: &[Access],
+        ahead: &mut Ahead,
+    ) -> (usize, Option<Fault>, u64) {
+        let (mut at, mut time) = (0, 0);
+        fetch_entries(self.ptes, &accesses[..accesses.len().min(BLOCK)]);
+        while at < accesses.len() {
+            let (block, later) = accesses[at..].split_at(BLOCK.min(accesses.len() - at));
+            fetch_entries(self.ptes, &later[..later.len().min(BLOCK)]);
+            let (count, fault) = self.translate::<CACHE, HUGE>(block, ahead);
+            let through = &block[..count];
+            if self.contents.is_some() {
+                self.check(through, ahead);
+            }
+            time += match self.census.is_some() {
+                false => self.charge::<CACHE, SHARED, false>(through, ahead),
+                true => self.charge::<CACHE, SHARED, true>(through, ahead),
+            };
+            at += count;
+            if fault.is_some() {
+                return (at, fault, time);
+            }
+        }
+        (at, None, time)
+    }
+
     /// First pass: TLB and page table. How many accesses came through, and why the next did not.
     #[inline(never)]
     fn translate<const CACHE: bool, const HUGE: bool>(
@@ -365,57 +444,31 @@ impl Path<'_> {
         accesses: &[Access],
         ahead: &mut Ahead,
     ) -> (usize, Option<Fault>) {
-        let ptes = &mut *self.ptes;
-        let tlb = &mut self.cpu.tlb;
         let cache = &*self.cache;
-        let (mut count, mut misses) = (0, [0u64; 3]);
-        let mut fault = None;
-        for access in accesses.iter().take(DISTANCE) {
-            fetch(ptes, access.slot() as usize);
-        }
+        let mut walks = Walks::<HUGE>::new(self.ptes, &mut self.cpu.tlb);
+        let (mut count, mut fault) = (0_usize, None);
         let places = ahead.data.iter_mut().zip(&mut ahead.tables);
         let steps = ahead.steps.iter_mut().zip(places);
         for (&access, (step, (data, table))) in accesses.iter().zip(steps) {
-            let later = accesses.get(count + DISTANCE).unwrap_or(&access);
-            fetch(ptes, later.slot() as usize);
-            let (slot, write) = (access.slot(), access.is_write());
-            let huge = HUGE && ptes[slot as usize].has(Flags::HUGE);
-            let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
-            let walked = if huge { Step::WALK_HUGE } else { Step::WALK };
-            let found = match tlb.find(head, huge) {
-                Found::Nothing => walk(&mut ptes[head as usize], access.store()).map(|entry| {
-                    misses[access.translation()] += 1;
-                    tlb.insert(head, huge, entry);
-                    (entry, walked)
-                }),
-                Found::First(entry) if !write | entry.stores() => Ok((entry, 0)),
-                Found::Second(entry) if !write | entry.stores() => Ok((entry, Step::SECOND)),
-                // The first store through an entry that a load brought.
-                _ => walk(&mut ptes[head as usize], access.store()).map(|entry| {
-                    tlb.set(head, huge, entry);
-                    (entry, walked)
-                }),
-            };
-            let (entry, how) = match found {
-                Ok(found) => found,
+            *step = match walks.step(access) {
+                Ok(step) => step,
                 Err(why) => {
                     fault = Some(why);
                     break;
                 }
             };
-            *step = Step::new(entry, slot - head, how);
             if CACHE {
                 *data = cache.place(step.frame(), access.line());
-                *table = match how == Step::WALK_HUGE {
-                    true => cache.place_of_huge_entry(slot),
-                    false => cache.place_of_entry(slot),
+                *table = match step.how() == Step::WALK_HUGE {
+                    true => cache.place_of_huge_entry(access.slot()),
+                    false => cache.place_of_entry(access.slot()),
                 };
+                cache.fetch(*data);
+                cache.fetch(*table);
             }
             count += 1;
         }
-        for (sum, more) in self.tally.tlb_misses.iter_mut().zip(misses) {
-            *sum += more;
-        }
+        walks.end(self.tally);
         (count, fault)
     }
 
@@ -434,88 +487,132 @@ impl Path<'_> {
 
     /// Second pass: caches, memory, sampler. Returns the time.
     #[inline(never)]
-    fn charge<const CACHE: bool, const SHARED: bool>(
+    fn charge<const CACHE: bool, const SHARED: bool, const CENSUS: bool>(
         &mut self,
         accesses: &[Access],
         ahead: &Ahead,
     ) -> u64 {
-        let mut time = 0;
-        let mut countdown = self.cpu.sampler.left();
-        let operations = self.prices.operations;
-        let translation = self.prices.translation();
-        let mut lines = Lines::<CACHE, SHARED> {
-            cache: &mut *self.cache,
-            prices: self.prices,
-            tally: &mut *self.tally,
-            seen: &mut *self.seen,
-            shared: self.shared,
-        };
-        let groups = self.groups;
-        // Nearly all tables lie on one node, so its lines are counted here as long as that stays.
-        let (mut table_node, mut tables) = (0, 0);
-        let places = ahead.data.iter().zip(&ahead.tables);
-        let steps = accesses.iter().zip(&ahead.steps).zip(places);
-        for (at, ((&access, &step), (&data, &table))) in steps.enumerate() {
-            if CACHE {
-                let later = (at + DISTANCE) % BATCH;
-                lines.cache.fetch(ahead.data[later]);
-                lines.cache.fetch(ahead.tables[later]);
-            }
-            let (slot, write) = (access.slot(), access.is_write());
-            let group = groups[(slot >> Group::SHIFT) as usize];
-            let mut cost = translation[(step.how() >> 36) as usize];
-            if step.how() >= Step::WALK {
-                if group.table_node() != table_node {
-                    lines.tally.walked[table_node] += tables;
-                    (table_node, tables) = (group.table_node(), 0);
-                }
-                let hit = lines.table(table);
-                tables += u64::from(!hit);
-                cost += if hit {
-                    lines.prices.cache
-                } else {
-                    lines.prices.memory[table_node][0]
-                };
-            }
-            let node = step.node();
+        let mut lines = Lines::<CACHE, SHARED>::new(
+            (&mut *self.cache, self.prices),
+            (&mut *self.tally, &mut *self.seen),
+            (self.shared, self.groups),
+        );
+        let (mut time, mut at) = (0, 0);
+        let mut countdown = Countdown::new(&self.cpu.sampler, self.prices);
+        while at < accesses.len() {
+            let until = accesses.len().min(at + countdown.accesses());
             let mut served = None;
-            let counted = lines.tally.of_memory(node, write, self.census.is_some());
-            cost += if access.is_one_line() {
-                lines.line(data, node, write, group, &mut served)
-            } else {
-                lines.several(access, step.frame(), node, group, &mut served)
-            };
-            if let Some(census) = &mut self.census {
-                let more = lines.tally.of_memory(node, write, true) - counted;
-                census.count(access, more, data);
+            let places = ahead.data[at..until].iter().zip(&ahead.tables[at..until]);
+            let steps = accesses[at..until].iter().zip(&ahead.steps[at..until]);
+            for ((&access, &step), (&data, &table)) in steps.zip(places) {
+                let (node, write) = (step.node(), access.is_write());
+                let counted = lines.tally.of_memory(node, write, CENSUS);
+                let cost;
+                (cost, served) = lines.access(access, step, data, table);
+                time += cost;
+                if CENSUS && let Some(census) = &mut self.census {
+                    let more = lines.tally.of_memory(node, write, true) - counted;
+                    census.count(access, more, data);
+                }
             }
-            lines.tally.heat[group.heat()] += 1;
-            if SHARED {
-                let seen = &mut lines.seen[group.region()];
-                seen.accesses += 1;
-                seen.stores += u64::from(write);
+            if countdown.made(until - at) {
+                let who = (self.thread, self.cpu_number);
+                let sample = self.prices.sample(who, accesses[until - 1], served);
+                time += lines.sample(&mut self.cpu.sampler, &mut countdown, sample);
             }
-            countdown -= operations;
-            if countdown <= 0 {
-                let sample = Sample {
-                    slot,
-                    cpu: self.cpu_number,
-                    thread: self.thread,
-                    write,
-                    latency_ns: lines.prices.sampled_ns(served, write),
-                    served: lines.prices.sampled_source(served),
-                };
-                let (next, taken) = self.cpu.sampler.pick(sample);
-                // What the last operation counted too much, the next interval has less.
-                countdown += next;
-                lines.tally.samples += u64::from(taken);
-                cost += if taken { lines.prices.interrupt } else { 0 };
-            }
-            time += cost;
+            at = until;
         }
-        lines.tally.walked[table_node] += tables;
-        self.cpu.sampler.set_left(countdown);
+        time += lines.end();
+        self.cpu.sampler.set_left(countdown.left);
         time
+    }
+}
+
+/// Operations until the next sample, so that nobody asks for it at each access.
+struct Countdown {
+    left: i64,
+    /// Of an access.
+    operations: i64,
+}
+
+impl Countdown {
+    fn new(sampler: &Sampler, prices: &Prices) -> Countdown {
+        Countdown {
+            left: sampler.left(),
+            operations: prices.operations,
+        }
+    }
+
+    /// How many accesses may be made before [`Countdown::made`] is asked: at least one.
+    fn accesses(&self) -> usize {
+        match self.left {
+            ..1 => 1,
+            left => ((left - 1) / self.operations.max(1)) as usize + 1,
+        }
+    }
+
+    /// So many were made: whether the last of them is to be sampled.
+    fn made(&mut self, accesses: usize) -> bool {
+        self.left -= self.operations * accesses as i64;
+        accesses > 0 && self.left <= 0
+    }
+}
+
+/// Asks the host for entries that will be needed.
+#[inline(always)]
+fn fetch_entries(ptes: &[Pte], accesses: &[Access]) {
+    for access in accesses {
+        fetch(ptes, access.slot() as usize);
+    }
+}
+
+/// Accesses on their way through TLB and page table.
+struct Walks<'a, const HUGE: bool> {
+    ptes: &'a mut [Pte],
+    tlb: OpenTlb<'a>,
+    /// By three bits of the access.
+    misses: [u64; 8],
+}
+
+impl<'a, const HUGE: bool> Walks<'a, HUGE> {
+    fn new(ptes: &'a mut [Pte], tlb: &'a mut Tlb) -> Walks<'a, HUGE> {
+        Walks {
+            ptes,
+            tlb: tlb.open(),
+            misses: [0; 8],
+        }
+    }
+
+    /// Where an access goes.
+    #[inline(always)]
+    fn step(&mut self, access: Access) -> Result<Step, Fault> {
+        let (slot, write) = (access.slot(), access.is_write());
+        let huge = HUGE && self.ptes[slot as usize].has(Flags::HUGE);
+        let head = if huge { slot & !(HUGE_PAGES - 1) } else { slot };
+        let walked = if huge { Step::WALK_HUGE } else { Step::WALK };
+        let (entry, how) = match self.tlb.find(head, huge) {
+            Found::Nothing => {
+                let entry = walk(&mut self.ptes[head as usize], access.store())?;
+                self.misses[access.kind_bits()] += 1;
+                self.tlb.insert(head, huge, entry);
+                (entry, walked)
+            }
+            Found::First(entry) if !write | entry.stores() => (entry, 0),
+            Found::Second(entry) if !write | entry.stores() => (entry, Step::SECOND),
+            // The first store through an entry that a load brought.
+            _ => {
+                let entry = walk(&mut self.ptes[head as usize], access.store())?;
+                self.tlb.set(head, huge, entry);
+                (entry, walked)
+            }
+        };
+        Ok(Step::new(entry, slot - head, how))
+    }
+
+    fn end(self, tally: &mut Tally) {
+        for (bits, misses) in self.misses.iter().enumerate() {
+            tally.tlb_misses[Access::translation_of(bits)] += misses;
+        }
     }
 }
 
@@ -540,16 +637,92 @@ struct Lines<'a, const CACHE: bool, const SHARED: bool> {
     tally: &'a mut Tally,
     seen: &'a mut [Seen],
     shared: &'a [Shared],
+    /// Think time and translation, by how an address was found.
+    translation: [u64; 4],
+    groups: &'a [Group],
+    /// Nearly all tables lie on one node, so walks that ended there are counted here as long as that
+    /// stays, and those of them that the cache lacked the line for.
+    table_node: usize,
+    walks: u64,
+    tables: u64,
 }
 
-impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
+impl<'a, const CACHE: bool, const SHARED: bool> Lines<'a, CACHE, SHARED> {
+    fn new(
+        (cache, prices): (&'a mut Llc, &'a Prices),
+        (tally, seen): (&'a mut Tally, &'a mut [Seen]),
+        (shared, groups): (&'a [Shared], &'a [Group]),
+    ) -> Self {
+        Lines {
+            cache,
+            prices,
+            tally,
+            seen,
+            shared,
+            translation: prices.translation(),
+            groups,
+            table_node: 0,
+            walks: 0,
+            tables: 0,
+        }
+    }
+
+    /// An access that translation sent somewhere: its cost, and the node if memory served it.
+    #[inline(always)]
+    fn access(
+        &mut self,
+        access: Access,
+        step: Step,
+        data: Place,
+        table: Place,
+    ) -> (u64, Option<usize>) {
+        let group = self.groups[(access.slot() >> Group::SHIFT) as usize];
+        let mut cost = self.translation[(step.how() >> 36) as usize];
+        if step.how() >= Step::WALK {
+            if group.table_node() != self.table_node {
+                cost += self.end();
+                self.table_node = group.table_node();
+            }
+            self.walks += 1;
+            self.tables += u64::from(!self.table(table));
+        }
+        let (of_data, served) = match access.is_one_line() {
+            true => self.line(data, step.node(), access.is_write(), group),
+            false => self.several(access, step.frame(), step.node(), group),
+        };
+        self.tally.heat[group.heat()] += 1;
+        if SHARED {
+            let seen = &mut self.seen[group.region()];
+            seen.accesses += 1;
+            seen.stores += access.store();
+        }
+        (cost + of_data, served)
+    }
+
+    /// The countdown is over: what the sample costs.
+    #[cold]
+    fn sample(&mut self, sampler: &mut Sampler, countdown: &mut Countdown, sample: Sample) -> u64 {
+        let (next, taken) = sampler.pick(sample);
+        // What the last operation counted too much, the next interval has less.
+        countdown.left += next;
+        self.tally.samples += u64::from(taken);
+        if taken { self.prices.interrupt } else { 0 }
+    }
+
+    /// Notes what was counted here, and returns what the ends of these walks cost.
+    fn end(&mut self) -> u64 {
+        let (walks, tables) = (take(&mut self.walks), take(&mut self.tables));
+        self.tally.walked[self.table_node] += tables;
+        (walks - tables) * self.prices.cache + tables * self.prices.memory[self.table_node][0]
+    }
+
     /// Whether the cache has the line of the page table at the end of a walk.
     #[inline(always)]
     fn table(&mut self, place: Place) -> bool {
         CACHE && self.cache.access(place)
     }
 
-    /// One line of data. `served` is the node if memory served it.
+    /// One line of data: its cost, and the node if memory served it.
     #[inline(always)]
     fn line(
         &mut self,
@@ -557,8 +730,7 @@ impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
         node: usize,
         write: bool,
         group: Group,
-        served: &mut Option<usize>,
-    ) -> u64 {
+    ) -> (u64, Option<usize>) {
         let mut hit = CACHE && self.cache.access_branching(place);
         if SHARED {
             let seen = &mut self.seen[group.region()];
@@ -571,15 +743,14 @@ impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
                 .wrapping_add(1_442_695_040_888_963_407);
             hit &= ((noise >> 48) as u32) < chances.valid;
             if !hit && ((noise >> 32) as u32 & 0xffff) < chances.elsewhere {
-                return self.prices.other_cache;
+                return (self.prices.other_cache, None);
             }
         }
         if hit {
-            return self.prices.cache;
+            return (self.prices.cache, None);
         }
         self.tally.missed[node][usize::from(write)] += 1;
-        *served = Some(node);
-        self.prices.memory[node][usize::from(write)]
+        (self.prices.memory[node][usize::from(write)], Some(node))
     }
 
     /// Lines in order, or streaming stores, which read nothing and leave nothing in a cache.
@@ -590,20 +761,20 @@ impl<const CACHE: bool, const SHARED: bool> Lines<'_, CACHE, SHARED> {
         frame: u32,
         node: usize,
         group: Group,
-        served: &mut Option<usize>,
-    ) -> u64 {
+    ) -> (u64, Option<usize>) {
         if access.is_streaming() {
             let lines = u64::from(access.lines());
             self.tally.streamed[node] += lines;
-            *served = Some(node);
-            return lines * self.prices.memory[node][1];
+            return (lines * self.prices.memory[node][1], Some(node));
         }
-        let mut cost = 0;
+        let (mut cost, mut served) = (0, None);
         for line in access.line()..access.line() + access.lines() {
             let place = self.cache.place(frame, line);
-            cost += self.line(place, node, access.is_write(), group, served);
+            let (more, by) = self.line(place, node, access.is_write(), group);
+            cost += more;
+            served = by.or(served);
         }
-        cost
+        (cost, served)
     }
 }
 

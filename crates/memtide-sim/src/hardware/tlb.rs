@@ -93,84 +93,60 @@ pub enum Found {
     Nothing,
 }
 
-/// The first level for one size of page.
-struct First {
-    sets: Vec<Set>,
-    mask: u32,
-}
+/// The first level for one size of page: sets, as many as a power of two.
+struct First(Vec<Set>);
 
 impl First {
     fn new(entries: u32) -> First {
-        let sets = power_of_two_sets(entries, FIRST_WAYS);
-        First {
-            sets: vec![Set::default(); sets],
-            mask: sets as u32 - 1,
-        }
-    }
-
-    /// Whether the page of number `index` is there; afterwards it is.
-    #[inline(always)]
-    fn access(&mut self, index: u32) -> bool {
-        let tag = index.wrapping_mul(0x9e37_79b1) >> 16;
-        self.sets[(index & self.mask) as usize].access((tag as u16).max(1))
-    }
-
-    /// Puts a page in that was in neither level.
-    #[inline(always)]
-    fn push(&mut self, index: u32) {
-        let tag = index.wrapping_mul(0x9e37_79b1) >> 16;
-        self.sets[(index & self.mask) as usize].push((tag as u16).max(1));
+        First(vec![Set::default(); power_of_two_sets(entries, FIRST_WAYS)])
     }
 }
 
-/// The tags of a set, in one line of the host's cache.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Tags([u32; WAYS]);
+/// The set of the page of number `index` in a first level, and the page's tag there.
+#[inline(always)]
+fn first_set(sets: &mut [Set], index: u32) -> (&mut Set, u16) {
+    let tag = index.wrapping_mul(0x9e37_79b1) >> 16;
+    let set = index as usize & (sets.len() - 1);
+    (&mut sets[set], (tag as u16).max(1))
+}
 
-/// The second level. Tags, values and use lie apart, as a look-up that fails needs tags only.
-struct Second {
-    tags: Vec<Tags>,
-    values: Vec<[Translation; WAYS]>,
+/// A set of the second level: its tags are one line of the host's cache, as a look-up that fails needs
+/// nothing else.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Ways {
+    tags: [u32; WAYS],
+    values: [Translation; WAYS],
     /// Ways that were used lately, a bit each; those that the level lacks count as used.
-    used: Vec<u16>,
+    used: u16,
     /// Ways that the level does not have.
     absent: u16,
-    mask: u32,
 }
 
-impl Second {
-    fn new(entries: u32, ways: u32) -> Second {
-        let ways = ways.max(1);
-        let ways = ways.div_ceil(ways.div_ceil(WAYS as u32).next_power_of_two());
-        let sets = power_of_two_sets(entries, ways);
+impl Ways {
+    fn new(ways: u32) -> Ways {
         let absent = !(0xffff >> (WAYS as u32 - ways));
-        let tags = std::array::from_fn(|way| if way < ways as usize { EMPTY } else { ABSENT });
-        Second {
-            tags: vec![Tags(tags); sets],
-            values: vec![Default::default(); sets],
-            used: vec![absent; sets],
+        Ways {
+            tags: std::array::from_fn(|way| if way < ways as usize { EMPTY } else { ABSENT }),
+            values: Default::default(),
+            used: absent,
             absent,
-            mask: sets as u32 - 1,
         }
     }
 
     fn clear(&mut self) {
-        for tag in self.tags.iter_mut().flat_map(|set| &mut set.0) {
-            if *tag != ABSENT {
-                *tag = EMPTY;
-            }
+        for tag in self.tags.iter_mut().filter(|tag| **tag != ABSENT) {
+            *tag = EMPTY;
         }
-        self.used.fill(self.absent);
+        self.used = self.absent;
     }
 
-    /// The way of `tag` in `set`. Whether it is there at all is a few comparisons at once; where it is
-    /// matters only then.
+    /// The way of `tag`. Whether it is there at all is a few comparisons at once; where it is matters only
+    /// then.
     #[inline(always)]
-    fn way(&self, tag: u32, set: usize) -> Option<usize> {
-        let tags = &self.tags[set].0;
+    fn way(&self, tag: u32) -> Option<usize> {
         let mut found = [0u32; 4];
-        for four in tags.as_chunks::<4>().0 {
+        for four in self.tags.as_chunks::<4>().0 {
             for (found, &way) in found.iter_mut().zip(four) {
                 *found |= if way == tag { u32::MAX } else { 0 };
             }
@@ -178,13 +154,14 @@ impl Second {
         if found[0] | found[1] | found[2] | found[3] == 0 {
             return None;
         }
-        tags.iter().position(|&way| way == tag)
+        let way = self.tags.iter().position(|&way| way == tag)?;
+        Some(way & (WAYS - 1))
     }
 
     #[inline(always)]
-    fn touch(&mut self, set: usize, way: usize) {
-        let used = self.used[set] | 1 << way;
-        self.used[set] = if used == 0xffff {
+    fn touch(&mut self, way: usize) {
+        let used = self.used | 1 << way;
+        self.used = if used == 0xffff {
             self.absent | 1 << way
         } else {
             used
@@ -192,38 +169,44 @@ impl Second {
     }
 
     #[inline(always)]
-    fn find(&mut self, tag: u32, index: u32) -> Option<Translation> {
-        let set = (index & self.mask) as usize;
-        let way = self.way(tag, set)? & (WAYS - 1);
-        self.touch(set, way);
-        Some(self.values[set][way])
+    fn find(&mut self, tag: u32) -> Option<Translation> {
+        let way = self.way(tag)?;
+        self.touch(way);
+        Some(self.values[way])
     }
 
     /// Puts an entry in that was not found.
     #[inline(always)]
-    fn insert(&mut self, tag: u32, index: u32, value: Translation) {
-        let set = (index & self.mask) as usize;
-        // With one way only, all are always used.
-        let way = (!self.used[set]).trailing_zeros() as usize;
-        let way = if way < WAYS { way } else { 0 };
-        self.touch(set, way);
-        self.tags[set].0[way] = tag;
-        self.values[set][way] = value;
+    fn insert(&mut self, tag: u32, value: Translation) {
+        // With one way only, all are always used: it is way 0.
+        let way = (!u32::from(self.used)).trailing_zeros() as usize & (WAYS - 1);
+        self.touch(way);
+        self.tags[way] = tag;
+        self.values[way] = value;
     }
 
-    fn set_value(&mut self, tag: u32, index: u32, value: Translation) {
-        let set = (index & self.mask) as usize;
-        if let Some(way) = self.way(tag, set) {
-            self.values[set][way] = value;
+    fn remove(&mut self, tag: u32) {
+        if let Some(way) = self.way(tag) {
+            self.tags[way] = EMPTY;
+            self.used &= !(1 << way);
         }
     }
+}
 
-    fn remove(&mut self, tag: u32, index: u32) {
-        let set = (index & self.mask) as usize;
-        if let Some(way) = self.way(tag, set) {
-            self.tags[set].0[way] = EMPTY;
-            self.used[set] &= !(1 << way);
-        }
+/// The second level: sets, as many as a power of two.
+struct Second(Vec<Ways>);
+
+impl Second {
+    fn new(entries: u32, ways: u32) -> Second {
+        let ways = ways.max(1);
+        let ways = ways.div_ceil(ways.div_ceil(WAYS as u32).next_power_of_two());
+        Second(vec![Ways::new(ways); power_of_two_sets(entries, ways)])
+    }
+
+    /// The set of the page of number `index`.
+    fn set(&mut self, index: u32) -> &mut Ways {
+        let set = index as usize & (self.0.len() - 1);
+        &mut self.0[set]
     }
 }
 
@@ -265,7 +248,7 @@ impl Tlb {
     /// How many translations it holds.
     #[must_use]
     pub fn reach(&self) -> u32 {
-        self.second.absent.count_zeros() * (self.second.mask + 1)
+        self.second.0[0].absent.count_zeros() * self.second.0.len() as u32
     }
 
     /// Does a full flush that was asked for; to be called before look-ups.
@@ -279,46 +262,34 @@ impl Tlb {
     #[cold]
     fn clear(&mut self) {
         self.flush_pending = false;
-        self.small.sets.fill(Set::default());
-        self.large.sets.fill(Set::default());
-        self.second.clear();
+        self.small.0.fill(Set::default());
+        self.large.0.fill(Set::default());
+        self.second.0.iter_mut().for_each(Ways::clear);
     }
 
-    /// Looks up a page; `huge` if `slot` is the head of a huge page. Afterwards the first level has it.
+    /// The TLB for many look-ups.
     #[inline(always)]
-    pub fn find(&mut self, slot: Slot, huge: bool) -> Found {
-        let (tag, index) = tagged(slot, huge);
-        let Some(value) = self.second.find(tag, index) else {
-            return Found::Nothing;
-        };
-        let first = if huge {
-            &mut self.large
-        } else {
-            &mut self.small
-        };
-        match first.access(index) {
-            true => Found::First(value),
-            false => Found::Second(value),
+    pub fn open(&mut self) -> OpenTlb<'_> {
+        OpenTlb {
+            small: &mut self.small.0,
+            large: &mut self.large.0,
+            second: &mut self.second.0,
         }
     }
 
-    /// Notes a translation that a walk found after [`Tlb::find`] found nothing.
-    #[inline(always)]
-    pub fn insert(&mut self, slot: Slot, huge: bool, value: Translation) {
-        let (tag, index) = tagged(slot, huge);
-        let first = if huge {
-            &mut self.large
-        } else {
-            &mut self.small
-        };
-        first.push(index);
-        self.second.insert(tag, index, value);
+    /// See [`OpenTlb::find`].
+    pub fn find(&mut self, slot: Slot, huge: bool) -> Found {
+        self.open().find(slot, huge)
     }
 
-    /// Replaces a translation that [`Tlb::find`] found: a store made it dirty.
+    /// See [`OpenTlb::insert`].
+    pub fn insert(&mut self, slot: Slot, huge: bool, value: Translation) {
+        self.open().insert(slot, huge, value);
+    }
+
+    /// See [`OpenTlb::set`].
     pub fn set(&mut self, slot: Slot, huge: bool, value: Translation) {
-        let (tag, index) = tagged(slot, huge);
-        self.second.set_value(tag, index, value);
+        self.open().set(slot, huge, value);
     }
 
     /// Forgets a page, of whichever size; for a huge page its head is given.
@@ -326,9 +297,10 @@ impl Tlb {
         if self.flush_pending {
             return;
         }
-        self.second.remove(slot, slot);
+        self.second.set(slot).remove(slot);
         if slot.is_multiple_of(HUGE_PAGES) {
-            self.second.remove(slot | HUGE_TAG, slot / HUGE_PAGES);
+            let (tag, index) = tagged(slot, true);
+            self.second.set(index).remove(tag);
         }
     }
 
@@ -344,14 +316,14 @@ impl Tlb {
             .collect();
         for (slot, huge) in gone {
             let (tag, index) = tagged(slot, huge);
-            self.second.remove(tag, index);
+            self.second.set(index).remove(tag);
         }
     }
 
     /// Points all entries to where their pages are now.
     pub fn follow(&mut self, ptes: &[Pte]) {
-        let tags = self.second.tags.iter().flat_map(|set| &set.0);
-        for (&tag, value) in tags.zip(self.second.values.iter_mut().flatten()) {
+        let sets = self.second.0.iter_mut();
+        for (&tag, value) in sets.flat_map(|set| set.tags.iter().zip(&mut set.values)) {
             if tag != EMPTY && tag != ABSENT {
                 let pte = ptes[(tag & !HUGE_TAG) as usize];
                 *value = Translation::new(pte.frame(), pte.node_index(), value.stores());
@@ -367,11 +339,66 @@ impl Tlb {
     /// All entries: slot (of a huge page, its head), whether huge, and translation. For checks that
     /// none is stale.
     pub fn entries(&self) -> impl Iterator<Item = (Slot, bool, Translation)> + '_ {
-        let tags = self.second.tags.iter().flat_map(|set| &set.0);
-        let entries = tags.zip(self.second.values.iter().flatten());
-        entries
+        let sets = self.second.0.iter();
+        sets.flat_map(|set| set.tags.iter().zip(&set.values))
             .filter(|&(&tag, _)| tag != EMPTY && tag != ABSENT)
             .filter(|_| !self.flush_pending)
             .map(|(&tag, &value)| (tag & !HUGE_TAG, tag & HUGE_TAG != 0, value))
+    }
+}
+
+/// A TLB's tables by themselves: where they lie is looked up once, not at each access.
+pub struct OpenTlb<'a> {
+    small: &'a mut [Set],
+    large: &'a mut [Set],
+    second: &'a mut [Ways],
+}
+
+impl OpenTlb<'_> {
+    #[inline(always)]
+    fn first(&mut self, huge: bool) -> &mut [Set] {
+        match huge {
+            true => self.large,
+            false => self.small,
+        }
+    }
+
+    #[inline(always)]
+    fn second(&mut self, index: u32) -> &mut Ways {
+        let set = index as usize & (self.second.len() - 1);
+        &mut self.second[set]
+    }
+
+    /// Looks up a page; `huge` if `slot` is the head of a huge page. Afterwards the first level has it.
+    #[inline(always)]
+    pub fn find(&mut self, slot: Slot, huge: bool) -> Found {
+        let (tag, index) = tagged(slot, huge);
+        let Some(value) = self.second(index).find(tag) else {
+            return Found::Nothing;
+        };
+        let (set, tag) = first_set(self.first(huge), index);
+        match set.access(tag) {
+            true => Found::First(value),
+            false => Found::Second(value),
+        }
+    }
+
+    /// Notes a translation that a walk found after [`OpenTlb::find`] found nothing.
+    #[inline(always)]
+    pub fn insert(&mut self, slot: Slot, huge: bool, value: Translation) {
+        let (tag, index) = tagged(slot, huge);
+        let (set, first_tag) = first_set(self.first(huge), index);
+        set.push(first_tag);
+        self.second(index).insert(tag, value);
+    }
+
+    /// Replaces a translation that [`OpenTlb::find`] found: a store made it dirty.
+    #[inline(always)]
+    pub fn set(&mut self, slot: Slot, huge: bool, value: Translation) {
+        let (tag, index) = tagged(slot, huge);
+        let set = self.second(index);
+        if let Some(way) = set.way(tag) {
+            set.values[way] = value;
+        }
     }
 }

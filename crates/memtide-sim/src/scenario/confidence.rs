@@ -6,11 +6,13 @@
 //! the first at 95 %, whatever its ratio says.
 //!
 //! What a coarse scale loses (`docs/simulator.md`) no seed shows. So the experiment is made once more on
-//! a machine [`COARSER`] times as coarse, which takes that much less time: how far a ratio moves is the
-//! error of its scale, as far as one can see it. A coarser machine that cannot run the scenario is
-//! not asked.
+//! a machine [`COARSER`] times as coarse, where a run takes that much less time: how far a ratio moves is
+//! the error of its scale, as far as one can see it. One seed alone cannot tell that from chance. So with
+//! one seed the coarser machine runs with the next one, too: how far these two are apart is the error of
+//! the seed. Two draws may agree by luck; several seeds tell more, and their medians are compared. A
+//! coarser machine that cannot run the scenario is not asked.
 
-use super::{Comparison, Options, Progress, Row, RunError, Scenario, run};
+use super::{Comparison, Options, Progress, RunError, Scenario, run};
 use serde::Serialize;
 
 /// How much coarser the second machine is.
@@ -36,9 +38,37 @@ pub struct Confidence {
     pub ratio: Option<Spread>,
     /// How far the ratio moves on the coarser machine.
     pub scale_error: Option<f64>,
+    /// How far it moves on the coarser machine with the next seed, where the experiment has one seed.
+    pub seed_error: Option<f64>,
+}
+
+/// A ratio that moves further than this on a coarser machine, or with another seed, is not to be relied on.
+pub const MOST_SCALE_ERROR: f64 = 0.02;
+
+/// Why a ratio is not to be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// It is another one with another seed: more seeds tell.
+    Seed,
+    /// It is another one on a coarser machine: a finer one tells.
+    Scale,
 }
 
 impl Confidence {
+    /// Whether the scale or the seed moves the ratio by more than [`MOST_SCALE_ERROR`], as far as that was
+    /// tried. The seed explains what moves no further than that beyond its own error.
+    #[must_use]
+    pub fn doubt(&self) -> Option<Doubt> {
+        let chance = self.seed_error.filter(|error| *error > MOST_SCALE_ERROR);
+        let scale = self.scale_error.filter(|error| *error > MOST_SCALE_ERROR);
+        match (chance, scale) {
+            (Some(chance), Some(scale)) if scale > chance + MOST_SCALE_ERROR => Some(Doubt::Scale),
+            (Some(_), _) => Some(Doubt::Seed),
+            (None, Some(_)) => Some(Doubt::Scale),
+            (None, None) => None,
+        }
+    }
+
     /// Whether the row is not different from the first at 95 %; `None` where that is not known.
     #[must_use]
     pub fn is_alike(&self) -> Option<bool> {
@@ -96,9 +126,49 @@ pub fn coarser(scenario: &Scenario, scale: u32) -> Option<u32> {
         .filter(|&coarser| coarser <= limit)
 }
 
-/// Runs a scenario with `seeds` seeds from the options' own on, and once on a coarser machine if `again`
-/// and there is one. The comparison is that of the first seed; beside it how sure each of its rows is.
-/// `progress` is told of the first.
+/// A scenario that was run, and how sure each of its rows is.
+#[derive(Debug)]
+pub struct Surely {
+    /// That of the first seed.
+    pub comparison: Comparison,
+    /// One for each of its rows.
+    pub confidence: Vec<Confidence>,
+    /// What all runs simulated, on the coarser machine too.
+    pub accesses: u64,
+}
+
+/// How many runs the coarser machine makes of each row, beside those of so many seeds.
+#[must_use]
+pub fn coarse_runs(seeds: u32) -> u32 {
+    seeds.max(2)
+}
+
+/// The ratio of a row by seed; there is none of what never came home.
+fn ratios(all: &[Comparison], at: usize) -> Vec<Option<f64>> {
+    all.iter().map(|one| one.rows[at].ratio).collect()
+}
+
+fn known(ratios: &[Option<f64>]) -> Vec<f64> {
+    ratios.iter().copied().flatten().collect()
+}
+
+fn apart(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    Some((one? - other?).abs())
+}
+
+/// How far a ratio moves from the experiment's `own` seeds to the same `there`, and there with the next.
+fn errors(own: &[Option<f64>], there: &[Option<f64>]) -> (Option<f64>, Option<f64>) {
+    let at = |of: &[Option<f64>], seed: usize| of.get(seed).copied().flatten();
+    if own.len() == 1 {
+        let (same, next) = (at(there, 0), at(there, 1));
+        return (apart(at(own, 0), same), apart(same, next));
+    }
+    let median = |ratios| spread(&known(ratios)).map(|spread| spread.median);
+    (apart(median(own), median(there)), None)
+}
+
+/// Runs a scenario with `seeds` seeds from the options' own on, and again on a coarser machine if `again`
+/// and there is one. `progress` is told of the first.
 ///
 /// # Errors
 ///
@@ -110,42 +180,41 @@ pub fn run_surely(
     seeds: u32,
     again: bool,
     progress: &dyn Progress,
-) -> Result<(Comparison, Vec<Confidence>), RunError> {
-    let first = run(scenario, options, progress)?;
-    let mut all = Vec::new();
-    for more in 1..u64::from(seeds) {
-        let options = Options {
-            seed: options.seed.wrapping_add(more),
-            ..options.clone()
-        };
-        all.push(run(scenario, &options, progress)?.rows);
+) -> Result<Surely, RunError> {
+    let seeded = |more: u32, scale: Option<u32>| Options {
+        seed: options.seed.wrapping_add(more.into()),
+        scale,
+        ..options.clone()
+    };
+    let mut all = vec![run(scenario, options, progress)?];
+    for more in 1..seeds {
+        all.push(run(scenario, &seeded(more, options.scale), progress)?);
     }
-    let coarse = coarser(scenario, first.scale).filter(|_| again);
-    let coarse = coarse.and_then(|scale| {
-        let options = Options {
-            scale: Some(scale),
-            ..options.clone()
-        };
-        run(scenario, &options, &super::Quiet).ok()
+    let coarse = coarser(scenario, all[0].scale).filter(|_| again);
+    let coarse = coarse.map(|scale| {
+        let run = |more| run(scenario, &seeded(more, Some(scale)), &super::Quiet).ok();
+        (0..coarse_runs(seeds)).map_while(run).collect::<Vec<_>>()
     });
-    let rows = first.rows.iter().enumerate();
-    let confidence = rows.map(|(at, row)| {
-        let own = |of: &dyn Fn(&Row) -> Option<f64>| -> Vec<f64> {
-            let more = all.iter().filter_map(|rows| of(&rows[at]));
-            of(row).into_iter().chain(more).collect()
-        };
-        let there = coarse.as_ref().and_then(|coarse| coarse.rows[at].ratio);
+    let coarse = coarse.unwrap_or_default();
+    let confidence = (0..all[0].rows.len()).map(|at| {
+        let values: Vec<f64> = all.iter().map(|one| one.rows[at].value).collect();
+        let own = ratios(&all, at);
+        let (scale_error, seed_error) = errors(&own, &ratios(&coarse, at));
         Confidence {
-            value: spread(&own(&|row| Some(row.value))),
-            ratio: spread(&own(&|row| row.ratio)),
-            scale_error: row
-                .ratio
-                .zip(there)
-                .map(|(ratio, there)| (there - ratio).abs()),
+            value: spread(&values),
+            ratio: spread(&known(&own)),
+            scale_error,
+            seed_error,
         }
     });
     let confidence = confidence.collect();
-    Ok((first, confidence))
+    let rows = all.iter().chain(&coarse).flat_map(|one| &one.rows);
+    let accesses = rows.map(|row| row.result.accesses).sum();
+    Ok(Surely {
+        comparison: all.swap_remove(0),
+        confidence,
+        accesses,
+    })
 }
 
 #[cfg(test)]
@@ -189,9 +258,14 @@ mod tests {
             only: vec!["NUMAB0".to_owned(), "NUMAB2".to_owned()],
             ..Options::default()
         };
-        let (comparison, sure) =
-            run_surely(&scenario, &options, 3, true, &crate::scenario::Quiet).unwrap();
+        let quiet = &crate::scenario::Quiet;
+        let surely = run_surely(&scenario, &options, 3, true, quiet).unwrap();
+        let (comparison, sure) = (surely.comparison, surely.confidence);
         assert_eq!((comparison.rows.len(), sure.len()), (2, 2));
+        // Three runs, and three of a quarter of each.
+        let one: u64 = comparison.rows.iter().map(|row| row.result.accesses).sum();
+        let runs = surely.accesses as f64 / one as f64;
+        assert!((runs - 3.75).abs() < 0.01, "{runs}");
         // The first is what the others are compared with: its ratio is 1 for every seed and scale.
         let ratio = sure[0].ratio.unwrap();
         assert_eq!((ratio.low, ratio.median, ratio.high), (1.0, 1.0, 1.0));
@@ -199,7 +273,73 @@ mod tests {
         let value = sure[1].value.unwrap();
         assert!(value.low <= value.median && value.median <= value.high);
         assert!(sure[1].scale_error.is_some());
+        // Of several seeds the interval tells of chance.
+        assert_eq!(sure[1].seed_error, None);
         assert_eq!(coarser(&scenario, 512), Some(2048));
         assert_eq!(coarser(&scenario, 1 << 15), None);
+    }
+    #[test]
+    fn one_seed_is_thrown_twice_on_the_coarser_machine() {
+        let name = "pointer-chase";
+        let scenario = crate::scenario::shipped(name).unwrap().read().unwrap();
+        let only = ["NUMAB0", "NUMAB2"].map(str::to_owned).to_vec();
+        let at = |seed, scale| Options {
+            seed,
+            scale: Some(scale),
+            only: only.clone(),
+            ..Options::default()
+        };
+        let quiet = &crate::scenario::Quiet;
+        let ratio = |seed, scale| run(&scenario, &at(seed, scale), quiet).unwrap().rows[1].ratio;
+        let ratio = |seed, scale| ratio(seed, scale).unwrap();
+        let surely = run_surely(&scenario, &at(7, 512), 1, true, quiet).unwrap();
+        let sure = surely.confidence;
+        assert_eq!(sure[1].ratio, None);
+        let of_scale = (ratio(7, 512) - ratio(7, 2048)).abs();
+        assert_eq!(sure[1].scale_error, Some(of_scale));
+        let of_seed = (ratio(7, 2048) - ratio(8, 2048)).abs();
+        assert_eq!(sure[1].seed_error, Some(of_seed));
+    }
+
+    #[test]
+    fn what_chance_moves_is_no_matter_of_the_scale() {
+        let of = |seed_error, scale_error| Confidence {
+            seed_error,
+            scale_error,
+            ..Confidence::default()
+        };
+        assert_eq!(of(Some(0.03), Some(0.05)).doubt(), Some(Doubt::Seed));
+        assert_eq!(of(Some(0.03), Some(0.051)).doubt(), Some(Doubt::Scale));
+        assert_eq!(of(Some(0.02), Some(0.05)).doubt(), Some(Doubt::Scale));
+        assert_eq!(of(Some(0.03), None).doubt(), Some(Doubt::Seed));
+        assert_eq!(of(None, Some(0.021)).doubt(), Some(Doubt::Scale));
+        assert_eq!(of(Some(0.02), Some(0.02)).doubt(), None);
+        assert_eq!(Confidence::default().doubt(), None);
+    }
+
+    #[test]
+    fn each_seed_is_compared_with_itself() {
+        let is = |(scale, seed): (Option<f64>, Option<f64>), wanted: [Option<f64>; 2]| {
+            for (is, wanted) in [scale, seed].iter().zip(wanted) {
+                let near = match (is, wanted) {
+                    (Some(is), Some(wanted)) => (is - wanted).abs() < 1e-9,
+                    (is, wanted) => is.is_none() && wanted.is_none(),
+                };
+                assert!(near, "{scale:?}, {seed:?}");
+            }
+        };
+        let some = Some;
+        is(
+            errors(&[some(0.5)], &[some(0.6), some(0.8)]),
+            [some(0.1), some(0.2)],
+        );
+        // What never came home on the coarser machine says nothing, whatever the next seed did.
+        is(errors(&[some(0.5)], &[None, some(0.8)]), [None, None]);
+        is(errors(&[some(0.5)], &[some(0.6), None]), [some(0.1), None]);
+        is(errors(&[some(0.5)], &[some(0.6)]), [some(0.1), None]);
+        is(errors(&[some(0.5)], &[]), [None, None]);
+        let own = [some(0.4), None, some(0.6)];
+        let there = [some(0.4), some(0.8), some(0.7)];
+        is(errors(&own, &there), [some(0.2), None]);
     }
 }

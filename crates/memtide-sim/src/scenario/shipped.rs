@@ -54,6 +54,7 @@ pub const SHIPPED: &[Shipped] = scenarios! {
     "scale-large",
     "scale-4g",
     "hot-larger-than-fast",
+    "warm-and-full",
     "bursty",
     "bandwidth-bound",
     "two-tenants",

@@ -113,11 +113,21 @@ impl Access {
         Access(Access::new(slot, line, 1, false).0 | 1 << 47)
     }
 
-    /// What kind of translation it needs: 0 for a load, 1 for a store, 2 for a fetch.
+    /// Three bits that decide what kind of translation it needs.
     #[inline]
     #[must_use]
-    pub fn translation(self) -> usize {
-        (self.0 >> 45 & 1 | self.0 >> 46 & 2) as usize
+    pub fn kind_bits(self) -> usize {
+        (self.0 >> 45) as usize & 7
+    }
+
+    /// What kind of translation an access of these [`Access::kind_bits`] needs: 0 for a load, 1 for a store,
+    /// 2 for a fetch.
+    #[must_use]
+    pub fn translation_of(kind_bits: usize) -> usize {
+        match kind_bits >> 2 {
+            0 => kind_bits & 1,
+            _ => 2,
+        }
     }
 
     /// How many lines.

@@ -662,7 +662,9 @@ fn a_model_is_read_once_for_each_token_in_order() {
             let falls = own.windows(2).filter(|pair| pair[1] < pair[0]).count();
             assert_eq!(falls, 4);
             let stores = thread.iter().filter(|access| access.is_write()).count();
-            let fetches = thread.iter().filter(|access| access.translation() == 2);
+            let fetches = thread
+                .iter()
+                .filter(|access| Access::translation_of(access.kind_bits()) == 2);
             assert_eq!((stores, fetches.count()), (own.len(), own.len()));
         }
         assert_eq!(reads, [5; 256]);

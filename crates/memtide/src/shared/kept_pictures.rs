@@ -10,7 +10,7 @@ use std::path::Path;
 pub fn compare(name: &str, now: &str, of: &str, again: &str) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let path = docs.join(name);
-    if std::env::var("SNAPSHOTS").is_ok_and(|action| action == "overwrite") {
+    if overwrites() {
         std::fs::write(path, now).expect("docs can be written");
         return;
     }
@@ -19,4 +19,9 @@ pub fn compare(name: &str, now: &str, of: &str, again: &str) {
         kept == now,
         "docs/{name} is not what {of} now. Look at what this writes: {again}"
     );
+}
+
+/// Whether pictures are to be written.
+pub fn overwrites() -> bool {
+    std::env::var("SNAPSHOTS").is_ok_and(|action| action == "overwrite")
 }

@@ -6,6 +6,7 @@ use super::kernel::RunningKernel;
 use super::processes::{Selected, Selection};
 use super::sampling::{Sampling, SamplingError};
 use super::survey::{SurveyError, Surveyor};
+use crate::fs::kept::Kept;
 use crate::fs::proc::Process;
 use crate::fs::{FsError, Root, pressure, zoneinfo};
 use crate::mover::{self, Mover};
@@ -77,6 +78,8 @@ pub struct LiveWorld {
     start_cpu_ns: u64,
     boot_ms: u64,
     selected: Selected,
+    zoneinfo: Kept,
+    pressure: Kept,
     /// Of processes and their cgroup, since the last wait.
     notices: Vec<Notice>,
     /// Whether it was told that nobody says for how long programs wait for memory.
@@ -121,6 +124,8 @@ impl LiveWorld {
             start_cpu_ns: cpu_ns(ClockId::ProcessCPUTime),
             boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
             selected: Selected::new(root.clone(), page, selection),
+            zoneinfo: zoneinfo::kept(&root),
+            pressure: pressure::kept(&root),
             notices: Vec::new(),
             told_no_pressure: false,
             surveyor: Surveyor::new(kernel.clone(), page),
@@ -288,7 +293,7 @@ impl World for LiveWorld {
     }
 
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
-        let zones = zoneinfo::read(&self.root).map_err(failed)?;
+        let zones = zoneinfo::read_kept(&mut self.zoneinfo).map_err(failed)?;
         let room = |node: NodeId| {
             let present: u64 = zones.of(node).filter_map(|zone| zone.present).sum();
             let populated: Vec<(u64, u64, u64)> = zones
@@ -320,7 +325,7 @@ impl World for LiveWorld {
 
     fn pressure(&mut self, stalls: &mut Stalls) -> Result<(), WorldError> {
         *stalls = Stalls::default();
-        let why = match pressure::machine(&self.root) {
+        let why = match self.pressure.parse(pressure::parse) {
             Ok(Some(total)) => {
                 stalls.machine = Some(total);
                 stalls.classes = self.selected.stalls().map_err(failed)?;

@@ -6,13 +6,12 @@ use super::{Damon, DamonError, LookBy, Slot};
 use crate::perf::event::{self, Event as PerfEvent, EventError, Wait};
 use crate::perf::tracepoint::Tracepoint;
 use crate::perf::{SampleLayout, Scratch};
+use crate::pidfd;
 use crate::priority;
 use crate::sys::perf_event::{self, Watch};
 use perf_event_open_sys::bindings as b;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -99,7 +98,7 @@ pub struct Session {
     _marker_event: OwnedFd,
     scratch: Scratch,
     /// One for each of the caller's targets.
-    processes: Vec<Option<OwnedFd>>,
+    processes: Vec<OwnedFd>,
     pass: u64,
     /// The session came in the middle of a pass that must not be reported.
     skip: bool,
@@ -128,7 +127,13 @@ impl Session {
         let aggregation = Duration::from_micros(config.aggregate_us);
         let processes = pids
             .iter()
-            .map(|&pid| open_process(pid))
+            .map(|&pid| {
+                let failed = |error: Errno| DamonError::Process {
+                    pid,
+                    source: error.into(),
+                };
+                pidfd::open(pid).map_err(failed)
+            })
             .collect::<Result<_, _>>()?;
         let (kdamond, before) = damon.turn_on(slot, config)?;
         priority::ask_for_kdamond(kdamond);
@@ -261,7 +266,7 @@ impl Session {
         self.processes
             .iter()
             .enumerate()
-            .filter(|(_, fd)| fd.as_ref().is_none_or(has_ended))
+            .filter(|(_, fd)| pidfd::has_ended(fd))
             .map(|(n, _)| n)
     }
 
@@ -408,27 +413,6 @@ fn open_events(
     enable(event.as_fd())?;
     enable(marker_event.as_fd())?;
     Ok((event, marker_event, sample))
-}
-
-/// A descriptor that becomes readable when the process ends; `None` on a
-/// process that has just ended.
-fn open_process(pid: u32) -> Result<Option<OwnedFd>, DamonError> {
-    let failed = |source: io::Error| DamonError::Process { pid, source };
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let pid = raw.ok_or_else(|| failed(io::Error::from_raw_os_error(libc::ESRCH)))?;
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(error) => Err(failed(error.into())),
-    }
-}
-
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(process, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(poll(&mut fds, Some(&now)), Ok(1))
 }
 
 #[cfg(test)]

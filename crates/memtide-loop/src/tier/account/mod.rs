@@ -41,6 +41,7 @@ use super::latency::{Latencies, Pair};
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::records::Records;
+use crate::report::{AccountStatus, TierSpent};
 use memtide_core::hotness::Hotness;
 use memtide_core::pages::{Folio, Pages as _};
 use memtide_core::promotion::Benefit;
@@ -312,6 +313,24 @@ impl Account {
             spent_per_s: balance.flow.spent_per_s,
             until: balance.pace.rests_until?,
         })
+    }
+
+    /// Where it stands, with how late nodes answer.
+    pub fn status(&self, latencies: &Latencies) -> AccountStatus {
+        let (flow, causes) = (self.flow, self.causes);
+        AccountStatus {
+            won_ns_per_s: flow.won_per_s,
+            spent_ns_per_s: flow.spent_per_s,
+            won_ns: flow.won_ns,
+            spent: TierSpent {
+                moves_ns: causes.moves_ns,
+                faults_ns: causes.faults_ns,
+                own_ns: causes.own_ns,
+                observing_ns: causes.observing_ns,
+            },
+            latencies_ns: latencies.all().collect(),
+            resting_processes: self.resting(),
+        }
     }
 
     /// How many processes rest.

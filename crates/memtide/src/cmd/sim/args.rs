@@ -64,7 +64,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub yes: bool,
 
-    /// Do not run once more on a coarser machine, which tells the error of the scale
+    /// Skip the runs on a coarser machine, which measure the error of the scale and of a single seed
     #[arg(long)]
     pub no_scale_error: bool,
 

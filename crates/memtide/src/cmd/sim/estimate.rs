@@ -6,7 +6,7 @@
 
 use super::words::{bytes, grouped};
 use crate::shared::context::BadUsage;
-use memtide_sim::scenario::{Options, Scenario};
+use memtide_sim::scenario::{Options, Scenario, confidence};
 
 /// Simulated accesses a second of one processor.
 const RATE: f64 = 20e6;
@@ -38,8 +38,8 @@ pub struct Estimate {
     pauses: bool,
 }
 
-/// Reckons it for `seeds` seeds.
-pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
+/// Reckons it for `seeds` seeds, and the runs on a coarser machine if `again`.
+pub fn of(scenario: &Scenario, options: &Options, (seeds, again): (u32, bool)) -> Estimate {
     let scale = options.scale.unwrap_or(scenario.scale).max(1);
     let runs = scenario.runs(options).unwrap_or_default();
     let runs_of = |case: &str| {
@@ -48,12 +48,18 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
         mine.filter(|(case, configuration)| !scenario.is_of_rates(case, configuration))
             .count() as u128
     };
+    let coarser = confidence::coarser(scenario, scale).filter(|_| again);
+    let coarse = coarser.map(|scale| (scale, confidence::coarse_runs(seeds)));
+    let made = || [(scale, seeds)].into_iter().chain(coarse);
     let accesses = scenario.cases.iter().map(|case| {
         let each = case.workload.accesses().map_or(0, |(_, accesses)| accesses);
-        each / u128::from(scale) * runs_of(&case.name) * u128::from(seeds)
+        let of = |(scale, seeds): (u32, u32)| each / u128::from(scale) * u128::from(seeds);
+        made().map(of).sum::<u128>() * runs_of(&case.name)
     });
     let accesses = u64::try_from(accesses.sum::<u128>()).unwrap_or(u64::MAX);
-    let paused = scenario.paused_quanta(options).unwrap_or_default() as f64 * f64::from(seeds);
+    // A pause takes as long at any scale.
+    let times: f64 = made().map(|(_, seeds)| f64::from(seeds)).sum();
+    let paused = scenario.paused_quanta(options).unwrap_or_default() as f64 * times;
     let capacity = scenario
         .machine
         .nodes
@@ -73,8 +79,13 @@ pub fn of(scenario: &Scenario, options: &Options, seeds: u32) -> Estimate {
 }
 
 /// That a run may start.
-pub fn allow(scenario: &Scenario, options: &Options, seeds: u32, yes: bool) -> anyhow::Result<()> {
-    let estimate = of(scenario, options, seeds);
+pub fn allow(
+    scenario: &Scenario,
+    options: &Options,
+    runs: (u32, bool),
+    yes: bool,
+) -> anyhow::Result<()> {
+    let estimate = of(scenario, options, runs);
     let pages = estimate.recorded_pages;
     if pages > MOST_RECORDED_PAGES {
         return Err(BadUsage(format!(
@@ -135,7 +146,7 @@ mod tests {
                 scale: Some(scale),
                 ..Options::default()
             };
-            allow(&scenario, &options, 1, true)
+            allow(&scenario, &options, (1, false), true)
         };
         assert!(of(1 << 19, 1).is_ok());
         let error = of((1 << 19) + 1, 1).unwrap_err().to_string();
@@ -163,13 +174,16 @@ mod tests {
         };
         let scenario = scenario.read().unwrap();
         let short = rows(scenario.clone(), 1000);
-        let seconds = of(&short, &options, 1).seconds - of(&scenario, &options, 1).seconds;
+        let seconds =
+            of(&short, &options, (1, false)).seconds - of(&scenario, &options, (1, false)).seconds;
         assert!(
             (seconds - 999.0 * 2000.0 / PAUSED_RATE).abs() < 1e-6,
             "{seconds}"
         );
         let long = rows(scenario.clone(), 100 * 86_400 / 4);
-        let error = allow(&long, &options, 3, false).unwrap_err().to_string();
+        let error = allow(&long, &options, (3, false), false)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.ends_with("or cut the pauses out of the recording"),
             "{error}"
@@ -180,7 +194,8 @@ mod tests {
                 tier.demote_idle = Some("1d".parse().unwrap());
             }
         }
-        let more = of(&idle, &options, 1).seconds - of(&scenario, &options, 1).seconds;
+        let more =
+            of(&idle, &options, (1, false)).seconds - of(&scenario, &options, (1, false)).seconds;
         assert!((more / seconds - 2.0).abs() < 1e-3, "{more}");
     }
 
@@ -196,11 +211,14 @@ mod tests {
             ..Options::default()
         };
         // 8 threads of 300 million accesses in eight runs, at 1/64.
-        let estimate = of(&scenario, &options(64), 1);
+        let estimate = of(&scenario, &options(64), (1, false));
         assert_eq!(estimate.accesses, 8 * 300_000_000 / 64 * 8);
+        // And twice on a machine four times as coarse.
+        let again = of(&scenario, &options(64), (1, true));
+        assert_eq!(again.accesses, estimate.accesses / 2 * 3);
         assert_eq!(estimate.bytes, (40 << 30) / 4096 / 64 * BYTES_A_PAGE * 2);
-        assert!(allow(&scenario, &options(64), 1, false).is_ok());
-        let whole = allow(&scenario, &options(1), 5, false)
+        assert!(allow(&scenario, &options(64), (1, false), false).is_ok());
+        let whole = allow(&scenario, &options(1), (5, false), false)
             .unwrap_err()
             .to_string();
         assert!(
@@ -208,7 +226,7 @@ mod tests {
             "{whole}"
         );
         assert!(whole.contains("--yes"), "{whole}");
-        assert!(allow(&scenario, &options(1), 5, true).is_ok());
+        assert!(allow(&scenario, &options(1), (5, false), true).is_ok());
         assert_eq!(duration(5400.0), "90 minutes");
         assert_eq!(duration(864_000.0), "10 days");
     }

@@ -42,7 +42,8 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
         scenarios: Vec::new(),
     };
     for scenario in &scenarios {
-        estimate::allow(scenario, &options(args, scenario), args.seeds, args.yes)?;
+        let runs = (args.seeds, again(args));
+        estimate::allow(scenario, &options(args, scenario), runs, args.yes)?;
     }
     for scenario in &scenarios {
         let (comparison, rate) = one(scenario, &options(args, scenario), args)?;
@@ -93,6 +94,11 @@ fn options(args: &RunArgs, scenario: &Scenario) -> Options {
     }
 }
 
+/// Whether a coarser machine runs it, too. A check looks at accesses, not at times.
+fn again(args: &RunArgs) -> bool {
+    !args.no_scale_error && !args.check
+}
+
 /// Runs a scenario; also how many accesses it simulated a second of the clock on the wall.
 fn one(
     scenario: &Scenario,
@@ -102,16 +108,13 @@ fn one(
     let runs = scenario.runs(options).map_err(blame)?;
     let bar = Bar::new(&scenario.name, runs.len());
     let start = Instant::now();
-    // A check looks at accesses, not at times.
-    let again = !args.no_scale_error && !args.check;
-    let ran = confidence::run_surely(scenario, options, args.seeds, again, &bar);
+    let ran = confidence::run_surely(scenario, options, args.seeds, again(args), &bar);
     let elapsed = start.elapsed().as_secs_f64();
     bar.finish();
-    let (ran, sure) = ran.map_err(blame)?;
-    let accesses: u64 = ran.rows.iter().map(|row| row.result.accesses).sum();
-    let all = accesses as f64 * f64::from(args.seeds);
-    let rate = (accesses > 0 && elapsed > 0.0).then(|| all / elapsed);
-    Ok((compare::comparison(scenario, ran, sure), rate))
+    let ran = ran.map_err(blame)?;
+    let rate = (ran.accesses > 0 && elapsed > 0.0).then(|| ran.accesses as f64 / elapsed);
+    let comparison = compare::comparison(scenario, ran.comparison, ran.confidence);
+    Ok((comparison, rate))
 }
 
 /// An error of the words that were given, or of the run.

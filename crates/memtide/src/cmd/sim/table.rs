@@ -6,6 +6,7 @@ use super::words::{amount, cpu_seconds, grouped, percent, ratio};
 use crate::shared::table::table;
 use comfy_table::CellAlignment::{Left, Right};
 use memtide_sim::scenario::Mark;
+use memtide_sim::scenario::confidence::{Doubt, MOST_SCALE_ERROR};
 use std::fmt::Write as _;
 
 /// The whole of it; `rate` is simulated accesses a second of wall-clock time.
@@ -117,14 +118,16 @@ fn interval(outcome: &Outcome) -> String {
     }
 }
 
-/// How far the ratio moves on a coarser machine.
+/// How far the ratio moves on a coarser machine, and there with another seed if that explains it.
 fn scale_error(outcome: &Outcome) -> String {
-    or_dash(
-        outcome
-            .confidence
-            .scale_error
-            .map(|error| format!("±{}", ratio(error))),
-    )
+    let confidence = &outcome.confidence;
+    let error = |error: Option<f64>| or_dash(error.map(|error| format!("±{}", ratio(error))));
+    let of_scale = error(confidence.scale_error);
+    match confidence.doubt() {
+        Some(Doubt::Seed) => format!("{of_scale}, by chance {}", error(confidence.seed_error)),
+        Some(Doubt::Scale) => format!("{of_scale}, not valid"),
+        None => of_scale,
+    }
 }
 
 /// The published ratio, marked if the document itself doubts it.
@@ -237,7 +240,40 @@ pub fn notes(comparison: &Comparison) -> Vec<String> {
             comparison.scale, comparison.scale
         ));
     }
+    notes.extend(not_valid(comparison));
     notes
+}
+
+/// Which ratios are not to be relied on, and what to do.
+fn not_valid(comparison: &Comparison) -> Vec<String> {
+    let names = |doubt: Doubt| -> Option<String> {
+        let in_case = |case: &'_ Case| -> Vec<String> {
+            let doubtful = case.configurations.iter();
+            let doubtful = doubtful.filter(|row| row.confidence.doubt() == Some(doubt));
+            let name = |row: &Outcome| match case.name.is_empty() {
+                true => row.run.configuration.clone(),
+                false => format!("{} ({})", row.run.configuration, case.name),
+            };
+            doubtful.map(name).collect()
+        };
+        let names: Vec<String> = comparison.cases.iter().flat_map(in_case).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let by_scale = names(Doubt::Scale).map(|names| {
+        format!(
+            "Not valid at 1/{}, as these ratios move by more than {MOST_SCALE_ERROR} on a machine four times \
+             as coarse: {names}. Give a finer scale: --scale 1/{}.",
+            comparison.scale,
+            (comparison.scale / 4).max(1)
+        )
+    });
+    let by_seed = names(Doubt::Seed).map(|names| {
+        format!(
+            "Uncertain by chance, as these ratios move by more than {MOST_SCALE_ERROR} with another seed on a \
+             machine four times as coarse: {names}. Run several seeds: --seeds 5."
+        )
+    });
+    by_scale.into_iter().chain(by_seed).collect()
 }
 
 fn or_dash(text: Option<String>) -> String {
@@ -277,5 +313,25 @@ Simulated at 1/16: each page and each access stands for 16; counts are of the fu
 Best: pghot-hwhints takes 45.00 s, 25 % less time than NUMAB0; 12 % longer than the oracle, a bound on what placing pages by their rates can reach.
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_ratio_that_moves_with_the_scale_or_the_seed_is_doubted() {
+        let mut comparison = samples::comparison();
+        let rows = &mut comparison.cases[0].configurations;
+        rows[1].confidence.scale_error = Some(0.02);
+        rows[2].confidence.scale_error = Some(0.021);
+        rows[3].confidence.scale_error = Some(0.05);
+        rows[3].confidence.seed_error = Some(0.03);
+        let text = text(&comparison, None, false);
+        assert!(text.contains("  ±0.020  "), "{text}");
+        assert!(text.contains("  ±0.021, not valid  "), "{text}");
+        let note = "Not valid at 1/16, as these ratios move by more than 0.02 on a machine four times as \
+                    coarse: pghot-hwhints. Give a finer scale: --scale 1/4.\n";
+        assert!(text.contains(note), "{text}");
+        assert!(text.contains("  ±0.050, by chance ±0.030  "), "{text}");
+        let note = "Uncertain by chance, as these ratios move by more than 0.02 with another seed on a \
+                    machine four times as coarse: static. Run several seeds: --seeds 5.\n";
+        assert!(text.contains(note), "{text}");
     }
 }

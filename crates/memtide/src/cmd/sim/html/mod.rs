@@ -210,7 +210,10 @@ fn table_guide(comparison: &Comparison, case: &Case) -> String {
         false => String::new(),
     };
     let coarse = match any(|outcome| outcome.confidence.scale_error.is_some()) {
-        true => " The error of scale is how far the ratio moves on a machine four times as coarse.",
+        true => {
+            " The error of scale is how far the ratio moves on a machine four times as coarse. A ratio marked \
+             'by chance' moves by more than 0.02 on that machine with another seed."
+        }
         false => "",
     };
     format!(
