@@ -14,7 +14,7 @@ tokens=${TOKENS:-16} threads=${THREADS:-$(nproc)} rounds=${ROUNDS:-3}
 instances=${INSTANCES:-1 3} share=${SHARE:-50}
 
 cargo build --release --quiet -p memtide -p memtide-pager-preload
-memtide=$PWD/${CARGO_TARGET_DIR:-target}/release/memtide
+memtide=$(realpath "${CARGO_TARGET_DIR:-target}/release/memtide")
 
 python=${PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/memtide-demo/llama/bin/python}
 if ! "$python" -c 'import llama_cpp, gguf' 2>/dev/null; then

@@ -9,7 +9,7 @@ reads=${READS:-400000}
 threads=${THREADS:-$(nproc)}
 
 cargo build --release --quiet -p memtide -p memtide-pager-preload
-memtide=$PWD/${CARGO_TARGET_DIR:-target}/release/memtide
+memtide=$(realpath "${CARGO_TARGET_DIR:-target}/release/memtide")
 
 venv=${XDG_CACHE_HOME:-$HOME/.cache}/memtide-demo/venv
 if ! "$venv/bin/python" -c 'import numpy' 2>/dev/null; then

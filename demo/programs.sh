@@ -41,8 +41,8 @@ case "$what $name" in
 "read sqlite3")
   sqlite3 "$folder/data.db" "pragma mmap_size = 1073741824; pragma cache_size = 50;
     with recursive n(i, k) as (
-      select 0, 1 union all
-      select i + 1, (k * 1103515245 + 12345) % (select max(k) from t) from n where i < $reads)
+      select 0, 0 union all
+      select i + 1, (i + 1) * 2654435761 % (select max(k) + 1 from t) from n where i < $reads)
     select count(*), sum(length(v)), hex(max(v)) from n join t using (k);"
   ;;
 

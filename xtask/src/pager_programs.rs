@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 6] = ["sqlite3", "lmdb", "ripgrep", "numpy", "safetensors
 /// Of PyPI, for what the programs need.
 const PACKAGES: [&str; 4] = ["numpy", "lmdb", "safetensors", "ripgrep"];
 /// Names of all their data.
-const FILES: &str = "data.*:*.pack";
+const FILES: [&str; 2] = ["data.*", "*.pack"];
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -223,7 +223,8 @@ impl Bench {
             0 => Command::new("env"),
             _ => {
                 let mut command = Command::new(&self.memtide);
-                command.args(["pager", "run", "--files", FILES]);
+                command.args(["pager", "run"]);
+                command.args(FILES.iter().flat_map(|pattern| ["--files", pattern]));
                 command.arg("--budget").arg(format!("{budget}MiB"));
                 command.args((way == 1).then_some("--plain")).arg("--");
                 command

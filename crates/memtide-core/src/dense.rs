@@ -13,6 +13,8 @@
 use crate::units::PageNumber;
 use std::ops::Range;
 use std::sync::OnceLock;
+// Not loom's: like the sections' `OnceLock`, it is outside the models.
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Pages in a section: 128 MiB of 4 KiB pages, the kernel's own section size
 /// on x86. Small under loom, whose every atomic is expensive.
@@ -22,6 +24,8 @@ pub const SECTION_PAGES: usize = if cfg!(loom) { 8 } else { 32768 };
 #[derive(Debug)]
 pub(crate) struct Directory<S> {
     sections: Box<[OnceLock<S>]>,
+    /// No section from here on was ever allocated: walks end here. Most of a space is never touched.
+    end: AtomicUsize,
     pages: u64,
 }
 
@@ -31,6 +35,7 @@ impl<S> Directory<S> {
         let count = sections_for(pages);
         Directory {
             sections: (0..count).map(|_| OnceLock::new()).collect(),
+            end: AtomicUsize::new(0),
             pages,
         }
     }
@@ -65,7 +70,10 @@ impl<S> Directory<S> {
     /// `section` comes from [`Directory::locate`] and so is in range.
     #[inline]
     pub(crate) fn get_or_make(&self, section: usize, make: impl FnOnce() -> S) -> &S {
-        self.sections[section].get_or_init(make)
+        self.sections[section].get_or_init(|| {
+            self.end.fetch_max(section + 1, Ordering::Relaxed);
+            make()
+        })
     }
 
     /// Takes the section out, for memory that is unplugged. It comes back
@@ -76,7 +84,7 @@ impl<S> Directory<S> {
 
     /// The allocated sections of `range` with their indices, ascending.
     pub(crate) fn allocated(&self, range: Range<usize>) -> impl Iterator<Item = (usize, &S)> {
-        let end = range.end.min(self.sections.len());
+        let end = range.end.min(self.end.load(Ordering::Relaxed));
         let start = range.start.min(end);
         self.sections[start..end]
             .iter()
@@ -86,7 +94,10 @@ impl<S> Directory<S> {
 
     /// The allocated sections, to be changed.
     pub(crate) fn allocated_mut(&mut self) -> impl Iterator<Item = &mut S> {
-        self.sections.iter_mut().filter_map(OnceLock::get_mut)
+        let end = *self.end.get_mut();
+        self.sections[..end]
+            .iter_mut()
+            .filter_map(OnceLock::get_mut)
     }
 
     /// Bytes of the directory itself, without what the sections point to.
@@ -142,12 +153,17 @@ mod tests {
         assert!(d.get(2).is_none());
         assert_eq!(*d.get_or_make(2, || 7), 7);
         assert_eq!(*d.get_or_make(2, || 8), 7);
-        assert_eq!(
-            d.allocated(0..9).map(|(i, &s)| (i, s)).collect::<Vec<_>>(),
-            [(2, 7)]
-        );
-        assert_eq!(d.remove(2), Some(7));
+        let all = |d: &Directory<u32>, range| -> Vec<_> {
+            d.allocated(range).map(|(i, &s)| (i, s)).collect()
+        };
+        assert_eq!(all(&d, 0..9), [(2, 7)]);
+        d.get_or_make(0, || 9);
+        assert_eq!(all(&d, 0..9), [(0, 9), (2, 7)]);
+        assert_eq!(all(&d, 1..2), []);
+        d.allocated_mut().for_each(|s| *s += 1);
+        assert_eq!(d.remove(2), Some(8));
         assert!(d.get(2).is_none());
+        assert_eq!(all(&d, 0..usize::MAX), [(0, 10)]);
     }
 
     #[test]

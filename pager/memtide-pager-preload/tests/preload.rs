@@ -1,10 +1,11 @@
 //! C programs with the library between them and the C library, beside the same
 //! programs without it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Pages of the file: four times the budget.
 const PAGES: u64 = 1024;
@@ -35,12 +36,14 @@ fn program(name: &str) -> PathBuf {
             "cancelled",
             "closing",
             "filter",
+            "resident",
         ] {
             let source = programs.join(name).with_extension("c");
             compile(&folder.path().join(name), &[source], &[]);
         }
         let random = programs.join("random");
         let into = |name| folder.path().join(name);
+        compile(&into("reader"), &c_files(&programs.join("reader")), &[]);
         compile(&into("random"), &c_files(&random), &[]);
         let plugin = c_files(&random.join("plugin"));
         compile(&into("random_plugin.so"), &plugin, &["-shared", "-fPIC"]);
@@ -87,13 +90,15 @@ fn data() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn preloaded(command: &mut Command, stats: &Path) -> Output {
-    let output = command
+    preload(command, stats).output().unwrap()
+}
+
+fn preload<'a>(command: &'a mut Command, stats: &Path) -> &'a mut Command {
+    command
         .env("LD_PRELOAD", library())
         .env("MEMTIDE_PAGER_FILES", "*.bin")
         .env("MEMTIDE_PAGER_BUDGET", BUDGET)
         .env("MEMTIDE_PAGER_STATS", stats)
-        .output();
-    output.unwrap()
 }
 
 fn text(output: &Output) -> String {
@@ -559,4 +564,86 @@ fn children_and_programs_that_map_nothing() {
     let reports = reports(&stats);
     assert_eq!(reports.len(), 1, "{reports:?}");
     assert_eq!(reports[0]["program"], "hammer");
+}
+
+/// A program that reads all of its file whenever it is told to.
+struct Reader {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Reader {
+    fn start(file: &Path, stats: &Path) -> Reader {
+        let mut command = Command::new(program("reader"));
+        preload(command.arg(file), stats);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let mut reader = Reader { child, answers };
+        assert_eq!(reader.answer(), "mapped\n");
+        reader
+    }
+
+    fn tell(&mut self, what: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(what.as_bytes()).unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+/// All of them map and read all of the file, so that none could have a page dropped by itself. The one that was
+/// there first is killed then.
+#[test]
+fn several_processes_keep_one_budget() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("resident"));
+    command.arg(&file);
+    let mut resident = || {
+        let pages = text(&command.output().unwrap());
+        pages.trim().parse::<u64>().unwrap()
+    };
+    let mut readers = [(); 3].map(|()| Reader::start(&file, &stats));
+    let mut read = |readers: &mut [Reader], what: &str| {
+        for _ in 0..4 {
+            readers.iter_mut().for_each(|reader| reader.tell("0\n"));
+            for reader in readers.iter_mut() {
+                assert_eq!(reader.answer(), "right\n", "{what}");
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(30);
+        while resident() > PAGES / 4 {
+            assert!(Instant::now() < until, "{what}: {} pages", resident());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    read(&mut readers, "three");
+    readers[0].child.kill().unwrap();
+    readers[0].child.wait().unwrap();
+    read(&mut readers[1..], "two, after one was killed");
+    for reader in &mut readers[1..] {
+        reader.tell("ends\n");
+        assert!(reader.child.wait().unwrap().success());
+    }
+    let reports = reports(&stats);
+    let count = |name: &str| {
+        let counts = reports.iter().map(|report| &report["pager"][name]);
+        counts
+            .map(|count| count.as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    // Both unmapped; who leads dropped.
+    assert!(
+        count("flush_calls").iter().all(|calls| *calls > 0),
+        "{reports:?}"
+    );
+    assert!(
+        count("dropped_pages").iter().any(|pages| *pages > 0),
+        "{reports:?}"
+    );
 }

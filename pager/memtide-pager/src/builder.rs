@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::placement::MemoryPolicy;
+use std::path::PathBuf;
 
 /// Least granule: a base page of x86-64 and most others.
 pub(crate) const LEAST_GRANULE_BYTES: usize = 4 << 10;
@@ -90,6 +91,7 @@ pub struct Builder {
     pub(crate) nice: Option<i32>,
     pub(crate) explain_faults: bool,
     pub(crate) tell: Option<fn(&str)>,
+    pub(crate) alone: bool,
 }
 
 impl Builder {
@@ -102,7 +104,8 @@ impl Builder {
 
     /// Unit of eviction, a power of two from 4 KiB to 2 MiB. Default 64 KiB,
     /// what the kernel maps around a fault: with less, one touch makes
-    /// neighbours look touched.
+    /// neighbours look touched. In [`Mode::Strict`] the pages of a file come into
+    /// memory as they are needed, a granule at a time only for streams.
     pub fn granule(mut self, bytes: usize) -> Builder {
         self.granule_bytes = Some(bytes);
         self
@@ -142,7 +145,9 @@ impl Builder {
         self
     }
 
-    /// Default 8 MiB ahead in [`Mode::File`], 2 MiB in [`Mode::Strict`], by one thread.
+    /// Default 8 MiB ahead in [`Mode::File`], 2 MiB in [`Mode::Strict`], by one thread. In file
+    /// mode only where the kernel reads nothing ahead, or with a
+    /// [memory policy](Builder::memory_policy).
     pub fn read_ahead(mut self, read_ahead: ReadAhead) -> Builder {
         self.read_ahead = Some(read_ahead);
         self
@@ -173,6 +178,15 @@ impl Builder {
     /// too.
     pub fn tell(mut self, tell: fn(&str)) -> Builder {
         self.tell = Some(tell);
+        self
+    }
+
+    /// Has this pager choose what leaves memory by itself, whatever other processes keep.
+    /// Default off: pagers of one user that keep the same file let one of them choose, for
+    /// a page that anybody maps stays in memory. [`Mode::File`] with [`Unmapping::Lazy`]
+    /// only.
+    pub fn alone(mut self, yes: bool) -> Builder {
+        self.alone = yes;
         self
     }
 
@@ -235,6 +249,7 @@ impl Builder {
             nice,
             explain_faults: self.explain_faults,
             tell: self.tell,
+            together: (!self.alone).then(|| crate::local::path_of_user("pager")),
         })
     }
 }
@@ -253,6 +268,8 @@ pub(crate) struct Settings {
     pub nice: i32,
     pub explain_faults: bool,
     pub tell: Option<fn(&str)>,
+    /// Where pagers of this user meet, if they do.
+    pub together: Option<PathBuf>,
 }
 
 impl Settings {

@@ -72,6 +72,12 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     ) -> Result<usize, Errno> {
         self.read(file, buffer, offset)
     }
+    /// Reads through this description bring in what they ask for and no more: what
+    /// the kernel reads ahead would be memory beyond the budget.
+    fn read_exactly(&self, file: BorrowedFd<'_>) {
+        // Without it the bytes are right all the same.
+        let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
+    }
     /// Starts reading a part of a file into memory.
     fn read_ahead(&self, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), Errno>;
     /// Says in which order a range is read.
@@ -81,6 +87,9 @@ pub(crate) trait Kernel: Send + Sync + Debug {
     fn keep_small(&self, range: Range) {
         sys::advice::keep_small(range);
     }
+    /// Bytes that the process had read from devices so far, by whatever call or fault; nothing where the
+    /// kernel does not count them.
+    fn read_bytes(&self) -> Option<u64>;
     /// How much the kernel reads around a fault in a file of this device, in bytes, if
     /// that can be known.
     fn read_around(&self, device: u64) -> Option<u64>;
@@ -97,6 +106,9 @@ pub(crate) struct Linux {
     oneself: Kept,
     pagemap: Kept,
     maps: Kept,
+    io: Kept,
+    /// The kernel does not count what is read, or tells this process no more.
+    counts_nothing: AtomicBool,
     /// Reads that leave nothing behind were refused: an older kernel, or a file
     /// system that has none.
     leaves_copies: AtomicBool,
@@ -108,8 +120,12 @@ impl Linux {
             oneself: Kept::new(|| sys::zap::oneself().map(KnownFile::new)),
             pagemap: Kept::new(own_pagemap),
             maps: Kept::new(own_maps),
+            io: Kept::new(|| KnownFile::open(Path::new("/proc/self/io"))),
+            counts_nothing: AtomicBool::new(false),
             leaves_copies: AtomicBool::new(false),
         };
+        // Opened here, not in the middle of the program.
+        linux.read_bytes();
         linux
             .oneself
             .with(|_| Ok(()))
@@ -153,6 +169,13 @@ fn read_around(root: &Path, device: u64) -> Option<u64> {
     let read = |place: &String| text_of(&root.join(place));
     let text = places.iter().find_map(read)?;
     text.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+}
+
+/// What `/proc/PID/io` says was read from devices.
+fn read_bytes(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let bytes = lines.find_map(|line| line.strip_prefix("read_bytes:"))?;
+    bytes.trim().parse().ok()
 }
 
 /// Every mapping of the process, by address.
@@ -252,6 +275,20 @@ impl Kernel for Linux {
         sys::advice::order(range, order)
     }
 
+    fn read_bytes(&self) -> Option<u64> {
+        if self.counts_nothing.load(Relaxed) {
+            return None;
+        }
+        let mut text = [0; 512];
+        let read = self.io.with(|file| rustix::io::pread(file, &mut text, 0));
+        let text = read
+            .ok()
+            .and_then(|read| std::str::from_utf8(&text[..read]).ok());
+        let bytes = text.and_then(read_bytes);
+        self.counts_nothing.store(bytes.is_none(), Relaxed);
+        bytes
+    }
+
     fn read_around(&self, device: u64) -> Option<u64> {
         read_around(Path::new("/sys"), device)
     }
@@ -264,6 +301,17 @@ impl Kernel for Linux {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_devices_were_read_is_found_among_the_rest() {
+        let text = "rchar: 3\nwchar: 0\nsyscr: 1\nsyscw: 0\nread_bytes: 8192\nwrite_bytes: 4096\n";
+        assert_eq!(read_bytes(text), Some(8192));
+        assert_eq!(read_bytes("rchar: 3\n"), None);
+        // This kernel's, if it counts.
+        let linux = Linux::new().unwrap();
+        let before = linux.read_bytes();
+        assert!(linux.read_bytes() >= before);
+    }
 
     #[test]
     fn a_partition_reads_around_as_its_disk_does() {

@@ -388,6 +388,18 @@ impl Pager {
         Ok(())
     }
 
+    /// What is returned has pagers of other processes that keep the same files choose without
+    /// this one from then on, because its process ends. It is to be called without a lock that
+    /// the start of a thread might need.
+    pub fn part(&self) -> impl FnOnce() + 'static {
+        let core = self.shared.core.clone();
+        move || {
+            if core.usable().is_ok() {
+                core.file.part();
+            }
+        }
+    }
+
     /// What it did so far.
     pub fn statistics(&self) -> Statistics {
         self.shared.core.counters.snapshot()

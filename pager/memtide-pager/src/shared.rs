@@ -70,6 +70,8 @@ impl Shared {
             if let Some(board) = core.board.get() {
                 board.end();
             }
+            // Others would wait for a leader that does nothing any more.
+            core.file.part();
             if panicked {
                 core.stop.store(true, SeqCst);
                 if let Some(strict) = &core.strict {
@@ -156,7 +158,7 @@ pub(crate) fn evictor(core: &Core) {
             (true, false) => round.wait.max(cost),
             (false, _) => round.wait,
         };
-        core.bell.wait(heard, wait);
+        core.file.wait(&core.bell, heard, wait);
     }
 }
 

@@ -37,8 +37,9 @@ pub struct Granule {
     pub index: u32,
 }
 
-/// Of sixteen victims, how many come from main where use cannot be seen.
-const SAMPLES_IN_16: u32 = 1;
+/// Pages of other victims for each page of a sample: where use cannot be seen, one
+/// page in sixteen comes from main.
+const BETWEEN_SAMPLES: u64 = 15;
 /// Main holds at most this many eighths of the capacity.
 const MAIN_EIGHTHS: u64 = 7;
 /// Where use cannot be seen, the last part of main, one in so many, is for what
@@ -136,7 +137,8 @@ pub struct Eviction {
     /// Mean time, in pages filled, after which granules come again.
     mean_return: u64,
     warm: bool,
-    turn: u32,
+    /// Pages of other victims until the next sample.
+    until_sample: u64,
 }
 
 impl Eviction {
@@ -153,7 +155,7 @@ impl Eviction {
             filled_pages: 1,
             mean_return: 0,
             warm: false,
-            turn: 0,
+            until_sample: BETWEEN_SAMPLES,
         }
     }
 
@@ -223,6 +225,9 @@ impl Eviction {
         self.filled_pages += u64::from(pages.saturating_sub(record.pages));
         if record.place != Place::Absent {
             self.resize(granule, pages);
+            if pages > record.pages && !self.config.second_chance {
+                self.grew(granule);
+            }
             return false;
         }
         let before = record.used_at;
@@ -239,6 +244,19 @@ impl Eviction {
             self.put(granule, Place::Trial);
         }
         again
+    }
+
+    /// More of a granule came: a use that is seen. What has entered main with a page
+    /// and fills in slowly would take all of it.
+    fn grew(&mut self, granule: Granule) {
+        let record = self.record(granule);
+        let since = self.filled_pages - record.used_at;
+        self.record_mut(granule).used_at = self.filled_pages;
+        let limit = self.main_limit();
+        let room = self.main_pages <= limit - limit / SOON_PART;
+        if record.place == Place::Main && !room && !self.is_soon(since) {
+            self.put(granule, Place::Trial);
+        }
     }
 
     /// Says that a chosen or probed granule was used again and stays.
@@ -289,8 +307,9 @@ impl Eviction {
         let (mut sum, start) = (0, chosen.len());
         self.warm = true;
         while sum < pages && chosen.len() - start < most {
-            self.turn = (self.turn + 1) % 16;
-            let sample = !self.config.second_chance && self.turn < SAMPLES_IN_16;
+            // Main exceeds its limit when what is in it fills up.
+            let over = self.main_pages > self.main_limit();
+            let sample = !self.config.second_chance && (self.until_sample == 0 || over);
             let next = match sample {
                 true => self.oldest_of_main(&mut used).or_else(|| self.pop_trial()),
                 false => self.pop_trial().or_else(|| self.oldest_of_main(&mut used)),
@@ -298,7 +317,14 @@ impl Eviction {
             let Some(granule) = next else {
                 return;
             };
-            sum += u64::from(self.record(granule).pages.max(1));
+            let pages = u64::from(self.record(granule).pages.max(1));
+            sum += pages;
+            // In pages: where granules are filled in part, those of main are larger
+            // than what is on trial.
+            self.until_sample = match sample {
+                true => pages * BETWEEN_SAMPLES,
+                false => self.until_sample.saturating_sub(pages),
+            };
             self.leave(granule);
             self.record_mut(granule).place = Place::Chosen;
             chosen.push(granule);
@@ -451,12 +477,17 @@ impl Eviction {
         if self.config.second_chance || !again {
             return limit;
         }
-        let soon = since * 2 <= self.mean_return;
+        let soon = self.is_soon(since);
         self.mean_return = (self.mean_return * 15 + since) / 16;
         match soon {
             true => limit,
             false => limit - limit / SOON_PART,
         }
+    }
+
+    /// Whether uses so far apart are closer than those of most that come again.
+    fn is_soon(&self, since: u64) -> bool {
+        since * 2 <= self.mean_return
     }
 
     fn record(&self, granule: Granule) -> Record {
@@ -474,5 +505,7 @@ impl Eviction {
 
 #[cfg(all(test, not(loom)))]
 mod bound_tests;
+#[cfg(all(test, not(loom)))]
+mod parts_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

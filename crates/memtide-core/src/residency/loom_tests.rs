@@ -11,8 +11,10 @@ use loom::thread;
 
 struct Memory {
     granules: Vec<Residency>,
+    /// Pages of each granule; its owner's.
+    held: Vec<AtomicU32>,
     credits: Credits,
-    /// Granules that really take memory.
+    /// Pages that really take memory.
     taken: AtomicU32,
 }
 
@@ -20,6 +22,7 @@ impl Memory {
     fn new(granules: usize, credits: u32) -> Arc<Memory> {
         Arc::new(Memory {
             granules: (0..granules).map(|_| Residency::default()).collect(),
+            held: (0..granules).map(|_| AtomicU32::new(0)).collect(),
             credits: Credits::new(credits),
             taken: AtomicU32::new(0),
         })
@@ -39,13 +42,11 @@ impl Memory {
                     {
                         continue;
                     }
-                    if self.credits.take().is_none() {
+                    if self.credits.take(1, 1).is_none() {
                         let _ = granule.settle(Stage::Absent);
                         return false;
                     }
-                    let taken = self.taken.fetch_add(1, SeqCst) + 1;
-                    assert!(taken <= self.credits.total(), "more memory than credits");
-                    let _ = granule.settle(Stage::Here);
+                    self.fill(index);
                     return true;
                 }
                 Stage::Loading | Stage::Leaving => {
@@ -56,17 +57,39 @@ impl Memory {
         }
     }
 
+    /// Puts a page in, and ends the ownership.
+    fn fill(&self, index: usize) {
+        let taken = self.taken.fetch_add(1, SeqCst) + 1;
+        assert!(taken <= self.credits.total(), "more memory than credits");
+        self.held[index].fetch_add(1, SeqCst);
+        let _ = self.granules[index].settle(Stage::Here);
+    }
+
+    /// Brings in one more page of a granule that is here, if there is a credit.
+    fn grow(&self, index: usize) -> bool {
+        if !self.granules[index].step(Stage::Here, Stage::Loading) {
+            return false;
+        }
+        if self.credits.take(1, 1).is_none() {
+            let _ = self.granules[index].settle(Stage::Here);
+            return false;
+        }
+        self.fill(index);
+        true
+    }
+
     fn evict(&self, index: usize, broken: bool) -> bool {
         if !self.granules[index].step(Stage::Here, Stage::Leaving) {
             return false;
         }
+        let pages = self.held[index].swap(0, SeqCst);
         if broken {
-            self.credits.give(1);
+            self.credits.give(pages);
         }
-        self.taken.fetch_sub(1, SeqCst);
+        self.taken.fetch_sub(pages, SeqCst);
         let _ = self.granules[index].settle(Stage::Absent);
         if !broken {
-            self.credits.give(1);
+            self.credits.give(pages);
         }
         true
     }
@@ -120,6 +143,25 @@ fn loom_a_pinned_granule_stays() {
         }
         let left = evictor.join().unwrap();
         assert_eq!(memory.taken.load(SeqCst), u32::from(!left));
+    });
+}
+
+#[test]
+fn loom_a_granule_that_grows_leaves_with_all_that_it_has() {
+    loom::model(|| {
+        let memory = Memory::new(1, 2);
+        assert!(memory.bring(0));
+        let (a, b) = (memory.clone(), memory.clone());
+        let reader = thread::spawn(move || a.grow(0));
+        let evictor = thread::spawn(move || b.evict(0, false));
+        if memory.granules[0].pin() {
+            assert!(memory.taken.load(SeqCst) >= 1, "gone while pinned");
+            memory.granules[0].unpin();
+        }
+        let (grown, left) = (reader.join().unwrap(), evictor.join().unwrap());
+        let held = if left { 0 } else { 1 + u32::from(grown) };
+        assert_eq!(memory.taken.load(SeqCst), held);
+        assert_eq!(memory.credits.in_use(), held);
     });
 }
 

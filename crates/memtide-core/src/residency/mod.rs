@@ -9,7 +9,11 @@
 //! ```text
 //!     absent ─► loading ─► here ─► leaving ─► absent
 //!                  └─► failed ─► loading
+//!               loading ◄─ here
 //! ```
+//!
+//! A granule may come in piece by piece: who brings in more of one that is here takes
+//! it back to *loading* meanwhile. What is there stays readable, and pins stay.
 //!
 //! Whoever makes the step to *loading* or *leaving* owns the granule until it
 //! settles it. Pins keep it from leaving. Waiters announce themselves with a bit,
@@ -17,8 +21,8 @@
 //! caller's.
 //!
 //! *What stays true.* At most one thread owns a granule. Memory is taken only with
-//! a credit and a credit is given back only after the memory: granules that are
-//! here, loading or leaving never exceed the credits. A waiter that announced
+//! a credit and a credit is given back only after the memory: what is in memory or on
+//! its way never exceeds the credits. A waiter that announced
 //! itself is woken by whoever settles. Loom tries every interleaving of it.
 
 use crate::sync::{AtomicU32, Ordering::SeqCst};
@@ -133,12 +137,12 @@ impl Residency {
     }
 }
 
-/// One credit for each granule that may be in memory.
+/// One credit for each page that may be in memory.
 #[derive(Debug)]
 pub struct Credits {
     total: u32,
     free: AtomicU32,
-    /// Granules in memory beyond the credits.
+    /// Pages in memory beyond the credits.
     owed: AtomicU32,
 }
 
@@ -152,21 +156,28 @@ impl Credits {
         }
     }
 
-    /// Takes one; how many are left, `None` if there was none.
-    pub fn take(&self) -> Option<u32> {
+    /// Takes `most`, or as many as there are if those are at least `least`. How many
+    /// it took and how many are left; `None` if there were too few.
+    pub fn take(&self, least: u32, most: u32) -> Option<(u32, u32)> {
         let mut free = self.free.load(SeqCst);
         loop {
-            let left = free.checked_sub(1)?;
-            match self.free.compare_exchange(free, left, SeqCst, SeqCst) {
-                Ok(_) => return Some(left),
+            if free < least.max(1) {
+                return None;
+            }
+            let taken = most.max(least).min(free);
+            match self
+                .free
+                .compare_exchange(free, free - taken, SeqCst, SeqCst)
+            {
+                Ok(_) => return Some((taken, free - taken)),
                 Err(now) => free = now,
             }
         }
     }
 
-    /// Takes one that is not there; the next that are given pay for it.
-    pub fn borrow(&self) {
-        self.owed.fetch_add(1, SeqCst);
+    /// Takes some that are not there; the next that are given pay for them.
+    pub fn borrow(&self, credits: u32) {
+        self.owed.fetch_add(credits, SeqCst);
     }
 
     /// Gives credits back; what is owed is paid first. Returns how many are free to
@@ -186,7 +197,7 @@ impl Credits {
         let before = self.free.fetch_add(left, SeqCst);
         assert!(
             left <= self.total.saturating_sub(before),
-            "{left} credits came back to {before} of {}: a granule was given up twice",
+            "{left} credits came back to {before} of {}: a page was given up twice",
             self.total
         );
         left
@@ -202,12 +213,13 @@ impl Credits {
         self.total
     }
 
-    /// Granules in memory or on their way.
+    /// Pages in memory or on their way.
     pub fn in_use(&self) -> u32 {
         self.total - self.free() + self.owed.load(SeqCst)
     }
 
-    /// The word to sleep on while it is 0.
+    /// The word to sleep on while it holds fewer than are wanted: who gives some changes
+    /// it.
     #[cfg(not(loom))]
     pub fn word(&self) -> &AtomicU32 {
         &self.free
@@ -240,22 +252,31 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a granule was given up twice")]
+    #[should_panic(expected = "a page was given up twice")]
     fn no_credit_comes_back_twice() {
         let credits = Credits::new(2);
-        credits.take();
+        credits.take(1, 1);
         credits.give(1);
         credits.give(1);
+    }
+
+    #[test]
+    fn who_wants_many_takes_what_there_is_but_no_less_than_he_needs() {
+        let credits = Credits::new(10);
+        assert_eq!(credits.take(1, 4), Some((4, 6)));
+        assert_eq!(credits.take(8, 8), None, "6 are left");
+        assert_eq!(credits.take(1, 8), Some((6, 0)));
+        assert_eq!(credits.take(1, 8), None);
     }
 
     #[test]
     fn what_is_owed_is_paid_first() {
         let credits = Credits::new(2);
         assert_eq!(
-            (credits.take(), credits.take(), credits.take()),
-            (Some(1), Some(0), None)
+            (credits.take(1, 1), credits.take(1, 1), credits.take(1, 1)),
+            (Some((1, 1)), Some((1, 0)), None)
         );
-        credits.borrow();
+        credits.borrow(1);
         assert_eq!(credits.in_use(), 3);
         assert_eq!(
             (credits.give(2), credits.free(), credits.in_use()),

@@ -10,6 +10,7 @@ use crate::report::Report;
 use crate::settings::Stats;
 use memtide_linux::files;
 use memtide_linux::text::one_line;
+use memtide_pager::Pager;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +36,16 @@ extern "C" fn at_start() {
 extern "C" fn at_end() {
     section(|| {
         let settings = state::settings()?;
-        let (report, local) = {
+        let (report, part, local) = {
             let inner = state::lock()?;
             let report = Report::now(inner.pager_now(), inner.local_now());
-            (report, inner.local_now().cloned())
+            let part = inner.pager_now().map(Pager::part);
+            (report, part, inner.local_now().cloned())
         };
         // What others find of this process is taken back; the lock is not held for that.
+        if let Some(part) = part {
+            part();
+        }
         if let Some(local) = local {
             local.end();
         }

@@ -8,6 +8,7 @@
 mod broken;
 mod files;
 mod modes;
+mod need;
 mod panics;
 
 use crate::kernel::{FileFacts, Kernel, Linux, Range};
@@ -72,6 +73,8 @@ pub(super) struct Faulty {
     /// With the first range that is unmapped by itself, the program puts memory of its own
     /// right behind it, filled with 0xa5: then its address, 0 before.
     pub intruder: Option<Arc<AtomicUsize>>,
+    /// Bytes read from devices beside what the kernel counts.
+    pub beside: AtomicU64,
 }
 
 impl Faulty {
@@ -86,6 +89,7 @@ impl Faulty {
             failed: AtomicU64::new(0),
             lie: false,
             intruder: None,
+            beside: AtomicU64::new(0),
         }
     }
 
@@ -208,6 +212,10 @@ impl Kernel for Faulty {
 
     fn advise(&self, range: Range, order: ReadOrder) -> Result<(), Errno> {
         self.or_fail(Op::Advise, (), || self.inner.advise(range, order))
+    }
+
+    fn read_bytes(&self) -> Option<u64> {
+        Some(self.inner.read_bytes().unwrap_or(0) + self.beside.load(SeqCst))
     }
 
     fn read_around(&self, device: u64) -> Option<u64> {

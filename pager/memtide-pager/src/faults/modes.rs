@@ -55,8 +55,10 @@ proptest! {
         strict in any::<bool>(),
     ) {
         let op = OPS[op];
-        // An interruption is tried again: for ever would be for ever.
-        prop_assume!(count < u64::MAX || !matches!(errno, Errno::INTR));
+        // An interruption is tried again: for ever would be for ever. A page that the
+        // kernel puts off is tried a thousand times: for every page is too long.
+        let waits = errno == Errno::INTR || (op, errno) == (Op::Fill, Errno::AGAIN);
+        prop_assume!(count < u64::MAX || !waits);
         let file = numbered(PAGES);
         let mode = if strict { Mode::Strict } else { Mode::File };
         let began = Instant::now();
@@ -72,6 +74,18 @@ proptest! {
         }
         drop(pager);
         prop_assert!(began.elapsed() < Duration::from_secs(30), "{op:?} took too long");
+    }
+}
+
+#[test]
+fn what_the_kernel_puts_off_for_ever_is_an_error() {
+    let file = numbered(PAGES);
+    let kernel = Faulty::new(Op::Fill, 0, u64::MAX, Errno::AGAIN);
+    let pager = start(builder(PAGES, 4).mode(Mode::Strict), kernel);
+    let region = pager.open(file.path()).unwrap();
+    for page in 0..8 {
+        let read = region.read_at(&mut [0; PAGE], (page * PAGE) as u64);
+        assert!(matches!(read, Err(Error::Read { .. })), "{read:?}");
     }
 }
 
@@ -173,6 +187,9 @@ fn who_may_not_see_the_page_cache_counts_what_is_mapped() {
         }
         fn advise(&self, r: crate::kernel::Range, o: crate::ReadOrder) -> Result<(), Errno> {
             self.0.advise(r, o)
+        }
+        fn read_bytes(&self) -> Option<u64> {
+            None
         }
         fn read_around(&self, d: u64) -> Option<u64> {
             self.0.read_around(d)

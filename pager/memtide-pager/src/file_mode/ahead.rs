@@ -44,9 +44,17 @@ const SLACK: u32 = 2;
 const WAIT: Duration = Duration::from_millis(10);
 const WAITS: u32 = 100;
 
-/// Streams of a region, the one that went on last at the end.
+/// A stream that did not go on for so many rounds shares what is read ahead with nobody.
+const ACTIVE: u64 = 16;
+
+/// Streams of a region.
 #[derive(Debug, Default)]
-pub(super) struct Streams(VecDeque<Stream>);
+pub(super) struct Streams {
+    /// The one in which granules arrived last is at the end.
+    all: VecDeque<Stream>,
+    /// Rounds so far.
+    rounds: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
@@ -58,6 +66,8 @@ struct Stream {
     times: u32,
     /// How far ahead of it is read.
     window: u32,
+    /// The round in which it last went on.
+    went_on: u64,
 }
 
 impl Streams {
@@ -65,26 +75,27 @@ impl Streams {
     /// is to be read in, `ahead` granules at most.
     fn arrived(&mut self, (from, to): (u32, u32), ahead: u32, by_need: bool) -> Option<Range<u32>> {
         let goes_on = |s: &Stream| (s.end..=s.asked + SLACK).contains(&from);
-        let mut stream = match self.0.iter().position(goes_on) {
+        let mut stream = match self.all.iter().position(goes_on) {
             // What was asked for.
-            Some(at) if to <= self.0[at].asked => return None,
-            Some(at) => self.0.remove(at)?,
+            Some(at) if to <= self.all[at].asked => return None,
+            Some(at) => self.all.remove(at)?,
             None => {
-                if self.0.len() == STREAMS {
-                    self.0.pop_front();
+                if self.all.len() == STREAMS {
+                    self.all.pop_front();
                 }
                 let (times, window) = match by_need {
                     true => (SEQUENTIAL - 1, FIRST / 2),
                     false => (0, ahead),
                 };
-                self.0.push_back(Stream {
+                self.all.push_back(Stream {
                     end: to,
                     asked: to,
                     times,
                     window,
+                    went_on: self.rounds,
                 });
                 match by_need {
-                    true => self.0.pop_back()?,
+                    true => self.all.pop_back()?,
                     false => return None,
                 }
             }
@@ -92,41 +103,62 @@ impl Streams {
         stream.end = to;
         stream.asked = to;
         stream.times += 1;
+        stream.went_on = self.rounds;
         let sequential = stream.times >= SEQUENTIAL;
         if sequential {
             stream.window = (stream.window * 2).min(ahead);
             stream.asked = to + stream.window;
         }
-        self.0.push_back(stream);
+        self.all.push_back(stream);
         sequential.then_some(to..stream.asked)
+    }
+
+    /// A stream that came to another one goes on as that: they would share what is read
+    /// ahead, for one reader.
+    fn join(&mut self) {
+        let mut at = 0;
+        while at < self.all.len() {
+            let of = self.all[at];
+            let meets =
+                |s: &Stream| s.asked >= of.asked && (s.end..=s.asked + SLACK).contains(&of.asked);
+            let other = (0..self.all.len()).find(|other| *other != at && meets(&self.all[*other]));
+            match other {
+                Some(_) => drop(self.all.remove(at)),
+                None => at += 1,
+            }
+        }
     }
 
     /// Whether a granule was asked for ahead of a stream.
     fn covers(&self, index: u32) -> bool {
-        self.0.iter().any(|s| (s.end..s.asked).contains(&index))
+        self.all.iter().any(|s| (s.end..s.asked).contains(&index))
     }
 
-    /// Those for which something was asked whose reader is not through.
+    /// Those for which something was asked whose reader is not through, and came on of late.
     fn active(&self) -> usize {
-        self.0.iter().filter(|s| s.asked > s.end).count()
+        let active = |s: &&Stream| s.asked > s.end && self.rounds - s.went_on <= ACTIVE;
+        self.all.iter().filter(active).count()
     }
 
     /// Of the streams whose readers came to the second half of what was asked
-    /// for, what comes next. `used` says whether a granule is being read.
+    /// for, what comes next. `used` says whether a granule is being read. A round begins.
     fn go_on(
         &mut self,
         granules: u32,
         ahead: u32,
         mut used: impl FnMut(u32) -> bool,
     ) -> Vec<Range<u32>> {
-        self.0.retain(|s| s.end < granules);
+        self.rounds += 1;
+        self.all.retain(|s| s.end < granules);
+        self.join();
         let mut wanted = Vec::new();
-        for stream in &mut self.0 {
+        for stream in &mut self.all {
             let half = stream.asked.saturating_sub(stream.window / 2 + 1);
             if stream.asked > stream.end && half < granules && used(half) {
                 stream.window = (stream.window * 2).min(ahead);
                 wanted.push(stream.asked..stream.asked + stream.window);
                 stream.end = half;
+                stream.went_on = self.rounds;
                 stream.asked += stream.window;
             }
         }
@@ -226,6 +258,9 @@ impl FileMode {
             return;
         }
         let by_need = region.around.by_need();
+        if !by_need && self.settings.memory_policy.is_none() {
+            return;
+        }
         if let Some(wanted) = region.streams.arrived(come, ahead, by_need) {
             self.want(inner, number, wanted);
         }
@@ -488,6 +523,38 @@ mod tests {
             let next = streams.go_on(1000, 32, |_| true);
             assert!(next[0].len() <= 32, "{next:?}");
         }
+    }
+
+    #[test]
+    fn a_stream_whose_reader_went_elsewhere_is_active_no_more() {
+        let mut streams = Streams::default();
+        for from in [10, 500] {
+            assert!(streams.arrived((from, from + 1), 32, true).is_some());
+        }
+        assert_eq!(streams.active(), 2);
+        for _ in 0..ACTIVE {
+            let _ = streams.go_on(1_000, 32, |index| index > 400);
+        }
+        assert_eq!(streams.active(), 2);
+        let _ = streams.go_on(1_000, 32, |index| index > 400);
+        assert_eq!(streams.active(), 1);
+        // It comes back.
+        assert!(streams.arrived((11, 15), 32, true).is_some());
+        assert_eq!(streams.active(), 2);
+    }
+
+    #[test]
+    fn streams_that_meet_are_one() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.arrived((10, 11), 32, true), Some(11..13));
+        assert_eq!(streams.arrived((20, 21), 32, true), Some(21..23));
+        assert_eq!(streams.active(), 2);
+        // The first goes over what is in memory, up to the second: 13, 17, 25.
+        for _ in 0..3 {
+            let _ = streams.go_on(1_000, 32, |index| index < 18);
+        }
+        assert_eq!((streams.active(), streams.all.len()), (1, 1));
+        assert_eq!(streams.all[0].asked, 25);
     }
 
     #[test]

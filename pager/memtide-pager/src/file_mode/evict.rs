@@ -55,29 +55,30 @@ impl FileMode {
         }
         // What was counted, or seen where nothing counts: the closer look takes its
         // time to get round.
-        let (left, seen) = (inner.resident_pages, inner.eviction.filled_pages());
+        let seen = inner.eviction.filled_pages();
         let read_ahead = self.wanted.unseen_pages();
         self.follow_growth(inner);
-        self.look(inner);
+        let read_bytes = self.kernel.read_bytes();
+        self.keep_together(inner, read_bytes);
+        let came = self.look_for_all(inner, read_bytes);
         self.follow_streams(inner);
-        let counted = inner.resident_pages.saturating_sub(left);
-        let filled = counted.max(inner.eviction.filled_pages() - seen);
+        let filled = came.max(inner.eviction.filled_pages() - seen);
         let budget = self.budget_pages();
         self.counters
             .resident_bytes
-            .set(inner.resident_pages * self.page_bytes as u64);
+            .set(inner.in_memory() * self.page_bytes as u64);
         self.counters
             .peak_resident_bytes
-            .raise_to(inner.resident_pages * self.page_bytes as u64);
+            .raise_to(inner.in_memory() * self.page_bytes as u64);
         self.wanted.seen(read_ahead);
-        if inner.resident_pages > budget {
+        if inner.in_memory() > budget {
             self.counters.budget_overruns.add(1);
         }
         if inner
             .overrun
-            .note(inner.resident_pages, budget, Instant::now())
+            .note(inner.in_memory(), budget, Instant::now())
         {
-            self.say_overrun(inner.resident_pages);
+            self.say_overrun(inner.in_memory());
         }
         self.hold_back(inner);
         let (mut stuck, mut in_vain) = (false, 0);
@@ -101,7 +102,7 @@ impl FileMode {
         self.counters.pending_pages.set(pending);
         self.counters
             .resident_bytes
-            .set(inner.resident_pages * self.page_bytes as u64);
+            .set(inner.in_memory() * self.page_bytes as u64);
         self.hold_back(inner);
         self.forget_empty_orphans(inner);
         if let Some(board) = board {
@@ -109,7 +110,8 @@ impl FileMode {
         }
         let short = self.wanted.short_pages() > 0;
         self.wanted.made_room();
-        let within = inner.resident_pages <= budget;
+        // What others lead is not ours to evict.
+        let within = inner.in_memory() <= budget || inner.leads_nothing();
         // Pages come in bursts: what came fast a moment ago will again.
         let pace = filled as f64 / last_wait.as_secs_f64().max(SHORTEST.as_secs_f64());
         inner.pace = pace.max(inner.pace * PACE_KEPT);
@@ -160,8 +162,8 @@ impl FileMode {
             true => batch,
             false => self.wanted.short_pages().min(batch),
         };
-        let over = |inner: &Inner, margin: u64| inner.resident_pages + short + margin > budget;
-        if !over(inner, 3 * batch) {
+        let over = |inner: &Inner, margin: u64| inner.in_memory() + short + margin > budget;
+        if !over(inner, 3 * batch) || inner.leads_nothing() {
             return Step::Idle;
         }
         if inner.pending.is_empty() {
@@ -181,7 +183,7 @@ impl FileMode {
             }
             self.note_leaving(inner);
             self.unmap_pending(inner);
-            if inner.resident_pages <= budget && self.wanted.short_pages() == 0 && !eager {
+            if inner.in_memory() <= budget && self.wanted.short_pages() == 0 && !eager {
                 return Step::Idle;
             }
             self.counters.urgent_batches.add(u64::from(!eager));
@@ -197,7 +199,7 @@ impl FileMode {
         let mut chosen = Vec::new();
         // Above the budget readers are faster than we: a batch must be dropped before
         // they touch it again, so it is small, but it need not be whole granules.
-        let urgent = inner.resident_pages > self.budget_pages();
+        let urgent = inner.in_memory() > self.budget_pages();
         let (pages, most) = match urgent {
             true => (u64::MAX, URGENT_GRANULES),
             false => (self.batch_pages(), self.settings.batch_most()),
@@ -264,6 +266,9 @@ impl FileMode {
             refused = self.unmap(regions, spans.collect(), &mut gone);
         };
         inner.flush.take(stamp, flush);
+        let chosen = inner.pending.iter().map(|(granule, _)| *granule);
+        let all: Vec<Granule> = chosen.chain(probes).collect();
+        self.post_unmapped(inner, &all);
         let mut unmapped_pages = probed_pages;
         for (granule, stamp) in std::mem::take(&mut inner.pending) {
             let mut spans = self.spans_of(&inner.regions, granule);
@@ -284,7 +289,7 @@ impl FileMode {
 
     /// Unmaps what is still ours. Returns what was not unmapped, and adds to `gone`
     /// what is another's by now.
-    fn unmap(
+    pub(super) fn unmap(
         &self,
         regions: &[Option<FileRegion>],
         mut ranges: Vec<Range>,
@@ -333,6 +338,7 @@ impl FileMode {
 
     /// Drops what was unmapped and not touched again.
     fn drop_unmapped(&self, inner: &mut Inner) -> Step {
+        self.wait_for_followers(inner);
         let (mut leaving, mut rescued) = (Vec::new(), 0);
         while let Some((granule, stamp)) = inner.unmapped.pop_front() {
             let pages = u64::from(inner.eviction.pages(granule));
@@ -354,7 +360,6 @@ impl FileMode {
             }
             leaving.push(granule);
         }
-        self.counters.rescued_pages.add(rescued);
         leaving.sort_unstable();
         let before = inner.resident_pages;
         let mut unclear = Vec::new();
@@ -371,15 +376,26 @@ impl FileMode {
             }
             let block = self.block_of(granule.index);
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
+            let region = inner.regions[granule.region as usize].as_ref();
+            let elsewhere = held && region.is_some_and(FileRegion::is_followed);
             if let Some(region) = inner.regions[granule.region as usize].as_mut() {
                 // A block that was emptied comes back in smaller folios.
                 let block = &mut region.blocks[block];
                 block.large = held || (block.large && block.known > 0);
             }
-            if held {
-                self.stuck(inner, *granule);
+            match (held, elsewhere) {
+                (true, true) => {
+                    // Most likely another process maps it again.
+                    let regions = &inner.regions;
+                    let used = |granule| self.is_mapped(regions, granule);
+                    inner.eviction.used(*granule, used);
+                    rescued += u64::from(inner.eviction.pages(*granule));
+                }
+                (true, false) => self.stuck(inner, *granule),
+                (false, _) => {}
             }
         }
+        self.counters.rescued_pages.add(rescued);
         let dropped = before.saturating_sub(inner.resident_pages);
         self.counters.dropped_pages.add(dropped);
         match (dropped, rescued) {

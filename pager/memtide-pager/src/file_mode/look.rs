@@ -5,9 +5,10 @@
 //! comes first, and only blocks whose count changed are looked at page by page.
 //! Blocks that changed when they were last counted, and those behind them, are
 //! *warm*: all of them are counted in every round, as far as its limit goes, and
-//! some of the others in turn.
+//! some of the others in turn. Nothing comes into a block that is full, so those are
+//! counted rarely. [`super::unseen`] says when all are counted.
 
-use super::{FileMode, FileRegion, Gone, Inner, Sight};
+use super::{Block, FileMode, FileRegion, Gone, Inner, Sight};
 use crate::adopt::Layout;
 use crate::kernel::Range;
 use crate::state::Means;
@@ -24,6 +25,8 @@ const CLOSELY_A_ROUND: usize = 48;
 const CLOSER_LOOK: u64 = 256;
 /// Of the blocks that are not warm, one in so many is counted in a round.
 const COLD_IN_TURN: usize = 8;
+/// Of those that are full, in which nothing can come, one in so many is.
+const FULL_IN_TURN: u64 = 8;
 
 impl FileMode {
     /// How a file's pages can be seen.
@@ -56,7 +59,9 @@ impl FileMode {
             };
             if let Some(region) = &mut inner.regions[number] {
                 region.blocks[block].warm = false;
-                self.visit(inner, number, block, closer, &mut closely);
+                if closer || !self.is_full(region, block) {
+                    self.visit(inner, number, block, closer, &mut closely);
+                }
             }
         }
         let in_turn = blocks.div_ceil(COLD_IN_TURN).max(BLOCKS_A_ROUND / 16);
@@ -64,15 +69,25 @@ impl FileMode {
             let Some((number, block)) = next_block(inner) else {
                 return;
             };
-            let warm = inner.regions[number].as_ref();
-            if closer || warm.is_some_and(|region| !region.blocks[block].warm) {
+            let region = inner.regions[number].as_ref();
+            let rarely = (inner.rounds / FULL_IN_TURN + block as u64).is_multiple_of(FULL_IN_TURN);
+            let worth = |region: &FileRegion| {
+                !region.blocks[block].warm && (rarely || !self.is_full(region, block))
+            };
+            if closer || region.is_some_and(worth) {
                 self.visit(inner, number, block, closer, &mut closely);
             }
         }
     }
 
+    /// Whether all of a block is in memory, and seen: nothing can come there.
+    pub(super) fn is_full(&self, region: &FileRegion, block: usize) -> bool {
+        let Block { known, counted, .. } = region.blocks[block];
+        known == counted && counted as usize * self.page_bytes >= self.bytes_of(region, block)
+    }
+
     /// Counts a block and looks closer if it changed or `closer` asks for it.
-    fn visit(
+    pub(super) fn visit(
         &self,
         inner: &mut Inner,
         number: usize,
@@ -80,6 +95,12 @@ impl FileMode {
         closer: bool,
         closely: &mut usize,
     ) {
+        if inner.regions[number]
+            .as_ref()
+            .is_none_or(FileRegion::follows)
+        {
+            return;
+        }
         let before = inner.resident_pages;
         let unclear = self.count(inner, number, block);
         if inner.resident_pages != before || unclear {
@@ -109,7 +130,7 @@ impl FileMode {
         let Some(region) = &mut inner.regions[number] else {
             return false;
         };
-        if !region.blocks[block].ours {
+        if !region.blocks[block].ours || region.follows() {
             return false;
         }
         if region.sight != Sight::CountedThenSeen {

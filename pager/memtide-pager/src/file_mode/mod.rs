@@ -29,9 +29,12 @@ mod ahead;
 mod around;
 mod evict;
 mod explain;
+mod group;
 mod guard;
 mod look;
 mod overrun;
+mod together;
+mod unseen;
 mod views;
 
 pub(crate) use explain::Explained;
@@ -47,6 +50,7 @@ use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
 use crate::sys::Errno;
 use crate::sys::known_file::KnownFile;
+use crate::sys::table::Places;
 use crate::unmap::{Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Pending, Stamp};
@@ -91,6 +95,8 @@ pub(crate) struct FileMode {
     counters: Arc<Counters>,
     settings: Settings,
     page_bytes: usize,
+    /// For what it keeps together with others, if it does.
+    places: Option<Arc<Places>>,
     inner: Mutex<Inner>,
     /// Threads of the program that want `inner`.
     waiting: AtomicU32,
@@ -113,6 +119,8 @@ struct Inner {
     /// Chosen, unmapped, in order.
     unmapped: VecDeque<(Granule, Stamp)>,
     resident_pages: u64,
+    /// Of files that other processes lead, as they say.
+    followed_pages: u64,
     /// Blocks to count in the next round: region and block.
     warm: VecDeque<(usize, usize)>,
     /// Where the look at the others goes on: region and block.
@@ -122,11 +130,22 @@ struct Inner {
     /// Pages a second that came into memory, of late.
     pace: f64,
     overrun: overrun::Overrun,
+    unseen: unseen::Unseen,
     /// Nobody reads around a fault just now: the budget is overrun.
     held_back: bool,
 }
 
 impl Inner {
+    /// Pages in memory of everything that is kept.
+    fn in_memory(&self) -> u64 {
+        self.resident_pages + self.followed_pages
+    }
+
+    /// Whether nothing of what is in memory is this pager's to evict.
+    fn leads_nothing(&self) -> bool {
+        self.resident_pages == 0 && self.pending.is_empty() && self.unmapped.is_empty()
+    }
+
     /// The sum by which it is decided what leaves is that of the blocks: otherwise the
     /// budget means nothing.
     fn hold(&self) {
@@ -176,6 +195,15 @@ struct FileRegion {
     trouble: Option<String>,
     streams: ahead::Streams,
     around: around::Around,
+    /// With others who keep the file, once the evictor joined them.
+    group: Option<group::Group>,
+    joins: bool,
+    /// As long as others follow, all of the file is looked at.
+    reaches_all: bool,
+    /// Stretches were posted to followers, and nobody waited for their unmapping yet.
+    posted: bool,
+    /// As the leader says: nothing is to be read around a fault.
+    told_by_need: bool,
 }
 
 /// A stretch of a file that is looked at together.
@@ -195,6 +223,19 @@ struct Block {
 }
 
 impl FileRegion {
+    /// Whether another process decides what of it leaves memory.
+    fn follows(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| !group.leads())
+    }
+
+    /// Pages in memory, by whoever counts them.
+    fn pages_in_memory(&self) -> u64 {
+        match &self.group {
+            Some(group) if !group.leads() => group.resident(),
+            _ => self.resident_pages,
+        }
+    }
+
     /// Enters how many of a block's pages are in memory; how many there were before.
     fn enter(&mut self, block: usize, pages: u32) -> u64 {
         let before = u64::from(std::mem::replace(&mut self.blocks[block].counted, pages));
@@ -252,6 +293,7 @@ impl FileMode {
             kernel,
             counters,
             page_bytes,
+            places: together::places(&settings),
             inner: Mutex::new(Inner {
                 regions: Vec::new(),
                 cares: Vec::new(),
@@ -261,12 +303,14 @@ impl FileMode {
                 pending: Vec::new(),
                 unmapped: VecDeque::new(),
                 resident_pages: 0,
+                followed_pages: 0,
                 warm: VecDeque::new(),
                 hand: (0, 0),
                 sight: None,
                 rounds: 0,
                 pace: 0.0,
                 overrun: overrun::Overrun::default(),
+                unseen: unseen::Unseen::default(),
                 held_back: false,
             }),
             waiting: AtomicU32::new(0),
@@ -369,6 +413,11 @@ impl FileMode {
                     trouble: None,
                     streams: ahead::Streams::default(),
                     around: around::Around::new(around, self.settings.budget_bytes),
+                    group: None,
+                    joins: true,
+                    reaches_all: false,
+                    posted: false,
+                    told_by_need: false,
                 });
                 at
             }
@@ -396,6 +445,8 @@ impl FileMode {
             // Older views may show what the file has grown by.
             self.follow_to(of, facts.bytes);
             of.insert(view);
+            // Who was on his own has books of the file, and stays so.
+            of.joins |= of.group.is_none() && of.resident_pages == 0;
             self.reach(of, &view, facts.bytes);
         }
         Ok(number as u32)
@@ -457,7 +508,7 @@ impl FileMode {
                 .iter()
                 .map(|view| view.range.bytes as u64)
                 .sum(),
-            resident_bytes: region.resident_pages * self.page_bytes as u64,
+            resident_bytes: region.pages_in_memory() * self.page_bytes as u64,
             trouble: region.trouble.clone(),
         };
         inner.regions.iter().flatten().map(of).collect()
@@ -474,7 +525,7 @@ impl FileMode {
                 let views = region.views.iter();
                 let figures = Figures {
                     mapped_bytes: views.map(|view| view.range.bytes as u64).sum(),
-                    resident_bytes: region.resident_pages * self.page_bytes as u64,
+                    resident_bytes: region.pages_in_memory() * self.page_bytes as u64,
                     evicted_pages: region.evicted_pages,
                     refilled_pages: region.refilled_pages,
                 };

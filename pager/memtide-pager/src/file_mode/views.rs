@@ -330,6 +330,30 @@ impl FileMode {
         }
     }
 
+    /// Has the blocks be all of the file, which is `bytes` long: others map what we may not.
+    pub(super) fn reach_all(&self, region: &mut FileRegion, bytes: u64) {
+        // Granules are counted with 32 bits.
+        let most = u64::from(u32::MAX) * self.settings.granule_bytes as u64;
+        let bytes = region
+            .seen_bytes
+            .max(bytes.min(most - self.block_bytes() as u64));
+        let blocks = bytes.div_ceil(self.block_bytes() as u64) as usize;
+        let blocks = blocks.max(region.blocks.len());
+        // A file with a huge hole: without memory for it, what this process maps is all that is looked at.
+        if region
+            .blocks
+            .try_reserve(blocks - region.blocks.len())
+            .is_err()
+        {
+            return;
+        }
+        region.seen_bytes = bytes;
+        region.blocks.resize(blocks, super::Block::default());
+        for block in region.blocks.iter_mut().filter(|block| !block.ours) {
+            block.ours = true;
+        }
+    }
+
     /// Files grow below mappings that are longer than they are.
     pub(super) fn follow_growth(&self, inner: &mut Inner) {
         for region in inner.regions.iter_mut().flatten() {

@@ -24,14 +24,14 @@ const LONGEST_NOTE: u64 = 4 << 20;
 /// Numbers in a line.
 const NUMBERS: usize = 12;
 
-/// Where the notes of this user are.
-pub(crate) fn path_of_user() -> PathBuf {
+/// Where processes of this user find each other, for one purpose.
+pub(crate) fn path_of_user(purpose: &str) -> PathBuf {
     let user = rustix::process::geteuid();
     match user.is_root() {
-        true => "/run/memtide-local".into(),
+        true => format!("/run/memtide-{purpose}").into(),
         // Where every user may make a folder and memory files are at home; one that another user
         // made is refused.
-        false => format!("/dev/shm/memtide-local-{}", user.as_raw()).into(),
+        false => format!("/dev/shm/memtide-{purpose}-{}", user.as_raw()).into(),
     }
 }
 

@@ -55,7 +55,7 @@ use crate::sys::apart::spawn_deaf;
 use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
 use crate::sys::thread::Thread;
-use folder::path_of_user;
+pub(crate) use folder::path_of_user;
 use keeper::Keeper;
 use machine::{Live, Machine};
 use memtide_core::units::NodeId;
@@ -200,7 +200,7 @@ impl Replicas {
         let most = limit.map_or(u64::MAX, |limit| limit / 4);
         let settings = Settings {
             budget_bytes: budget_bytes.min(most),
-            folder: path_of_user(),
+            folder: path_of_user("local"),
             tell,
         };
         Replicas::start_on(settings, Arc::new(Live::new()))

@@ -1,6 +1,6 @@
-//! The strict budget: one credit for each granule that may be in memory.
+//! The strict budget: one credit for each page that may be in memory.
 //!
-//! A load takes a credit first; the evictor gives credits back after it has
+//! A load takes its credits first; the evictor gives credits back after it has
 //! unmapped. Taking happens in a signal handler: atomics and futexes only.
 
 use crate::bell::{Bell, wait_while, wake_all};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const BUFFERS: usize = 16;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// After so long without a credit, while the evictor can evict nothing (all is
-/// locked or pinned), the budget is overrun by one granule: a reader must not wait
+/// locked or pinned), the budget is overrun by as much as it needs: a reader must not wait
 /// for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -31,6 +31,8 @@ pub(crate) struct Gate {
     buffers: Vec<Mutex<Vec<u8>>>,
     /// Counts returned buffers; who found none waits on it.
     returned: AtomicU32,
+    /// Who waits for a buffer.
+    lacking: AtomicU32,
     counters: Arc<Counters>,
 }
 
@@ -53,41 +55,50 @@ impl Gate {
                 .map(|_| Mutex::new(vec![0; buffer_bytes]))
                 .collect(),
             returned: AtomicU32::new(0),
+            lacking: AtomicU32::new(0),
             counters,
         }
     }
 
-    /// Takes a credit, and waits for one if need be. False once nobody gives any
-    /// more.
-    pub fn take(&self) -> bool {
+    /// Takes `most` credits, or fewer, and waits until there are `least`. How many;
+    /// 0 once nobody gives any more.
+    pub fn take(&self, least: u32, most: u32) -> u32 {
         let mut since = None;
         loop {
-            if self.take_now() {
-                return true;
+            let seen = self.credits.free();
+            let taken = self.take_now(least, most);
+            if taken > 0 {
+                return taken;
             }
             if self.given_up.load(SeqCst) {
-                return false;
+                return 0;
             }
             let since = *since.get_or_insert_with(Instant::now);
             if self.stuck.load(SeqCst) && since.elapsed() > PATIENCE {
-                self.credits.borrow();
+                self.credits.borrow(least);
                 self.counters.budget_overruns.add(1);
-                return true;
+                return least;
             }
             self.waiting.fetch_add(1, SeqCst);
             self.evictor.ring();
-            wait_while(self.credits.word(), 0, LOOK_AGAIN);
+            // Too few, if not none: whoever gives some changes the word.
+            if seen < least {
+                wait_while(self.credits.word(), seen, LOOK_AGAIN);
+            }
             self.waiting.fetch_sub(1, SeqCst);
         }
     }
 
-    /// Takes a credit if there is one.
-    pub fn take_now(&self) -> bool {
-        let left = self.credits.take();
-        if left == Some(self.low) {
+    /// Takes `most` credits, or as many as there are if those are at least `least`;
+    /// 0 if there are fewer.
+    pub fn take_now(&self, least: u32, most: u32) -> u32 {
+        let Some((taken, left)) = self.credits.take(least, most) else {
+            return 0;
+        };
+        if left <= self.low && left + taken > self.low {
             self.evictor.ring();
         }
-        left.is_some()
+        taken
     }
 
     /// Gives credits back; what is owed is paid first.
@@ -98,11 +109,16 @@ impl Gate {
         }
     }
 
+    /// The evictor keeps more than these free.
+    pub fn low(&self) -> u32 {
+        self.low
+    }
+
     pub fn free(&self) -> u32 {
         self.credits.free()
     }
 
-    /// Granules in memory or on their way in.
+    /// Pages in memory or on their way in.
     pub fn in_use(&self) -> u32 {
         self.credits.in_use()
     }
@@ -135,10 +151,14 @@ impl Gate {
                 let result = work(&mut buffer);
                 drop(buffer);
                 self.returned.fetch_add(1, SeqCst);
-                wake_all(&self.returned);
+                if self.lacking.load(SeqCst) > 0 {
+                    wake_all(&self.returned);
+                }
                 return result;
             }
+            self.lacking.fetch_add(1, SeqCst);
             wait_while(&self.returned, returned, LOOK_AGAIN);
+            self.lacking.fetch_sub(1, SeqCst);
         }
     }
 }
@@ -160,18 +180,21 @@ mod tests {
     fn credits_are_neither_lost_nor_made() {
         let counters = Arc::new(Counters::default());
         let gate = Gate::new(5, 1, 4096, Arc::default(), counters);
-        assert!((0..5).all(|_| gate.take_now()));
-        assert!(!gate.take_now());
+        assert!((0..5).all(|_| gate.take_now(1, 1) == 1));
+        assert_eq!(gate.take_now(1, 1), 0);
         assert_eq!(gate.in_use(), 5);
         gate.give(2);
         assert_eq!((gate.free(), gate.in_use()), (2, 3));
-        // Four threads take and give a thousand times each.
+        // Four threads take and give a thousand times each, some of them both that
+        // there are.
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
+            for least in [1, 1, 2, 2] {
+                let gate = &gate;
+                scope.spawn(move || {
                     for _ in 0..1000 {
-                        assert!(gate.take());
-                        gate.give(1);
+                        let taken = gate.take(least, 2);
+                        assert!((least..=2).contains(&taken));
+                        gate.give(taken);
                     }
                 });
             }
@@ -182,14 +205,14 @@ mod tests {
     #[test]
     fn who_waits_for_a_credit_is_let_go() {
         let gate = Arc::new(Gate::new(1, 0, 4096, Arc::default(), Arc::default()));
-        assert!(gate.take());
+        assert_eq!(gate.take(1, 1), 1);
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| gate.take());
+            let waiter = scope.spawn(|| gate.take(1, 1));
             while !gate.is_awaited() {
                 std::thread::yield_now();
             }
             gate.give_up();
-            assert!(!waiter.join().unwrap());
+            assert_eq!(waiter.join().unwrap(), 0);
         });
     }
 }

@@ -1,24 +1,26 @@
 //! Anonymous memory that holds exactly what the budget allows.
 //!
-//! A read of an absent granule raises SIGBUS on the reader's own thread
-//! (userfaultfd), which takes a credit, reads the granule and puts it in place.
-//! The evictor keeps credits ready: it chooses a batch ahead of need, leaves it
-//! readable, and when credits run low unmaps all of it with one call. What is
-//! unmapped is gone; there is no second chance, and use is seen only when a
-//! granule is read again. So some of what is kept is evicted now and then as a
-//! sample.
+//! A read of an absent page raises SIGBUS on the reader's own thread
+//! (userfaultfd), which takes a credit, reads the page and puts it in place. How
+//! much comes along is chosen by need ([`need`]). The evictor keeps credits ready:
+//! it chooses a batch of granules ahead of need, leaves it readable, and when
+//! credits run low unmaps all of it with one call. What is unmapped is gone; there
+//! is no second chance, and use is seen only when a granule is read again. So some
+//! of what is kept is evicted now and then as a sample.
 //!
-//! What stays true: granules in memory or on their way never exceed the credits;
+//! What stays true: pages in memory or on their way never exceed the credits;
 //! a granule is unmapped only by who owns it (stage *leaving*), filled only by who
 //! owns it (*loading*), and everybody else waits meanwhile.
 
 mod gate;
+mod need;
+mod pages;
 mod region;
 
 pub(crate) use region::StrictRegion;
 
 use crate::bell::Bell;
-use crate::builder::{Policy, Settings, Unmapping};
+use crate::builder::{MOST_RANGES, Policy, Settings, Unmapping};
 use crate::error::Error;
 use crate::kernel::{FileFacts, Kernel, Range};
 use crate::round::Round;
@@ -39,6 +41,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const IDLE: Duration = Duration::from_millis(100);
+/// The evictor keeps one such part of a batch free: what readers bring in until it
+/// has unmapped the next batch. More would be memory that nobody has.
+const FREE_PART: u32 = 2;
 
 /// All strict regions of a pager.
 #[derive(Debug)]
@@ -133,11 +138,11 @@ impl StrictMode {
             advice: advice(errno),
         })?;
         let page_bytes = rustix::param::page_size();
-        let total =
-            u32::try_from(settings.budget_bytes / settings.granule_bytes as u64).map_err(|_| {
-                Error::setting("budget", settings.budget_bytes, "give a larger granule")
-            })?;
-        let low = (settings.batch as u32).min(total / 4);
+        let total = u32::try_from(settings.budget_bytes / page_bytes as u64).map_err(|_| {
+            Error::setting("budget", settings.budget_bytes, "give less than 16 TiB")
+        })?;
+        let granule_pages = settings.granule_bytes / page_bytes;
+        let low = (settings.batch * granule_pages) as u32 / FREE_PART;
         let gate = Gate::new(total, low, settings.granule_bytes, bell, counters.clone());
         let config = Config {
             capacity_pages: settings.budget_bytes / page_bytes as u64,
@@ -163,6 +168,7 @@ impl StrictMode {
     }
 
     pub fn open_file(&self, path: PathBuf, file: OwnedFd, facts: FileFacts) -> Result<Open, Error> {
+        self.kernel.read_exactly(file.as_fd());
         let source = FileSource {
             path,
             file,
@@ -249,7 +255,10 @@ impl StrictMode {
                 }
                 region.wait(index);
             }
-            held += u32::from(word.step(Stage::Here, Stage::Absent));
+            if word.step(Stage::Here, Stage::Leaving) {
+                held += region.gone(index);
+                region.settle(index, Stage::Absent);
+            }
         }
         let number = region.number;
         inner.regions[number as usize] = None;
@@ -277,18 +286,18 @@ impl StrictMode {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
         self.note_arrivals(inner);
-        let granule_bytes = self.settings.granule_bytes as u64;
-        let resident = u64::from(self.gate.in_use()) * granule_bytes;
+        let resident = u64::from(self.gate.in_use()) * self.page_bytes as u64;
         self.counters.resident_bytes.set(resident);
         self.counters.peak_resident_bytes.raise_to(resident);
-        let batch = self.settings.batch as u32;
+        let batch = self.batch_pages();
+        let low = self.gate.low();
         let mut stuck = false;
         for _ in 0..16 {
             let free = self.gate.free();
-            if free <= 2 * batch && inner.pending.is_empty() {
+            if free <= low + batch && inner.pending.is_empty() {
                 self.choose(inner);
             }
-            if free > batch && !self.gate.is_awaited() {
+            if free > low && !self.gate.is_awaited() {
                 break;
             }
             stuck = inner.pending.is_empty() || self.evict(inner) == 0;
@@ -302,7 +311,7 @@ impl StrictMode {
         self.counters
             .pending_pages
             .set(inner.pending.iter().map(pages).sum());
-        let resident = u64::from(self.gate.in_use()) * granule_bytes;
+        let resident = u64::from(self.gate.in_use()) * self.page_bytes as u64;
         self.counters.resident_bytes.set(resident);
         let within = resident <= self.settings.budget_bytes;
         let wait = match self.gate.is_awaited() || !within {
@@ -322,30 +331,36 @@ impl StrictMode {
         } = inner;
         for region in regions.iter().flatten() {
             region.arrived.take_each(|index| {
-                let pages = region.pages_of(index);
                 let granule = Granule {
                     region: region.number,
                     index: index as u32,
                 };
                 // It may have left again before we looked.
-                if eviction.holds(granule) || region.words[index].stage() != Stage::Here {
+                if region.words[index].stage() != Stage::Here {
                     return;
                 }
-                self.counters.filled_pages.add(u64::from(pages));
-                if eviction.appeared(granule, pages, |_| false) {
-                    self.counters.refilled_pages.add(u64::from(pages));
+                let (before, now) = (eviction.pages(granule), region.held(index));
+                eviction.appeared(granule, now, |_| false);
+                if eviction.is_chosen(granule) {
+                    let late = now.saturating_sub(before);
+                    self.counters.evicted_pages.add(u64::from(late));
                 }
             });
         }
     }
 
+    /// Pages of a batch.
+    fn batch_pages(&self) -> u32 {
+        (self.settings.batch * (self.settings.granule_bytes / self.page_bytes)) as u32
+    }
+
     /// Chooses a batch; it stays readable.
     fn choose(&self, inner: &mut Inner) {
         let mut chosen = Vec::new();
-        let most = self.settings.batch;
+        let pages = u64::from(self.batch_pages());
         inner
             .eviction
-            .choose(u64::MAX, most, &mut chosen, |_| false);
+            .choose(pages, MOST_RANGES, &mut chosen, |_| false);
         for granule in chosen {
             let Some(region) = &inner.regions[granule.region as usize] else {
                 continue;
@@ -371,16 +386,21 @@ impl StrictMode {
             if word.step(Stage::Here, Stage::Leaving) {
                 spans.push(region.span_of(granule.index as usize));
                 leaving.push((region, granule));
-            } else if word.stage() == Stage::Here {
-                inner.eviction.put_back(granule);
-            } else {
+            } else if matches!(word.stage(), Stage::Absent | Stage::Failed) {
                 // Mended or failed meanwhile: it is not in memory.
                 inner.eviction.dropped(granule);
+            } else {
+                inner.eviction.put_back(granule);
             }
         }
+        spans.sort_unstable_by_key(|range| range.start);
+        let leaves = |range: &Range| {
+            let found = spans.binary_search_by_key(&range.start, |span| span.start);
+            found.is_ok()
+        };
         inner
             .flush
-            .covered(|ranges| ranges.0.retain(|range| spans.contains(range)));
+            .covered(|ranges| ranges.0.retain(|range| leaves(range)));
         let mut refused = Vec::new();
         let unmapper = &self.unmapper;
         let counters = &self.counters;
@@ -389,7 +409,11 @@ impl StrictMode {
                 Unmapping::Lazy => unmapper.unmap(&mut ranges.0, counters, Some),
                 // Nobody else maps anything there.
                 Unmapping::EagerPages => {
-                    unmapper.unmap_each(&ranges.0, self.page_bytes, counters, |_| true)
+                    let held = |(region, granule): &(Arc<StrictRegion>, Granule)| {
+                        region.held_spans(granule.index as usize)
+                    };
+                    let pages: Vec<Range> = leaving.iter().flat_map(held).collect();
+                    unmapper.unmap_each(&pages, self.page_bytes, counters, |_| true)
                 }
                 Unmapping::EagerGranules => {
                     let bytes = self.settings.granule_bytes;
@@ -400,19 +424,25 @@ impl StrictMode {
         let mut given = 0;
         for (region, granule) in leaving {
             let index = granule.index as usize;
-            let pages = u64::from(inner.eviction.pages(granule));
-            if refused.contains(&region.span_of(index)) {
+            let span = region.span_of(index);
+            let within = |part: &Range| span.start <= part.start && part.end() <= span.end();
+            if refused.iter().any(within) {
+                counters.stuck_pages.add(u64::from(region.held(index)));
                 region.settle(index, Stage::Here);
                 inner.eviction.put_back(granule);
-                counters.stuck_pages.add(pages);
                 continue;
             }
+            // What came after the choice goes along.
+            let chosen = inner.eviction.pages(granule);
             inner.eviction.dropped(granule);
+            let pages = region.gone(index);
             region.drop_copy(index);
             region.settle(index, Stage::Absent);
-            counters.zapped_pages.add(pages);
-            counters.dropped_pages.add(pages);
-            given += 1;
+            let late = pages.saturating_sub(chosen);
+            counters.evicted_pages.add(u64::from(late));
+            counters.zapped_pages.add(u64::from(pages));
+            counters.dropped_pages.add(u64::from(pages));
+            given += pages;
         }
         self.gate.give(given);
         given
@@ -462,18 +492,12 @@ impl StrictMode {
 
     pub fn regions(&self) -> Vec<RegionState> {
         let inner = lock(&self.inner);
-        let of = |region: &Arc<StrictRegion>| {
-            let here = region
-                .words
-                .iter()
-                .filter(|word| word.stage() == Stage::Here);
-            RegionState {
-                name: region.name.clone(),
-                address: region.mapping.address(),
-                bytes: region.bytes as u64,
-                resident_bytes: here.count() as u64 * region.granule_bytes as u64,
-                trouble: region.trouble(),
-            }
+        let of = |region: &Arc<StrictRegion>| RegionState {
+            name: region.name.clone(),
+            address: region.mapping.address(),
+            bytes: region.bytes as u64,
+            resident_bytes: u64::from(region.held_in_all()) * region.page_bytes as u64,
+            trouble: region.trouble(),
         };
         inner.regions.iter().flatten().map(of).collect()
     }

@@ -23,6 +23,7 @@ pub(crate) mod place;
 pub(crate) mod range_lock;
 pub(crate) mod sigbus;
 pub(crate) mod stderr;
+pub(crate) mod table;
 pub(crate) mod thread;
 pub(crate) mod thread_time;
 pub(crate) mod userfault;
