@@ -46,6 +46,7 @@ const STUCK: Duration = Duration::from_millis(5);
 impl FileMode {
     /// Tells on the `board` how it ended.
     pub fn round(&self, last_wait: Duration, board: Option<&Board>) -> Round {
+        let orders = self.meet_others();
         let mut guard = self.inner_behind_all();
         let inner = &mut *guard;
         inner.rounds += 1;
@@ -59,7 +60,7 @@ impl FileMode {
         let read_ahead = self.wanted.unseen_pages();
         self.follow_growth(inner);
         let read_bytes = self.kernel.read_bytes();
-        self.keep_together(inner, read_bytes);
+        self.keep_together(inner, read_bytes, orders);
         let came = self.look_for_all(inner, read_bytes);
         self.follow_streams(inner);
         let filled = came.max(inner.eviction.filled_pages() - seen);

@@ -49,9 +49,9 @@ const MEMBERS: usize = 64;
 const AT_RING: usize = 512;
 const RING: usize = 4096;
 /// Of a table.
-pub(super) const BYTES: usize = (AT_RING + RING) * 8;
-/// Tables of a process: for each file one, and one for the lock of who leads.
-pub(super) const TABLES: usize = 64;
+const BYTES: usize = (AT_RING + RING) * 8;
+/// Files that a process keeps together with others, at most.
+const FILES: usize = 64;
 
 const LAYOUT: u64 = 1;
 const GONE: u64 = u64::MAX;
@@ -74,11 +74,35 @@ const TRIES: usize = 3;
 /// All granules of the file.
 const ALL: Range<u32> = 0..u32::MAX;
 
+/// Places for the tables of a process, and as many for the locks of those that it leads.
+#[derive(Clone, Debug)]
+pub(super) struct Rooms {
+    tables: Arc<Places>,
+    leads: Arc<Places>,
+}
+
+impl Rooms {
+    /// Keeps them.
+    ///
+    /// # Errors
+    /// What mapping says.
+    pub fn new() -> Result<Rooms, Errno> {
+        Ok(Rooms {
+            tables: Places::new(FILES, BYTES)?,
+            leads: Places::new(FILES, BYTES)?,
+        })
+    }
+}
+
 /// A process's part in keeping a file.
+///
+/// Three things take a thread of their own, for which the C library may need a lock that a thread of the program has
+/// while it waits for the evictor's books: [`join`](Group::join), [`run_errand`](Group::run_errand), and the end of
+/// this value. So whoever does one of them has no lock.
 #[derive(Debug)]
 pub(super) struct Group {
     path: PathBuf,
-    places: Arc<Places>,
+    rooms: Rooms,
     table: Arc<Table>,
     member: usize,
     /// Holds the lock, while this is the one that leads.
@@ -93,15 +117,19 @@ pub(super) struct Group {
     others_read: Option<u64>,
     /// What the leader's beat was, and when it changed or was missed.
     beat: (u64, Instant),
+    /// The lead is to be tried for, or the roll to be called.
+    errand: bool,
     /// When the lead was tried for, and since when that fails.
     tried: Option<Instant>,
     failed: Option<Instant>,
+    /// What this one leads is found under its name no more.
+    unnamed: bool,
 }
 
 impl Group {
     /// Joins those who keep the file, in `folder`. `read_bytes` is what the process had read from devices.
     pub fn join(
-        places: &Arc<Places>,
+        rooms: &Rooms,
         folder: &Path,
         (device, inode): (u64, u64),
         granule_bytes: usize,
@@ -113,7 +141,7 @@ impl Group {
             Private::make(folder).map(drop).map_err(|_| Errno::ACCESS)?;
             // Somebody may remove it at that moment.
             let mut tries = (0..TRIES).map(|_| {
-                let place = places.take().ok_or(Errno::NOMEM)?;
+                let place = rooms.tables.take().ok_or(Errno::NOMEM)?;
                 Table::map(place, &path, LOCKS, true)
             });
             let mapped = tries.find_map(|asked| match asked {
@@ -121,7 +149,7 @@ impl Group {
                 Ok(Asked::Others) | Err(_) => None,
             });
             let (table, lock) = mapped.ok_or(Errno::AGAIN)?;
-            let lead = ask_for_lead(places, &path, &table).ok().flatten();
+            let lead = ask_for_lead(rooms, &path, &table).ok().flatten();
             if lead.is_some() {
                 remove_those_of_nobody(folder, &path);
             }
@@ -137,8 +165,9 @@ impl Group {
         let read = words[AT_POSTED].load(Acquire);
         let group = Group {
             path,
-            places: places.clone(),
+            rooms: rooms.clone(),
             member,
+            errand: leads.is_some(),
             leads,
             read,
             heard: table.half(AT_BELL).load(SeqCst),
@@ -147,6 +176,7 @@ impl Group {
             beat: (words[AT_BEAT].load(SeqCst), now),
             tried: None,
             failed: None,
+            unnamed: false,
             table: Arc::new(table),
         };
         let bytes = read_bytes.unwrap_or(0);
@@ -155,7 +185,6 @@ impl Group {
             .store(bytes, Relaxed);
         let unmapped = read.wrapping_add(1);
         group.said(AT_MEMBERS + 2 * member).store(unmapped, SeqCst);
-        group.call_roll();
         Some(group)
     }
 
@@ -167,40 +196,51 @@ impl Group {
         self.leads.is_some()
     }
 
-    fn try_to_lead(&mut self, now: Instant) {
+    /// Whether [`run_errand`](Group::run_errand) is due.
+    pub fn has_errand(&self, now: Instant) -> bool {
         let early = |tried: Instant| now.saturating_duration_since(tried) < PAUSE;
-        if self.tried.is_some_and(early) {
-            return;
-        }
-        self.tried = Some(now);
-        let (places, path, table) = (&self.places, &self.path, &*self.table);
-        match apart(|| ask_for_lead(places, path, table)) {
-            Ok(lead) => (self.leads, self.failed) = (lead, None),
-            // The folder is gone, or not this user's any more.
-            Err(_) => _ = self.failed.get_or_insert(now),
-        }
-        self.call_roll();
+        self.errand && (self.leads() || !self.tried.is_some_and(early))
     }
 
-    /// Whether those who keep the file cannot be found any more.
+    /// Tries for the lead, and strikes out members whose processes ended without a word.
+    pub fn run_errand(&mut self, now: Instant) {
+        self.errand = false;
+        if !self.leads() {
+            self.tried = Some(now);
+            let (rooms, path, table) = (&self.rooms, &self.path, &*self.table);
+            match apart(|| ask_for_lead(rooms, path, table)) {
+                Ok(lead) => (self.leads, self.failed) = (lead, None),
+                // The folder is gone, or not this user's any more.
+                Err(_) => _ = self.failed.get_or_insert(now),
+            }
+        }
+        if self.leads() {
+            self.call_roll();
+        }
+    }
+
+    /// Whether those who keep the file cannot find each other any more.
     pub fn is_lost(&self, now: Instant) -> bool {
         let long = |since| now.saturating_duration_since(since) > LOST;
-        self.failed.is_some_and(long)
+        self.unnamed || self.failed.is_some_and(long)
     }
 
-    /// Strikes out members whose processes ended without a word.
-    fn call_roll(&self) {
+    fn call_roll(&mut self) {
         let locks: Vec<u64> = self
             .others()
             .map(|member| LOCKS.start + member as u64)
             .collect();
-        if !self.leads() || locks.is_empty() {
-            return;
-        }
         let (path, table) = (&self.path, &*self.table);
-        for lock in apart(|| table.unlocked(path, &locks)).unwrap_or_default() {
-            let member = (lock - LOCKS.start) as usize;
-            self.said(AT_MEMBERS + 2 * member).store(0, SeqCst);
+        match apart(|| table.unlocked(path, &locks)) {
+            Ok(unlocked) => {
+                for lock in unlocked {
+                    let member = (lock - LOCKS.start) as usize;
+                    self.said(AT_MEMBERS + 2 * member).store(0, SeqCst);
+                }
+            }
+            // Who comes now cannot come here.
+            Err(Errno::NOENT | Errno::AGAIN) => self.unnamed = true,
+            Err(_) => {}
         }
     }
 
@@ -232,9 +272,7 @@ impl Group {
         let beat = self.said(AT_BEAT).load(Relaxed);
         // One behind the last one is that of nobody.
         let next = beat.wrapping_add(1) % GONE;
-        if next.is_multiple_of(ROLL_CALL) {
-            self.call_roll();
-        }
+        self.errand |= next.is_multiple_of(ROLL_CALL);
         self.said(AT_BEAT).store(next, SeqCst);
         self.said(AT_RESIDENT).store(resident, Relaxed);
         let told = self.said(AT_BY_NEED).swap(by_need.into(), SeqCst);
@@ -324,9 +362,7 @@ impl Group {
         if beat != self.beat.0 || silent {
             self.beat = (beat, now);
         }
-        if silent || beat == GONE {
-            self.try_to_lead(now);
-        }
+        self.errand = silent || beat == GONE;
         let posted = self.said(AT_POSTED).load(Acquire);
         let stretches = match posted.wrapping_sub(self.read) {
             0 => Vec::new(),
@@ -409,8 +445,8 @@ fn remove_those_of_nobody(folder: &Path, own: &Path) {
 ///
 /// # Errors
 /// Those of [`Table::map`]; `AGAIN` where the members have another table than this.
-fn ask_for_lead(places: &Arc<Places>, path: &Path, table: &Table) -> Result<Option<Table>, Errno> {
-    let place = places.take().ok_or(Errno::NOMEM)?;
+fn ask_for_lead(rooms: &Rooms, path: &Path, table: &Table) -> Result<Option<Table>, Errno> {
+    let place = rooms.leads.take().ok_or(Errno::NOMEM)?;
     match Table::map(place, path, LEADER..LEADER + 1, false)? {
         Asked::Ours(lead, _) if lead.is_with(table) => Ok(Some(lead)),
         Asked::Ours(..) => Err(Errno::AGAIN),
@@ -422,12 +458,11 @@ fn ask_for_lead(places: &Arc<Places>, path: &Path, table: &Table) -> Result<Opti
 mod tests {
     use super::*;
 
-    struct Place(tempfile::TempDir, Arc<Places>);
+    struct Place(tempfile::TempDir, Rooms);
 
     impl Place {
         fn new() -> Place {
-            let places = Places::new(TABLES, BYTES).unwrap();
-            Place(tempfile::tempdir().unwrap(), places)
+            Place(tempfile::tempdir().unwrap(), Rooms::new().unwrap())
         }
 
         fn folder(&self) -> PathBuf {
@@ -494,6 +529,16 @@ mod tests {
         assert!(first.is_behind());
     }
 
+    impl Group {
+        /// A turn of a follower, and what comes of it.
+        fn turn(&mut self, now: Instant) {
+            self.follow(now);
+            if self.has_errand(now) {
+                self.run_errand(now);
+            }
+        }
+    }
+
     /// Its lock is free, its word stands.
     #[test]
     fn who_ended_without_a_word_is_struck_out() {
@@ -502,10 +547,33 @@ mod tests {
         drop(second);
         first.said(AT_MEMBERS + 2 * 9).store(5, SeqCst);
         assert!(first.is_followed());
+        first.run_errand(now);
+        first.said(AT_MEMBERS + 2 * 9).store(5, SeqCst);
+        assert!(first.is_followed() && !first.has_errand(now));
         for _ in 0..ROLL_CALL {
             first.lead(1, false);
         }
+        assert!(first.has_errand(now));
+        first.run_errand(now);
         assert!(!first.is_followed());
+    }
+
+    #[test]
+    fn who_leads_what_has_no_name_any_more_is_lost() {
+        let (place, now) = (Place::new(), Instant::now());
+        let mut first = place.join(now);
+        first.run_errand(now);
+        assert!(!first.is_lost(now));
+        std::fs::remove_dir_all(place.folder()).unwrap();
+        first.run_errand(now);
+        assert!(first.is_lost(now));
+        // Another one's by now.
+        let mut second = place.join(now);
+        assert!(second.leads());
+        first.unnamed = false;
+        first.run_errand(now);
+        second.run_errand(now);
+        assert!(first.is_lost(now) && !second.is_lost(now));
     }
 
     #[test]
@@ -516,7 +584,7 @@ mod tests {
         drop(first);
         let ms = |ms| now + Duration::from_millis(ms);
         for at in [0, 500, 1000] {
-            second.follow(ms(at));
+            second.turn(ms(at));
             assert!(!second.leads() && !second.is_lost(ms(at)), "{at}");
         }
         assert!(second.is_lost(ms(1001)));
@@ -525,8 +593,20 @@ mod tests {
         assert!(third.leads());
         drop(third);
         let _anew = place.join(now);
-        second.follow(ms(2000));
+        second.turn(ms(2000));
         assert!(!second.leads());
+    }
+
+    #[test]
+    fn a_process_leads_as_many_files_as_it_keeps_together() {
+        let (place, now) = (Place::new(), Instant::now());
+        let join = |inode| Group::join(&place.1, &place.folder(), (1, inode), 1 << 16, None, now);
+        let all: Vec<Group> = (0..FILES as u64).filter_map(join).collect();
+        assert_eq!(all.len(), FILES);
+        assert!(all.iter().all(Group::leads));
+        assert!(join(FILES as u64).is_none(), "one more");
+        drop(all);
+        assert!(join(7).is_some());
     }
 
     #[test]
@@ -555,23 +635,23 @@ mod tests {
             if beats {
                 first.lead(5, false);
             }
-            second.follow(at);
+            second.turn(at);
             assert!(!second.leads());
         }
         drop(first);
         let late = late + PAUSE;
-        second.follow(late);
+        second.turn(late);
         assert!(second.leads());
         second.lead(6, false);
         let mut third = place.join(late);
-        third.follow(late);
+        third.turn(late);
         assert!(!third.leads());
         // One that was killed says nothing.
         let word = second.said(AT_BEAT).load(SeqCst);
         second.leads = None;
-        third.follow(late + SILENCE);
+        third.turn(late + SILENCE);
         assert!(!third.leads(), "too early");
-        third.follow(late + 2 * SILENCE);
+        third.turn(late + 2 * SILENCE);
         assert!(third.leads());
         assert_eq!(third.said(AT_BEAT).load(SeqCst), word);
     }

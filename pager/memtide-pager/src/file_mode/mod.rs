@@ -50,7 +50,6 @@ use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
 use crate::sys::Errno;
 use crate::sys::known_file::KnownFile;
-use crate::sys::table::Places;
 use crate::unmap::{Unmapper, lock};
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Pending, Stamp};
@@ -96,7 +95,7 @@ pub(crate) struct FileMode {
     settings: Settings,
     page_bytes: usize,
     /// For what it keeps together with others, if it does.
-    places: Option<Arc<Places>>,
+    rooms: Option<group::Rooms>,
     inner: Mutex<Inner>,
     /// Threads of the program that want `inner`.
     waiting: AtomicU32,
@@ -133,6 +132,10 @@ struct Inner {
     unseen: unseen::Unseen,
     /// Nobody reads around a fault just now: the budget is overrun.
     held_back: bool,
+    /// Groups to leave, which takes what is not to be done under the lock of this.
+    left: Vec<group::Group>,
+    /// The process ends, and joins no group any more.
+    parted: bool,
 }
 
 impl Inner {
@@ -293,7 +296,7 @@ impl FileMode {
             kernel,
             counters,
             page_bytes,
-            places: together::places(&settings),
+            rooms: together::rooms(&settings),
             inner: Mutex::new(Inner {
                 regions: Vec::new(),
                 cares: Vec::new(),
@@ -312,6 +315,8 @@ impl FileMode {
                 overrun: overrun::Overrun::default(),
                 unseen: unseen::Unseen::default(),
                 held_back: false,
+                left: Vec::new(),
+                parted: false,
             }),
             waiting: AtomicU32::new(0),
             wanted: ahead::Wanted::default(),

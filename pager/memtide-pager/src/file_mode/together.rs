@@ -1,23 +1,22 @@
 //! What the evictor does for files that several processes keep ([`super::group`]).
 
-use super::group::{self, Group};
+use super::group::{Group, Rooms};
 use super::{FileMode, FileRegion, Gone, Inner, Sight};
 use crate::bell::Bell;
 use crate::builder::{Mode, Settings, Unmapping};
-use crate::sys::table::Places;
+use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Places for the tables of groups, where this pager meets others: mapped now, while the program waits.
-pub(super) fn places(settings: &Settings) -> Option<Arc<Places>> {
+pub(super) fn rooms(settings: &Settings) -> Option<Rooms> {
     let meets = settings.mode == Mode::File && settings.unmapping == Unmapping::Lazy;
     settings.together.as_ref().filter(|_| meets)?;
     // The C library keeps the stack of a thread that ended, for those that the evictor starts later.
     let _ = crate::sys::apart::apart(|| Ok(()));
-    Places::new(group::TABLES, group::BYTES).ok()
+    Rooms::new().ok()
 }
 
 /// How long a leader waits for followers, for all files together.
@@ -25,35 +24,119 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// How long it waits before it does what other leaders ask for.
 const SLICE: Duration = Duration::from_micros(500);
 
+/// Something to do for a file without the lock of the books ([`Group`]).
+#[derive(Debug)]
+struct Errand {
+    region: usize,
+    /// Device and inode.
+    file: (u64, u64),
+    /// Taken out of the books meanwhile; nothing where it is to be joined.
+    group: Option<Group>,
+}
+
+fn key(region: &FileRegion) -> (u64, u64) {
+    (region.facts.device, region.facts.inode)
+}
+
 impl FileMode {
-    /// Joins those who keep the file, where that serves anything: who sees only what he maps cannot lead, and eager
-    /// ways are there to be compared.
-    fn join(&self, region: &FileRegion, read_bytes: Option<u64>) -> Option<Group> {
-        let (lazy, sight) = (self.settings.unmapping == Unmapping::Lazy, region.sight);
-        if !lazy || sight != Sight::CountedThenSeen || region.views.is_empty() {
-            return None;
+    /// Joins groups, leaves them, and runs their errands. Whether files are to be read in another order now. For the
+    /// evictor, before its round.
+    pub(super) fn meet_others(&self) -> bool {
+        let (left, errands) = self.errands(&mut lock(&self.inner));
+        // Those first: a file may be mapped again, and this process has the lead until then.
+        drop(left);
+        if errands.is_empty() {
+            return false;
         }
-        let (places, folder) = (self.places.as_ref()?, self.settings.together.as_ref()?);
-        let file = (region.facts.device, region.facts.inode);
-        let granule = self.settings.granule_bytes;
-        Group::join(places, folder, file, granule, read_bytes, Instant::now())
+        let ran: Vec<_> = errands.into_iter().map(|errand| self.run(errand)).collect();
+        let mut inner = lock(&self.inner);
+        let mut orders = false;
+        let mut without_a_file = Vec::new();
+        for (
+            Errand {
+                region,
+                file,
+                group,
+            },
+            followed,
+        ) in ran
+        {
+            let there = inner.regions.get_mut(region).and_then(Option::as_mut);
+            let Some(there) = there.filter(|there| key(there) == file) else {
+                without_a_file.extend(group);
+                continue;
+            };
+            (there.group, there.joins) = (group, false);
+            let follows = there.follows();
+            orders |= follows != followed;
+            if followed && !follows {
+                // From here on its pages are counted here, and read as this pager says.
+                inner.unseen.forget();
+            }
+        }
+        inner.left.append(&mut without_a_file);
+        orders
     }
 
-    /// Joins, does what leaders ask for, and says to followers how things stand.
-    pub(super) fn keep_together(&self, inner: &mut Inner, read_bytes: Option<u64>) {
+    /// Groups to leave, and what is to be done for files.
+    fn errands(&self, inner: &mut Inner) -> (Vec<Group>, Vec<Errand>) {
+        let now = Instant::now();
+        let (parted, mut errands) = (inner.parted, Vec::new());
+        for (number, region) in inner.regions.iter_mut().enumerate() {
+            let Some(region) = region else { continue };
+            let joins = std::mem::take(&mut region.joins) && !parted && self.may_join(region);
+            let group = region.group.take_if(|group| group.has_errand(now));
+            if joins || group.is_some() {
+                errands.push(Errand {
+                    region: number,
+                    file: key(region),
+                    group,
+                });
+            }
+        }
+        (std::mem::take(&mut inner.left), errands)
+    }
+
+    /// What came of it, and whether the file was followed before.
+    fn run(&self, mut errand: Errand) -> (Errand, bool) {
+        let now = Instant::now();
+        let followed = errand.group.as_ref().is_some_and(|group| !group.leads());
+        if let Some(group) = &mut errand.group {
+            group.run_errand(now);
+        }
+        // Who is lost joins those who are not.
+        if errand.group.as_ref().is_none_or(|group| group.is_lost(now)) {
+            errand.group = None;
+            let (rooms, folder) = (self.rooms.as_ref(), self.settings.together.as_ref());
+            let (granule, read) = (self.settings.granule_bytes, self.kernel.read_bytes());
+            errand.group = rooms.zip(folder).and_then(|(rooms, folder)| {
+                Group::join(rooms, folder, errand.file, granule, read, now)
+            });
+        }
+        (errand, followed)
+    }
+
+    /// Where that serves anything: who sees only what he maps cannot lead, and eager ways are there to be compared.
+    fn may_join(&self, region: &FileRegion) -> bool {
+        let lazy = self.settings.unmapping == Unmapping::Lazy;
+        lazy && region.sight == Sight::CountedThenSeen && !region.views.is_empty()
+    }
+
+    /// Does what leaders ask for, and says to followers how things stand. `orders`: files are to be read in another
+    /// order now.
+    pub(super) fn keep_together(
+        &self,
+        inner: &mut Inner,
+        read_bytes: Option<u64>,
+        mut orders: bool,
+    ) {
         let rarely = inner.rounds.is_multiple_of(super::evict::CHECK_FILES);
         let held_back = inner.held_back;
-        let mut orders = false;
         for region in inner.regions.iter_mut().flatten() {
-            // From this thread: the program's may hold locks under which none can be started.
-            if std::mem::take(&mut region.joins) {
-                region.group = self.join(region, read_bytes);
-                orders |= region.follows();
-            }
             let (resident, by_need) = (region.resident_pages, region.around.by_need());
             // Who has lost its descriptor can drop nothing.
             if rarely && !region.file.is_ours() {
-                region.group = None;
+                inner.left.extend(region.group.take());
             }
             let Some(group) = region.group.as_mut().filter(|group| group.leads()) else {
                 continue;
@@ -88,21 +171,12 @@ impl FileMode {
             };
             let (stretches, by_need) = group.follow(now);
             orders |= std::mem::replace(&mut region.told_by_need, by_need) != by_need;
-            if group.is_lost(now) {
-                region.group = None;
-            }
             self.unmap_stretches(inner, number, &stretches);
+            // It may have been mapped nowhere any more.
             let region = inner.regions[number].as_ref();
-            match region.and_then(|region| region.group.as_ref()) {
-                Some(group) if !group.leads() => {
-                    group.done(read_bytes);
-                    followed += group.resident();
-                }
-                // From here on its pages are counted here, and read as this pager says.
-                _ => {
-                    inner.unseen.forget();
-                    orders = true;
-                }
+            if let Some(group) = region.and_then(|region| region.group.as_ref()) {
+                group.done(read_bytes);
+                followed += group.resident();
             }
         }
         inner.followed_pages = followed;
@@ -198,9 +272,13 @@ impl FileMode {
 
     /// Leaves what is kept together to the others: this process ends.
     pub fn part(&self) {
-        for region in self.inner().regions.iter_mut().flatten() {
-            (region.group, region.joins) = (None, false);
-        }
+        let mut inner = self.inner();
+        inner.parted = true;
+        let mut groups = std::mem::take(&mut inner.left);
+        let regions = inner.regions.iter_mut().flatten();
+        groups.extend(regions.filter_map(|region| region.group.take()));
+        drop(inner);
+        drop(groups);
     }
 
     /// Waits for the evictor's bell, and for leaders' words.

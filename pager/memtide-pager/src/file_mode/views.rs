@@ -295,9 +295,10 @@ impl FileMode {
 
     /// Forgets a file and everything of it.
     fn end(&self, inner: &mut Inner, number: usize) {
-        let Some(region) = inner.regions[number].take() else {
+        let Some(mut region) = inner.regions[number].take() else {
             return;
         };
+        inner.left.extend(region.group.take());
         let of = number as u32;
         inner.resident_pages -= region.resident_pages;
         inner.orphans.retain(|orphan| *orphan != number);
