@@ -309,17 +309,19 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
     let mut child = command.spawn().context("cannot run cargo")?;
     let output = child.stdout.take().context("cargo without output")?;
     let mut summary = Summary::default();
-    let mut names = FailedNames::default();
+    let mut failures = Failures::default();
     for line in BufReader::new(output).lines() {
         let line = line?;
         println!("{line}");
-        names.take(&line);
+        failures.take(&line);
         if let Some(counts) = parse_summary(&line) {
             summary.tally.add(counts);
-            let named = names.finish().into_iter();
-            summary
-                .failures
-                .extend(named.map(|name| (name, format!("failed in: {}", step.name))));
+            let of_step = |(name, why)| match why {
+                None => (name, format!("failed in: {}", step.name)),
+                Some(why) => (name, format!("{why}; failed in: {}", step.name)),
+            };
+            let failed = failures.finish().into_iter();
+            summary.failures.extend(failed.map(of_step));
         }
     }
     if !child.wait()?.success() && summary.tally.failed == 0 {
@@ -329,29 +331,56 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
     Ok(summary)
 }
 
-/// The names in the harness's list of failures: the indented lines right below the line `failures:`.
-/// Of two such lines, the first is followed by an empty one and by what the tests printed.
+/// The harness's list of failures: the indented lines right below the line `failures:`. Of two such lines, the first
+/// is followed by an empty one and by what the tests printed, each below its name.
 #[derive(Debug, Default)]
-struct FailedNames {
+struct Failures {
     listing: bool,
     names: Vec<String>,
+    /// What they said, from the panic on, by name.
+    said: Vec<(String, String)>,
+    saying: bool,
 }
 
-impl FailedNames {
+/// Of what a test said, about so many bytes are repeated at the end.
+const MOST_SAID: usize = 600;
+
+impl Failures {
     fn take(&mut self, line: &str) {
+        let heading = line.strip_prefix("---- ");
         if line == "failures:" {
             self.listing = true;
+            self.saying = false;
             self.names.clear();
+        } else if let Some(name) = heading.and_then(|rest| rest.strip_suffix(" stdout ----")) {
+            self.said.push((name.to_owned(), String::new()));
+            (self.listing, self.saying) = (false, false);
         } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.listing) {
             self.names.push(name.to_owned());
         } else {
             self.listing = false;
+            self.saying |= line.starts_with("thread '") && line.contains(" panicked at ");
+            if let Some((_, said)) = self.said.last_mut().filter(|_| self.saying)
+                && !line.starts_with("note: ")
+            {
+                let left = MOST_SAID.saturating_sub(said.len());
+                let between = if said.is_empty() { "" } else { " / " };
+                said.extend(between.chars().chain(line.trim().chars()).take(left));
+            }
         }
     }
 
-    /// The names of one harness, at its line of counts.
-    fn finish(&mut self) -> Vec<String> {
-        std::mem::take(self).names
+    /// The names of one harness, at its line of counts, and what each said.
+    fn finish(&mut self) -> Vec<(String, Option<String>)> {
+        let Failures {
+            names, mut said, ..
+        } = std::mem::take(self);
+        let why = |name: String| {
+            let of = said.iter_mut().find(|(of, _)| *of == name);
+            let why = of.map(|(_, said)| std::mem::take(said));
+            (name, why.filter(|why| !why.is_empty()))
+        };
+        names.into_iter().map(why).collect()
     }
 }
 
@@ -380,16 +409,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_failed_tests() {
+    fn names_of_failed_tests_and_what_they_said() {
         let output = "running 3 tests\n..F\n\nfailures:\n\n---- a::b stdout ----\n    said by it\n\n\
-                      \nfailures:\n    a::b\n    src/lib.rs - c (line 7)\n\n\
+                      thread 'a::b' (7) panicked at src/a.rs:3:5:\n2 and not 3\n\
+                      note: run with more\n\nfailures:\n    a::b\n    src/lib.rs - c (line 7)\n\n\
                       test result: FAILED. 1 passed; 2 failed";
-        let mut names = FailedNames::default();
+        let mut failures = Failures::default();
         for line in output.lines() {
-            names.take(line);
+            failures.take(line);
         }
-        assert_eq!(names.finish(), ["a::b", "src/lib.rs - c (line 7)"]);
-        assert!(names.finish().is_empty());
+        let why = "thread 'a::b' (7) panicked at src/a.rs:3:5: / 2 and not 3";
+        let found = failures.finish();
+        assert_eq!(found[0].0, "a::b");
+        assert!(found[0].1.as_ref().unwrap().starts_with(why), "{found:?}");
+        assert_eq!(found[1], ("src/lib.rs - c (line 7)".to_owned(), None));
+        assert!(failures.finish().is_empty());
     }
 
     /// Models elsewhere would be left out silently.
