@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug)]
 pub struct RunningKernel {
     root: Root,
-    /// Who was there when last asked about; and, if it was asked about twice in a row, a descriptor.
-    last: Arc<Mutex<Option<(Process, Option<OwnedFd>)>>>,
+    last: Arc<Mutex<Option<Known>>>,
 }
+
+/// Who was there when last asked about; and, if it was asked about twice in a row, a descriptor.
+type Known = (Process, Option<OwnedFd>);
 
 impl RunningKernel {
     /// The kernel whose `/proc` is under `root`.
