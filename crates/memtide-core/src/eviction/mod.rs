@@ -19,6 +19,13 @@
 //! keeps the time of its last known use, resident or not, so the ghost queue is
 //! as long as the data.
 //!
+//! *Several readers.* Programs that read the same data in turn, each at a place of its
+//! own, drift apart or meet. Who is behind finds in memory what the one in front
+//! brought in, as long as it stays there for the time between them, and is faster
+//! then: so they meet if the trial queue is longer than what they drift in a time
+//! slice or two, and read once what each would have read. Then main has half of the
+//! memory and not seven eighths.
+//!
 //! *What stays true.* Where everything is read in turn and does not fit, the time
 //! between uses is the same for all, no member is ever unused for longer, and so
 //! the main queue stays: that prefix is read from memory on each turn, the rest
@@ -40,8 +47,8 @@ pub struct Granule {
 /// Pages of other victims for each page of a sample: where use cannot be seen, one
 /// page in sixteen comes from main.
 const BETWEEN_SAMPLES: u64 = 15;
-/// Main holds at most this many eighths of the capacity.
-const MAIN_EIGHTHS: u64 = 7;
+/// Main holds at most this many eighths of the capacity, by whether several readers share it.
+const MAIN_EIGHTHS: [u64; 2] = [7, 4];
 /// Where use cannot be seen, the last part of main, one in so many, is for what
 /// came again soon.
 const SOON_PART: u64 = 16;
@@ -137,6 +144,8 @@ pub struct Eviction {
     /// Mean time, in pages filled, after which granules come again.
     mean_return: u64,
     warm: bool,
+    /// Several readers use it.
+    shared: bool,
     /// Pages of other victims until the next sample.
     until_sample: u64,
 }
@@ -155,6 +164,7 @@ impl Eviction {
             filled_pages: 1,
             mean_return: 0,
             warm: false,
+            shared: false,
             until_sample: BETWEEN_SAMPLES,
         }
     }
@@ -169,6 +179,11 @@ impl Eviction {
             None => self.regions.push(records),
         }
         at as u32
+    }
+
+    /// Says whether several programs read it, from now on.
+    pub fn share(&mut self, shared: bool) {
+        self.shared = shared;
     }
 
     /// Forgets a region and everything of it.
@@ -307,9 +322,12 @@ impl Eviction {
         let (mut sum, start) = (0, chosen.len());
         self.warm = true;
         while sum < pages && chosen.len() - start < most {
-            // Main exceeds its limit when what is in it fills up.
+            // Main exceeds its limit when what is in it fills up, and when readers come.
             let over = self.main_pages > self.main_limit();
-            let sample = !self.config.second_chance && (self.until_sample == 0 || over);
+            let sample = match self.config.second_chance {
+                true => over && self.shared,
+                false => over || self.until_sample == 0,
+            };
             let next = match sample {
                 true => self.oldest_of_main(&mut used).or_else(|| self.pop_trial()),
                 false => self.pop_trial().or_else(|| self.oldest_of_main(&mut used)),
@@ -467,7 +485,7 @@ impl Eviction {
     }
 
     fn main_limit(&self) -> u64 {
-        self.config.capacity_pages / 8 * MAIN_EIGHTHS
+        self.config.capacity_pages / 8 * MAIN_EIGHTHS[usize::from(self.shared)]
     }
 
     /// Pages that main may hold with a granule whose last two uses lie `since` apart.
@@ -507,5 +525,7 @@ impl Eviction {
 mod bound_tests;
 #[cfg(all(test, not(loom)))]
 mod parts_tests;
+#[cfg(all(test, not(loom)))]
+mod shared_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -85,6 +85,10 @@ impl Cache {
         }
     }
 
+    pub(super) fn share(&mut self, shared: bool) {
+        self.eviction.share(shared);
+    }
+
     pub(super) fn hit_ratio(&mut self, uses: impl Iterator<Item = u32>) -> f64 {
         (self.hits, self.uses) = (0, 0);
         uses.for_each(|index| self.use_one(index));

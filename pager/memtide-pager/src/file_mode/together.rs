@@ -49,32 +49,28 @@ impl FileMode {
             return false;
         }
         let ran: Vec<_> = errands.into_iter().map(|errand| self.run(errand)).collect();
-        let mut inner = lock(&self.inner);
+        let mut guard = lock(&self.inner);
+        let inner = &mut *guard;
         let mut orders = false;
-        let mut without_a_file = Vec::new();
-        for (
-            Errand {
-                region,
-                file,
-                group,
-            },
-            followed,
-        ) in ran
-        {
-            let there = inner.regions.get_mut(region).and_then(Option::as_mut);
-            let Some(there) = there.filter(|there| key(there) == file) else {
-                without_a_file.extend(group);
+        for (errand, followed) in ran {
+            let there = inner.regions.get_mut(errand.region);
+            let there = there.and_then(Option::as_mut);
+            let there = there.filter(|there| key(there) == errand.file && !inner.parted);
+            let Some(there) = there else {
+                inner.left.extend(errand.group);
                 continue;
             };
-            (there.group, there.joins) = (group, false);
+            (there.group, there.joins) = (errand.group, false);
             let follows = there.follows();
             orders |= follows != followed;
-            if followed && !follows {
-                // From here on its pages are counted here, and read as this pager says.
-                inner.unseen.forget();
+            match follows {
+                // Its pages are another one's to count.
+                true => self.close_books(inner, errand.region),
+                // From here on they are counted here.
+                false if followed => inner.unseen.forget(),
+                false => {}
             }
         }
-        inner.left.append(&mut without_a_file);
         orders
     }
 
@@ -152,6 +148,8 @@ impl FileMode {
             }
             region.reaches_all = followed;
         }
+        let mut regions = inner.regions.iter().flatten();
+        inner.eviction.share(regions.any(FileRegion::is_followed));
         orders |= self.follow_leaders(inner, read_bytes);
         if orders {
             self.tell_orders(inner);

@@ -214,31 +214,48 @@ impl FileMode {
     /// Blocks that only `view` showed are no longer ours to count or drop.
     fn disown(&self, inner: &mut Inner, number: usize, view: View) {
         let block_bytes = self.block_bytes() as u64;
-        let Some(region) = inner.regions[number].as_mut() else {
-            return;
-        };
-        let to = view
-            .end_offset()
-            .min(region.seen_bytes)
-            .div_ceil(block_bytes);
+        let seen_bytes = inner.regions[number].as_ref().map_or(0, |r| r.seen_bytes);
+        let to = view.end_offset().min(seen_bytes).div_ceil(block_bytes);
         for block in (view.offset / block_bytes) as usize..to as usize {
+            let Some(region) = inner.regions[number].as_mut() else {
+                return;
+            };
             let start = block as u64 * block_bytes;
             let shown = |view: &View| view.part(start, block_bytes).is_some();
             if region.views.iter().any(shown) || !region.blocks[block].ours {
                 continue;
             }
-            let warm = region.blocks[block].warm;
-            inner.resident_pages -= region.enter(block, 0);
-            region.blocks[block] = super::Block {
-                warm,
-                ..super::Block::default()
-            };
-            for index in self.granules_of(block) {
-                inner.eviction.dropped(Granule {
-                    region: number as u32,
-                    index,
-                });
+            region.blocks[block].ours = false;
+            self.close_block(inner, number, block);
+        }
+    }
+
+    /// Nothing of a file counts as in memory through this process any more.
+    pub(super) fn close_books(&self, inner: &mut Inner, number: usize) {
+        let blocks = inner.regions[number].as_ref().map_or(0, |r| r.blocks.len());
+        for block in 0..blocks {
+            let region = inner.regions[number].as_ref();
+            if region.is_some_and(|region| region.blocks[block].counted > 0) {
+                self.close_block(inner, number, block);
             }
+        }
+    }
+
+    fn close_block(&self, inner: &mut Inner, number: usize, block: usize) {
+        let Some(region) = inner.regions[number].as_mut() else {
+            return;
+        };
+        inner.resident_pages -= region.enter(block, 0);
+        region.blocks[block] = super::Block {
+            warm: region.blocks[block].warm,
+            ours: region.blocks[block].ours,
+            ..super::Block::default()
+        };
+        for index in self.granules_of(block) {
+            inner.eviction.dropped(Granule {
+                region: number as u32,
+                index,
+            });
         }
     }
 
