@@ -63,8 +63,10 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// How often the lead is tried for at most, and how long in vain, though nobody else has it, until one is on his own.
 const PAUSE: Duration = Duration::from_millis(10);
 const LOST: Duration = Duration::from_secs(1);
-/// Rounds of a leader between two looks at whether followers are there.
+/// Rounds of a leader between two looks at whether followers are there; and, where nobody follows, at whether the table
+/// still has its name. A look starts a thread, and nothing is evicted meanwhile.
 const ROLL_CALL: u64 = 256;
+const NAME_CALL: u64 = 64 * ROLL_CALL;
 /// Pages that no file has.
 const MOST_PAGES: u64 = 1 << 36;
 /// What the names of tables begin with.
@@ -163,11 +165,11 @@ impl Group {
         }
         let member = (lock - LOCKS.start) as usize;
         let read = words[AT_POSTED].load(Acquire);
-        let group = Group {
+        let mut group = Group {
             path,
             rooms: rooms.clone(),
             member,
-            errand: leads.is_some(),
+            errand: false,
             leads,
             read,
             heard: table.half(AT_BELL).load(SeqCst),
@@ -185,6 +187,7 @@ impl Group {
             .store(bytes, Relaxed);
         let unmapped = read.wrapping_add(1);
         group.said(AT_MEMBERS + 2 * member).store(unmapped, SeqCst);
+        group.errand = group.is_followed();
         Some(group)
     }
 
@@ -272,7 +275,11 @@ impl Group {
         let beat = self.said(AT_BEAT).load(Relaxed);
         // One behind the last one is that of nobody.
         let next = beat.wrapping_add(1) % GONE;
-        self.errand |= next.is_multiple_of(ROLL_CALL);
+        let pause = match self.is_followed() {
+            true => ROLL_CALL,
+            false => NAME_CALL,
+        };
+        self.errand |= next.is_multiple_of(pause);
         self.said(AT_BEAT).store(next, SeqCst);
         self.said(AT_RESIDENT).store(resident, Relaxed);
         let told = self.said(AT_BY_NEED).swap(by_need.into(), SeqCst);
