@@ -72,9 +72,9 @@ fn with_a_hot_set_that_changes() {
     agree("phases", &[256, 1024], 7, &rows);
 }
 
-/// A quarter of an hour.
+/// Half an hour and more.
 #[test]
-#[ignore = "every page and every access of 4 GiB"]
+#[ignore = "a promise that is not kept yet: NUMAB2 has 0.969 at 1/1, 0.942 at 1/16 and 0.928 at 1/256"]
 fn with_dram_full_and_nothing_left_out() {
     agree("warm-and-full", &[1, 16, 256], 1, &[]);
 }
