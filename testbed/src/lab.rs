@@ -1,8 +1,8 @@
 //! From a workspace to a running guest: builds the guest's programs, packs, boots.
 //!
-//! The programs are built statically against the host's C library, in the release profile and in a
-//! target folder of their own, so that neither the guest needs libraries nor the host's other builds
-//! are thrown away by the different flags.
+//! The programs are built statically against the host's C library, in a profile and in a target folder
+//! of their own, so that neither the guest needs libraries nor the host's other builds are thrown away
+//! by the different flags.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 
 /// The target for which the guest's programs are built.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// How: `Cargo.toml` says what is different from a release.
+const PROFILE: &str = "guest";
 
 /// A checkout of the project.
 #[derive(Debug, Clone)]
@@ -93,7 +95,8 @@ impl Workspace {
             .args([
                 "build",
                 "--quiet",
-                "--release",
+                "--profile",
+                PROFILE,
                 "--target",
                 TARGET,
                 "--target-dir",
@@ -111,7 +114,7 @@ impl Workspace {
     /// # Errors
     /// When they have not been built.
     pub fn built_guest_programs(&self) -> Result<GuestPrograms> {
-        let folder = self.target_folder().join(TARGET).join("release");
+        let folder = self.target_folder().join(TARGET).join(PROFILE);
         let programs = GuestPrograms {
             init: folder.join("guest"),
             memtide: folder.join("memtide"),

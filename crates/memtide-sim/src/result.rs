@@ -361,7 +361,8 @@ impl RunResult {
     }
 }
 
-/// What lazy unmap flush did, in events of the real machine (times S).
+/// What lazy unmap flush did, in events of the real machine. Pages and what happens to each are counted times S;
+/// flushes that serve all that is pending come as often at each scale.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LufCounts {
     /// Pages unmapped whose flush was put off.

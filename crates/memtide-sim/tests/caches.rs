@@ -215,6 +215,7 @@ fn recorded(spec: &MachineSpec, pages: u32, hot: u32, accesses: u64) -> Run<Reco
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     };
     let source = Recorded {

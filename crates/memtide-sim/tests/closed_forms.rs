@@ -16,6 +16,8 @@ use memtide_sim::engine::{self, QUANTUM_NS, Run};
 use memtide_sim::page::Pte;
 use memtide_sim::result::RunResult;
 use memtide_sim::spec::MachineSpec;
+use memtide_sim::workload::{Places, WorkloadSpec};
+use std::sync::Arc;
 
 /// Fewer pages than the TLB has entries (2048), so that walks add no traffic; many weights divide it.
 const PAGES: u32 = 2016;
@@ -53,6 +55,61 @@ fn an_idle_machine_answers_in_its_idle_latency() {
     // 64 bytes an access; the last quantum is not over when the threads are.
     let bytes = result.bytes_per_s[0] * result.seconds;
     assert!((bytes - 202_016.0 * 64.0).abs() < 64.0, "{bytes}");
+}
+
+/// A workload of a scenario, on a machine.
+fn built(spec: &MachineSpec, text: &str) -> memtide_sim::workload::Workload {
+    let workload: WorkloadSpec = toml::from_str(text).unwrap();
+    let places = Places::new(spec);
+    workload.check(&places).unwrap();
+    workload.build(&places, 1, &Arc::default())
+}
+
+#[test]
+fn a_workload_says_how_many_misses_are_under_way() {
+    let spec = machine(&[Node(1, 64, 100.0, 300.0)]);
+    let seconds = |misses: &str| {
+        let text = format!(
+            "[pointer-chase]\nthreads = 1\nnode = 0\nmemory = \"4 MiB\"\non = 0\naccesses = 100_000\n\
+             ops_per_access = 1\nthink = \"0 ns\"\n{misses}"
+        );
+        let source = built(&spec, &text);
+        engine::run(&spec, source, &off(), 1, 1, &|_| ())
+            .unwrap()
+            .seconds
+    };
+    // Each address comes from the one before: 100 ns, and 1024 walks of a line. Of five such chains each miss
+    // hides four others.
+    let one = seconds("");
+    assert!((one - 101_024.0 * 100e-9).abs() < 1e-8, "{one}");
+    let five = seconds("misses_at_once = 5.0");
+    assert!((five - 101_024.0 * 20e-9).abs() < 1e-8, "{five}");
+}
+
+#[test]
+fn ranges_come_when_they_are_touched_and_go_when_they_end() {
+    let spec = machine(&[Node(2, 64, 100.0, 300.0)]);
+    let text = "[ranges]\nthreads = 2\nnode = 0\non = 0\ntime = \"100 ms\"\nops_per_access = 1\n\
+                think = \"0 ns\"\nrange = [\n{ memory = \"8 MiB\", weight = 1 },\n\
+                { memory = \"16 MiB\", weight = 3, from = \"20 ms\", until = \"60 ms\" },\n]";
+    let mut run = Run::new(&spec, built(&spec, text), &off(), 1, 1).unwrap();
+    let mut seen = Vec::new();
+    for ms in 1..=100u64 {
+        for _ in 0..1_000_000 / QUANTUM_NS {
+            run.quantum().unwrap();
+        }
+        let pages = [0, 1].map(|region| run.kernel.pages_by_node(region)[0]);
+        seen.push((ms, pages));
+    }
+    let at = |ms: u64| seen[ms as usize - 1].1;
+    // The first is there throughout; the second from the first access after 20 ms to 60 ms.
+    assert!(seen.iter().all(|(_, pages)| pages[0] == 2048));
+    assert_eq!(at(19)[1], 0);
+    // 3 of 4 of 80 million accesses a second: some 180,000 in 3 ms reach all 4096 pages.
+    assert_eq!(at(30)[1], 4096);
+    assert_eq!(at(59)[1], 4096);
+    assert_eq!(at(62)[1], 0);
+    assert_eq!(at(100)[1], 0);
 }
 
 /// Bandwidth, in GB/s, that `threads` threads draw from nodes of `bandwidths`, interleaved by

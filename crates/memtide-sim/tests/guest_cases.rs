@@ -398,6 +398,7 @@ fn victims(case: &Case, machine: &MachineSpec) -> Victims {
         pattern: Pattern::Sweep,
         ops_per_access: 1,
         think_ns: case.think_us * 1000.0,
+        misses_at_once: None,
         group: 0,
     };
     let process = |process: u32| if case.shared { 0 } else { process };

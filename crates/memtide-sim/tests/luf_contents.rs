@@ -115,12 +115,13 @@ impl Source for Mixed {
     }
 }
 
-/// Runs so many accesses: how many found what they should not, and what lazy flushing did.
+/// Runs so many accesses at a scale: how many found what they should not, and what lazy flushing did.
 fn run(
     luf: Luf,
     lru: Lru,
     accesses: u64,
     omit: Option<Omit>,
+    scale: u32,
 ) -> (u64, memtide_core::lazy_flush::Tally) {
     let configuration = Configuration {
         numa_balancing: 2,
@@ -131,8 +132,10 @@ fn run(
         check: true,
         ..Configuration::off("mixed")
     };
-    let spec = machine([2000, 3000], 4, 500);
-    let mut run = Run::new(&spec, Mixed::new(accesses), &configuration, 1, 1).expect("a machine");
+    let real = |pages: u64| pages * u64::from(scale);
+    let spec = machine([real(2000), real(3000)], 4, 500);
+    let source = Mixed::new(accesses);
+    let mut run = Run::new(&spec, source, &configuration, 1, scale).expect("a machine");
     if let Some(omit) = omit {
         run.kernel.omit_flushes(omit);
     }
@@ -158,7 +161,7 @@ fn a_hundred_million_accesses_find_what_they_should() {
         (Luf::Machine, Lru::Classic),
         (Luf::Zones, Lru::Multigenerational),
     ] {
-        let (wrong, tally) = run(luf, lru, 50_000_000, None);
+        let (wrong, tally) = run(luf, lru, 50_000_000, None, 1);
         println!("{luf:?}: {tally:?}");
         assert_eq!(wrong, 0);
         // It is no empty promise: pages were deferred, used again, and flushed for each reason.
@@ -171,9 +174,22 @@ fn a_hundred_million_accesses_find_what_they_should() {
 fn a_kernel_that_leaves_a_flush_out_is_found_out() {
     for luf in [Luf::Machine, Luf::Zones] {
         for omit in [Omit::AtUse, Omit::Forced] {
-            let (wrong, tally) = run(luf, Lru::Classic, 8_000_000, Some(omit));
+            let (wrong, tally) = run(luf, Lru::Classic, 8_000_000, Some(omit), 1);
             assert!(wrong > 0, "{luf:?}, {omit:?}: {tally:?}");
         }
+    }
+}
+
+/// At a scale most flushes interrupt nobody, as one in so many is charged; they are made nevertheless. TLBs are
+/// as many times smaller, so that it takes longer until somebody finds what is stale.
+#[test]
+fn flushes_that_are_not_charged_are_made() {
+    let at_scale = |omit| run(Luf::Zones, Lru::Classic, 30_000_000, omit, 4);
+    let (wrong, tally) = at_scale(None);
+    assert_eq!(wrong, 0, "{tally:?}");
+    for omit in [Omit::AtUse, Omit::Forced] {
+        let (wrong, tally) = at_scale(Some(omit));
+        assert!(wrong > 0, "{omit:?}: {tally:?}");
     }
 }
 

@@ -23,19 +23,27 @@ fn small_scale(scenario: &Scenario) -> u32 {
     }
 }
 
-/// Cases with a home are always at full size: here they are made small.
-fn with_small_homes(mut scenario: Scenario) -> Scenario {
+/// Cases with a home are always at full size: here they are made small. What takes hundreds of seconds takes
+/// some of them.
+fn made_small(mut scenario: Scenario) -> Scenario {
     for case in &mut scenario.cases {
-        if let (Some(_), WorkloadSpec::HotSet(spec)) = (case.home, &mut case.workload) {
-            (spec.memory, spec.hot) = (Bytes(1 << 30), Bytes(1 << 27));
-            spec.time = Nanos(2e9);
+        match (case.home, &mut case.workload) {
+            (Some(_), WorkloadSpec::HotSet(spec)) => {
+                (spec.memory, spec.hot) = (Bytes(1 << 30), Bytes(1 << 27));
+                spec.time = Nanos(2e9);
+            }
+            (_, WorkloadSpec::Pmbench(spec)) => {
+                (spec.eater_until, spec.until) = (Nanos(10e9), Nanos(60e9));
+            }
+            (_, WorkloadSpec::Inference(spec)) => spec.tokens = 4,
+            _ => {}
         }
     }
     scenario
 }
 
 fn compared(scenario: &Scenario, jobs: usize, seed: u64) -> Comparison {
-    let scenario = &with_small_homes(scenario.clone());
+    let scenario = &made_small(scenario.clone());
     let options = Options {
         seed,
         scale: Some(small_scale(scenario)),

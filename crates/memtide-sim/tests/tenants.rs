@@ -18,7 +18,12 @@ fn row(name: &str, configuration: &str) -> RunResult {
 }
 
 fn result(scenario: &Scenario, configuration: &str) -> RunResult {
+    seeded(scenario, configuration, 1)
+}
+
+fn seeded(scenario: &Scenario, configuration: &str, seed: u64) -> RunResult {
     let options = Options {
+        seed,
         only: vec![configuration.to_owned()],
         ..Options::default()
     };
@@ -109,10 +114,15 @@ fn a_look_by_damon_holds_bounds_too() {
     holds_its_bound(&two, "right");
 }
 
+/// The median of five seeds: one of them moves it by 0.005, for half of what the service may lose is idle, and
+/// DAMON tells such pages by samples.
 #[test]
 fn damon_keeps_a_protected_services_hot_pages() {
-    let home = at_home(&row("noisy-neighbour", DAMON), "service", 0.0, 30.0);
-    assert!(home >= 0.99, "{home}");
+    let scenario = shipped("noisy-neighbour").unwrap().read().unwrap();
+    let home = |seed| at_home(&seeded(&scenario, DAMON, seed), "service", 0.0, 30.0);
+    let mut all: Vec<f64> = (1..=5).map(home).collect();
+    all.sort_by(f64::total_cmp);
+    assert!(all[2] >= 0.99 && all[0] >= 0.98, "{all:?}");
 }
 
 #[test]

@@ -267,9 +267,9 @@ fn smallest(name: &str) -> String {
 /// configurations each, at a small scale: time and not size is what costs there.
 #[test]
 fn the_same_bytes_at_any_number_of_jobs() {
-    // Those at full size whatever the scale are made small where the simulator tests itself
-    // (`memtide-sim/tests/scenarios.rs`).
-    let large = ["scale", "scale-large"];
+    // Those at full size whatever the scale, and those of many minutes, are made small where the simulator tests
+    // itself (`memtide-sim/tests/scenarios.rs`).
+    let large = ["scale", "scale-large", "numab-bind-pmbench", "luf-llama"];
     let all = files("").into_iter();
     let all: Vec<String> = all.filter(|name| !large.contains(&&**name)).collect();
     let list: Value = serde_json::from_str(&prints(&["list", "--json"])).unwrap();
@@ -491,6 +491,7 @@ fn the_format_of_scenarios_is_documented() {
         ));
     }
     for table in [
+        "[[workload.ranges.range]]",
         "[[case]]",
         "[[case]]\n[case.home]",
         "[[program]]",

@@ -56,6 +56,7 @@ typedef enum {
 enum { MEMTIDE_MODE_FILE = 0, MEMTIDE_MODE_STRICT = 1 };
 enum { MEMTIDE_POLICY_SCAN_RESISTANT = 0, MEMTIDE_POLICY_FIFO = 1 };
 enum { MEMTIDE_UNMAP_LAZY = 0, MEMTIDE_UNMAP_EAGER_PAGES = 1, MEMTIDE_UNMAP_EAGER_GRANULES = 2 };
+enum { MEMTIDE_ORDER_NORMAL = 0, MEMTIDE_ORDER_RANDOM = 1, MEMTIDE_ORDER_SEQUENTIAL = 2 };
 
 /* What is 0 or null is the default; a budget must be given. */
 typedef struct {
@@ -100,6 +101,10 @@ size_t memtide_region_bytes(const memtide_region *region);
 /* Copies and never faults; *done, if not null, is how many bytes. */
 memtide_code memtide_region_read_at(const memtide_region *region, void *buffer, size_t bytes,
                                     uint64_t offset, size_t *done);
+/* Says in which order the data will be read (MEMTIDE_ORDER_), to the kernel, too. What madvise(2) alone
+ * says the pager does not know, and undoes once memory was above the budget. In strict mode nothing is
+ * read around a fault, and this changes nothing. */
+memtide_code memtide_region_advise(const memtide_region *region, uint32_t order);
 /* Has bytes read in before they are used; returns at once. */
 void memtide_region_read_ahead(const memtide_region *region, uint64_t offset, uint64_t bytes);
 /* MEMTIDE_CHANGED if the file is no longer what was opened. */

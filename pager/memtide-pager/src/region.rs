@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::file_mode::Gone;
 use crate::kernel::Range;
+use crate::order::ReadOrder;
 use crate::shared::Shared;
 use crate::strict;
 use crate::sys::mapping::Mapping;
@@ -119,6 +120,16 @@ impl Region {
             }
         }
         Ok(())
+    }
+
+    /// Says in which order the data will be read, to the kernel, too. What the kernel is told by `madvise(2)`
+    /// alone the pager does not know, and undoes once memory was above the budget. In strict mode nothing is
+    /// read around a fault, and this changes nothing.
+    pub fn advise(&self, order: ReadOrder) {
+        let core = &self.shared.core;
+        if let (Ok(()), Held::File { number, .. }) = (core.usable(), &self.held) {
+            core.file.expect(*number, order);
+        }
     }
 
     /// Has bytes read in ahead of use; returns at once. No more is read than

@@ -10,6 +10,7 @@ pub mod demo;
 pub mod demo_sets;
 mod hot_set;
 pub mod init;
+mod kernel_log;
 pub mod kill_at;
 pub mod late;
 pub mod measure;

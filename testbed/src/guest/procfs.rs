@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -270,6 +271,36 @@ fn has_exiting_flag(stat: &str) -> bool {
     flags.is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
+/// How a process ended that nobody has waited for yet, in words, or `None` if it runs or is gone. Waits for
+/// a moment for one that is ending.
+#[must_use]
+pub fn how_it_ended(pid: u32) -> Option<String> {
+    for _ in 0..20 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let words = ended_in_words(&stat);
+        if words.is_some() || !has_exiting_flag(&stat) {
+            return words;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+fn ended_in_words(stat: &str) -> Option<String> {
+    let (head, rest) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    if fields.first() != Some(&"Z") {
+        return None;
+    }
+    // The last field, the 52nd: the status of wait(2).
+    let status: i32 = fields.last()?.parse().ok()?;
+    Some(match status & 0x7f {
+        0 => format!("{name} ended with status {}", status >> 8),
+        signal => format!("{name} was ended by signal {signal}"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,6 +352,15 @@ mod tests {
         let stat = |flags: u32| format!("9 (kdamond.0) I 2 0 0 0 -1 {flags} 0 0 0 0 0 0 0");
         assert!(!has_exiting_flag(&stat(2_129_984)));
         assert!(has_exiting_flag(&stat(2_129_988)));
+    }
+
+    /// 11 is SIGSEGV; 256 is exit(1).
+    #[test]
+    fn who_ended_says_how() {
+        let told = |stat: &str| ended_in_words(stat).unwrap();
+        assert_eq!(told("9 (a) b) Z 1 0 11"), "a) b was ended by signal 11");
+        assert_eq!(told("9 (a) Z 1 0 256"), "a ended with status 1");
+        assert_eq!(ended_in_words("9 (a) S 1 0 0"), None);
     }
 
     /// Fields 14 and 15 are 150 and 50 ticks: 2.0 s in all, 0.5 s in the kernel.

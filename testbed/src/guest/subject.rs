@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::procfs::how_it_ended;
 use super::sys::query_nodes;
 use super::victim::Truth;
 
@@ -111,8 +112,11 @@ fn census(
     let mut sum = Census::default();
     for pages in known {
         for batch in which(pages).chunks(BATCH) {
-            let answers = query_nodes(pages.pid, batch)
-                .with_context(|| format!("cannot ask for the pages of process {}", pages.pid))?;
+            let answers = query_nodes(pages.pid, batch).with_context(|| {
+                let how = how_it_ended(pages.pid).map(|how| format!(", and {how}"));
+                let how = how.unwrap_or_default();
+                format!("cannot ask for the pages of process {}{how}", pages.pid)
+            })?;
             sum.add(Census::of(&answers, nodes));
         }
     }

@@ -41,15 +41,21 @@ pub(super) fn section() -> Section {
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// The words that hold `slots`, and the bits in each that are theirs.
-pub(super) fn words(slots: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    (slots.start / AGES..slots.end.div_ceil(AGES)).map(move |word| {
-        let base = word * AGES;
-        let from = slots.start.saturating_sub(base).min(AGES);
-        let to = (slots.end - base).min(AGES);
-        let bits = |ages: usize| u64::MAX.checked_shl(8 * ages as u32).unwrap_or(0);
-        (word, bits(from) & !bits(to))
-    })
+/// Calls `change` with the words of `section` that hold `slots`, and the bits in each that are theirs.
+#[inline]
+pub(super) fn for_words(section: &Section, slots: Range<usize>, change: impl Fn(&AtomicU64, u64)) {
+    let (first, end) = (slots.start / AGES, slots.end.div_ceil(AGES));
+    let head = u64::MAX << (8 * (slots.start % AGES));
+    let tail = u64::MAX >> (8 * (end * AGES - slots.end));
+    match &section[first..end] {
+        [] => {}
+        [only] => change(only, head & tail),
+        [begin, whole @ .., last] => {
+            change(begin, head);
+            whole.iter().for_each(|word| change(word, u64::MAX));
+            change(last, tail);
+        }
+    }
 }
 
 /// The age in `slot`.
@@ -111,12 +117,11 @@ impl IdleStore {
             done += slots.len() as u64;
             // A section that was never aged is all zero already.
             if let Some(section) = self.ages.get(index) {
-                for (word, bits) in words(slots) {
-                    let word = &section[word];
+                for_words(section, slots, |word, bits| {
                     if word.load(Ordering::Relaxed) & bits != 0 {
                         word.fetch_and(!bits, Ordering::Relaxed);
                     }
-                }
+                });
             }
         }
         done == count
@@ -129,9 +134,7 @@ impl IdleStore {
         for (index, slots) in pieces(self.ages.pages(), first, count) {
             done += slots.len() as u64;
             let section = self.ages.get_or_make(index, section);
-            for (word, bits) in words(slots) {
-                grow_older(&section[word], bits);
-            }
+            for_words(section, slots, grow_older);
         }
         done == count
     }

@@ -11,7 +11,7 @@
 //! and at least once in each of `n + 1`. A round without any observation of a page adds
 //! nothing to it and takes nothing away: it only makes the time longer.
 
-use super::idle::{AGES, LOW, ONES, Section, age_in, section, words};
+use super::idle::{AGES, LOW, ONES, Section, age_in, for_words, section};
 use crate::dense::{Directory, SECTION_PAGES, page_at, pieces};
 use crate::sync::Ordering;
 use crate::units::PageNumber;
@@ -42,9 +42,11 @@ impl IdleRounds {
         for (index, slots) in pieces(self.pages.pages(), first, count) {
             // A section that was never seen untouched is all zero already.
             if let Some(section) = self.pages.get(index) {
-                for (word, bits) in words(slots) {
-                    section[word].fetch_and(!bits, Ordering::Relaxed);
-                }
+                for_words(section, slots, |word, bits| {
+                    if word.load(Ordering::Relaxed) & bits != 0 {
+                        word.fetch_and(!bits, Ordering::Relaxed);
+                    }
+                });
             }
         }
     }
@@ -53,9 +55,9 @@ impl IdleRounds {
     pub fn untouched(&self, first: PageNumber, count: u64) {
         for (index, slots) in pieces(self.pages.pages(), first, count) {
             let section = self.pages.get_or_make(index, section);
-            for (word, bits) in words(slots) {
-                section[word].fetch_or(SEEN & bits, Ordering::Relaxed);
-            }
+            for_words(section, slots, |word, bits| {
+                word.fetch_or(SEEN & bits, Ordering::Relaxed);
+            });
         }
     }
 

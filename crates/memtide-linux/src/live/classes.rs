@@ -20,9 +20,13 @@
 //! processes that it did not find are asked for their cgroup one by one.
 //!
 //! A walk costs what it sees. So it is made less often than it is asked who is in which class,
-//! if it would take more than one part in [`WALK_SHARE`] of a processor. Until the next one, processes that came are asked for their cgroup, too, twice
-//! each, and one that is in a cgroup that no walk has seen brings the next walk on; one that was
-//! moved to another cgroup later stays in its class.
+//! if it would take more than one part in [`WALK_SHARE`] of a processor. Until the next one, processes that
+//! came are asked for their cgroup, too, twice each, and one that is in a cgroup that no walk has seen brings
+//! the next walk on; one that was moved to another cgroup later stays in its class.
+//!
+//! In a container the kernel does not say where processes of others are: their paths lead out of its cgroup
+//! namespace. Then what the last walk found holds until the next one, which whoever comes brings on. Who leaves
+//! all classes is in none once two walks have missed it.
 
 use super::class_stalls::ClassStalls;
 use crate::fs::cgroup::{self, Cgroup, own_processes};
@@ -126,6 +130,8 @@ struct Placed {
     fitting: Rc<Fitting>,
     /// It was there the time before, too: who starts a container moves what it begins with.
     settled: bool,
+    /// The last walk did not find it, and neither did the kernel say.
+    missed: bool,
 }
 
 /// What fits each process that a walk found, and whether it left nothing out.
@@ -209,9 +215,17 @@ impl Classes {
                 }
                 None => old.filter(|old| old.settled).map(|old| &old.fitting),
             };
-            let fitting = match found {
-                Some(fitting) => Rc::clone(fitting),
-                None => Rc::new(self.ask(seen.process, walked.is_none())),
+            let missed = walked.is_none() && old.is_some_and(|old| old.missed);
+            let (fitting, missed) = match found {
+                Some(fitting) => (Rc::clone(fitting), missed),
+                None => match (self.ask(seen.process, walked.is_none()), old) {
+                    (Some(fitting), _) => (Rc::new(fitting), false),
+                    // Whoever moves during a walk is missed by one, not by two.
+                    (None, Some(old)) if walked.is_none() || !old.missed => {
+                        (Rc::clone(&old.fitting), missed || walked.is_some())
+                    }
+                    (None, _) => (Rc::clone(&none), false),
+                },
             };
             let known = self.known.get(&seen.process);
             let looks = Looks {
@@ -220,7 +234,11 @@ impl Classes {
             };
             seen.class = self.rules.class_of(&fitting, looks);
             let settled = old.is_some();
-            let placed = Placed { fitting, settled };
+            let placed = Placed {
+                fitting,
+                settled,
+                missed,
+            };
             self.placed.insert(seen.process, placed);
         }
         if walked.is_some() {
@@ -278,12 +296,19 @@ impl Classes {
         chosen
     }
 
-    /// What fits the cgroup in which a process says that it is. If it is `new` and no walk has seen that
-    /// cgroup, the next one comes after a quarter of the pause.
-    fn ask(&mut self, id: ProcessId, new: bool) -> Fitting {
-        // Otherwise it is gone, or its path is longer than what the kernel says.
-        let Ok(Some(path)) = process(id).cgroup(&self.root) else {
-            return Fitting::new();
+    /// What fits the cgroup in which a process says that it is; `None` if that is not said. If it is `new` and no
+    /// walk has seen that cgroup, the next one comes after a quarter of the pause.
+    fn ask(&mut self, id: ProcessId, new: bool) -> Option<Fitting> {
+        let path = match process(id).cgroup(&self.root) {
+            Ok(Some(path)) => path,
+            Ok(None) => {
+                if new {
+                    self.bring_on();
+                }
+                return None;
+            }
+            // It is gone, or its path is longer than what the kernel says.
+            Err(_) => return Some(Fitting::new()),
         };
         let names: Vec<&[u8]> = names(&path).take(DEEPEST).collect();
         let fitting = self.along(&names, names.len() + 1);
@@ -291,13 +316,19 @@ impl Classes {
             let inside = path.strip_prefix("/").unwrap_or(&path);
             let contains = |one: &Charged| one.class == class && inside.starts_with(&one.path);
             let charged = self.charged.as_deref().unwrap_or_default();
-            // What a walk leaves out the next one does, too.
-            if self.saw_all && !charged.iter().any(contains) {
-                let since = self.pause - self.skip;
-                self.skip = self.skip.min((self.pause / 4).saturating_sub(since));
+            if !charged.iter().any(contains) {
+                self.bring_on();
             }
         }
-        fitting
+        Some(fitting)
+    }
+
+    /// The next walk comes after a quarter of the pause. What a walk leaves out the next one does, too.
+    fn bring_on(&mut self) {
+        if self.saw_all {
+            let since = self.pause - self.skip;
+            self.skip = self.skip.min((self.pause / 4).saturating_sub(since));
+        }
     }
 
     /// What fits the first cgroups, so many, from the root to that of these names.

@@ -234,6 +234,40 @@ fn where_walks_are_dear_only_processes_that_came_are_asked() {
     assert_eq!(of(), [Some(0), Some(0), Some(0)]);
 }
 
+/// The kernel says only that others are outside of the namespace; a walk finds them.
+#[test]
+fn in_a_container_what_a_walk_found_holds_until_the_next() {
+    let machine = Machine::new();
+    let move_to = |pid: u32, group: &str| {
+        machine.group(group, &format!("{pid}\n"), None);
+        machine.process(pid, 7, "/x");
+        machine.write(&format!("proc/{pid}/cgroup"), "0::/../..\n");
+    };
+    machine.group("/pods", "", None);
+    machine.group("/others", "", None);
+    move_to(10, "/pods/a");
+    let mut classes = machine.classes(&["cgroup = '/pods/*'"]);
+    classes.thread_time = dear;
+    for _ in 0..4 {
+        assert_eq!(assigned(&mut classes, [10]), [Some(0)]);
+    }
+    // One came since the last walk, which brings the next one on. Whoever begins a container moves it later.
+    move_to(11, "/others");
+    assert_eq!(assigned(&mut classes, [10, 11]), [Some(0), None]);
+    machine.group("/others", "", None);
+    move_to(11, "/pods/b");
+    for _ in 0..3 {
+        assert_eq!(assigned(&mut classes, [10, 11]), [Some(0); 2]);
+    }
+    // What one walk misses may have moved meanwhile; what two miss is elsewhere.
+    machine.group("/pods/a", "", None);
+    machine.group("/others", "10\n", None);
+    for _ in 0..3 {
+        assert_eq!(assigned(&mut classes, [10, 11]), [Some(0); 2]);
+    }
+    assert_eq!(assigned(&mut classes, [10, 11]), [None, Some(0)]);
+}
+
 #[test]
 fn a_unit_may_be_above_the_cgroup() {
     let machine = Machine::new();

@@ -48,7 +48,9 @@ impl FileMap {
     /// Tells the kernel that reads come in no order, so that it reads in what
     /// is asked for and nothing around it.
     pub fn expect_random(&self) {
-        expect_random(self.address(), self.bytes);
+        // SAFETY: advice on our own mapping that changes how the kernel reads ahead and no content. A failure is
+        // advice that was not taken.
+        let _ = unsafe { rustix::mm::madvise(self.start, self.bytes, Advice::Random) };
     }
 
     /// Has the kernel make no huge page of it: it would read in all that such a page lacks.
@@ -103,15 +105,6 @@ impl FileMap {
         let result = unsafe { libc::mincore(self.start, self.bytes, seen.as_mut_ptr()) };
         (result == 0).then(|| seen.into_iter().map(|byte| byte & 1 != 0).collect())
     }
-}
-
-/// [`FileMap::expect_random`] for whatever is mapped at `address`. An address
-/// where nothing is, is no harm.
-pub fn expect_random(address: usize, bytes: usize) {
-    let start = address as *mut c_void;
-    // SAFETY: advice that changes how the kernel reads ahead and no content. A
-    // failure is advice that was not taken.
-    let _ = unsafe { rustix::mm::madvise(start, bytes, rustix::mm::Advice::Random) };
 }
 
 impl Drop for FileMap {

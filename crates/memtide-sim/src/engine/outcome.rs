@@ -2,7 +2,7 @@
 
 use super::series::{Heat, Totals};
 use super::{PS, Run, Source};
-use crate::kernel::Lazy;
+use crate::kernel::{Lazy, counts_once};
 use crate::page::MAX_NODES;
 use crate::result::{Balancing, BalancingCause, Checked, LufCounts, Overhead, Placed, RunResult};
 use memtide_core::balancing::sampled::Cause;
@@ -216,7 +216,7 @@ impl<W: Source> Run<W> {
     }
 }
 
-/// Lazy flushing's counts, times `s`; causes and reasons that never occurred are left out.
+/// Lazy flushing's counts, those of pages times `s`; causes and reasons that never occurred are left out.
 fn luf_counts(lazy: &Lazy, s: u64) -> LufCounts {
     let tally = lazy.tally();
     let counted = |(_, count): &(String, u64)| *count > 0;
@@ -229,11 +229,15 @@ fn luf_counts(lazy: &Lazy, s: u64) -> LufCounts {
             .map(|(why, count)| (why.to_string(), count * s))
             .filter(counted)
             .collect(),
-        at_use: tally.at_use * s,
-        satisfied: tally.satisfied * s,
-        covered: tally.covered * s,
+        at_use: tally.at_use,
+        // A page that needs a flush stands for S pages: the others find it done.
+        satisfied: tally.satisfied * s + tally.at_use * (s - 1),
+        covered: tally.covered,
         forced: forced
-            .map(|(cause, count)| (cause.name().to_owned(), count * s))
+            .map(|(&cause, count)| {
+                let times = if counts_once(cause) { 1 } else { s };
+                (cause.name().to_owned(), count * times)
+            })
             .filter(counted)
             .collect(),
     }

@@ -333,6 +333,12 @@ impl<W: Source> Run<W> {
                 who.now_ns = thread.clock_ps / PS;
                 let access = thread.batch[thread.at];
                 let (slot, write) = (access.slot(), access.is_write());
+                if self.kernel.is_given_back(slot) {
+                    // A batch that was drawn before: a program makes no access to what it freed.
+                    thread.at += 1;
+                    faults = 0;
+                    continue;
+                }
                 let cost_ns = self.kernel.fault(&mut self.hw, &who, slot, why, write)?;
                 thread.clock_ps += cost_ns.max(1) * PS * self.scale;
             }
@@ -542,6 +548,7 @@ struct Buyer {
     /// The nodes that it may run on, as bits.
     nodes: u32,
     pattern: Pattern,
+    misses_at_once: Option<f64>,
     think_ns: f64,
     operations: u32,
 }
@@ -558,6 +565,7 @@ impl PriceLists {
             node: hw.node_of_cpu(cpu),
             nodes: plan.nodes.iter().fold(0, |bits, node| bits | 1 << node),
             pattern: plan.pattern,
+            misses_at_once: plan.misses_at_once,
             think_ns: plan.think_ns,
             operations: plan.ops_per_access,
         };
@@ -576,7 +584,7 @@ impl PriceLists {
 /// What things cost a thread of `plan` on `cpu` at the present load.
 fn prices(hw: &Hardware, plan: &ThreadPlan, cpu: u32) -> Prices {
     let from = hw.node_of_cpu(cpu);
-    let mlp = hw.mlp(plan.pattern).max(1.0);
+    let mlp = hw.mlp(plan.pattern, plan.misses_at_once);
     let ps = |ns: f64| (ns * PS as f64) as u64;
     let spec = &hw.cpu_spec;
     let with_cpus = plan.nodes.iter().filter(|&&node| hw.has_cpus(NodeId(node)));

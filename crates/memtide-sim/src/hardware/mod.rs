@@ -273,13 +273,15 @@ impl Hardware {
         (lines as f64 * write / self.cpu_spec.mlp_sequential) as u64
     }
 
-    /// Misses of one CPU that are under way at once.
+    /// Misses of one CPU that are under way at once: as many as its thread says (`own`), or as its pattern has;
+    /// at least 1.
     #[must_use]
-    pub fn mlp(&self, pattern: Pattern) -> f64 {
-        match pattern {
+    pub fn mlp(&self, pattern: Pattern, own: Option<f64>) -> f64 {
+        let of_pattern = match pattern {
             Pattern::Dependent => self.cpu_spec.mlp_dependent,
             Pattern::Random | Pattern::Sweep => self.cpu_spec.mlp_random,
             Pattern::Sequential => self.cpu_spec.mlp_sequential,
-        }
+        };
+        own.unwrap_or(of_pattern).max(1.0)
     }
 }

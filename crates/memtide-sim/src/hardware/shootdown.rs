@@ -136,11 +136,16 @@ impl Hardware {
         if cpus.is_empty() {
             return 0;
         }
+        self.empty_cpus(cpus);
+        self.interrupt(cpus, from_cpu)
+    }
+
+    /// The same without interrupts, for a flush whose cost is charged with another one.
+    pub fn empty_cpus(&mut self, cpus: CpuSet) {
         for cpu in cpus.iter() {
             self.cpus[cpu as usize].tlb.flush_all();
             self.emptied.insert(cpu);
         }
-        self.interrupt(cpus, from_cpu)
     }
 
     /// The CPUs that run `space` now, which must be interrupted for a flush. Those that only kept

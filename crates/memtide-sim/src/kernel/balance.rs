@@ -90,16 +90,17 @@ pub(super) struct SpaceState {
 /// Charges events whose number is that of the real machine, while costs and counts will be multiplied
 /// by S: one of S is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Portion(u32);
+pub(super) struct Portion(i64);
 
 impl Portion {
     /// Whether one is to be charged now that `events` (at most `scale`) more have happened.
     pub(super) fn due(&mut self, events: u32, scale: u32) -> bool {
         debug_assert!(events <= scale);
-        self.0 += events;
-        let due = self.0 >= scale;
+        self.0 += i64::from(events);
+        // The one in the middle stands for those before and behind it.
+        let due = self.0 * 2 >= i64::from(scale);
         if due {
-            self.0 -= scale;
+            self.0 -= i64::from(scale);
         }
         due
     }

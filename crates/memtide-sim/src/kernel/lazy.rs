@@ -15,6 +15,7 @@
 //! An allocation that has to reclaim stops the deferring, as then unmapped memory is used at once: what
 //! is pending is flushed, and until the node is above its low watermark all unmaps are flushed as usual.
 
+use super::balance::Portion;
 use super::{Frame, Kernel};
 use crate::hardware::Hardware;
 use crate::hardware::shootdown::CpuSet;
@@ -57,6 +58,10 @@ pub struct Lazy {
     short: [bool; MAX_NODES],
     refused: [u64; REFUSALS.len()],
     omit: Option<Omit>,
+    /// Of the flushes that come once for all that is pending, those to charge: a zone's before use, and those
+    /// under pressure.
+    at_use: [Portion; MAX_NODES],
+    under_pressure: Portion,
 }
 
 const REFUSALS: [Refusal; 7] = [
@@ -78,6 +83,8 @@ impl Lazy {
             short: [false; MAX_NODES],
             refused: [0; REFUSALS.len()],
             omit: None,
+            at_use: [Portion::default(); MAX_NODES],
+            under_pressure: Portion::default(),
         }
     }
 
@@ -109,6 +116,13 @@ impl Lazy {
     pub fn is_paused(&self) -> bool {
         self.short.contains(&true)
     }
+}
+
+/// Whether the S real machines that a simulated event stands for flush once together, because it is about the
+/// state of memory and not about a page.
+#[must_use]
+pub fn counts_once(cause: Cause) -> bool {
+    cause == Cause::Pressure
 }
 
 /// What became of the translations of a page that is unmapped.
@@ -231,10 +245,15 @@ impl Kernel {
         lazy.note_flushes(hw);
         let zone = lazy.zone(self.frames.node_of(frame));
         let omit = lazy.omit == Some(Omit::AtUse);
+        let (charged, scale) = (&mut lazy.at_use[zone], self.scale);
         let mut ns = 0;
         lazy.zoned.zone(zone).take(stamp, |Cpus(cpus)| {
-            if !omit {
-                ns = hw.flush_cpus(cpus, cpu);
+            if omit {
+                return;
+            }
+            match charged.due(1, scale) {
+                true => ns = hw.flush_cpus(cpus, cpu),
+                false => hw.empty_cpus(cpus),
             }
         });
         // The other zones have something of it too.
@@ -248,10 +267,15 @@ impl Kernel {
         let Some(lazy) = &mut self.lazy else { return 0 };
         lazy.note_flushes(hw);
         let omit = lazy.omit == Some(Omit::Forced);
+        let (under_pressure, scale) = (&mut lazy.under_pressure, self.scale);
         let mut ns = 0;
         lazy.zoned.force(cause, |Cpus(cpus)| {
-            if !omit {
-                ns = hw.flush_cpus(cpus, cpu);
+            if omit {
+                return;
+            }
+            match !counts_once(cause) || under_pressure.due(1, scale) {
+                true => ns = hw.flush_cpus(cpus, cpu),
+                false => hw.empty_cpus(cpus),
             }
         });
         lazy.note_flushes(hw);

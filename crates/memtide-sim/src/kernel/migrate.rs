@@ -27,8 +27,6 @@ use memtide_core::vmstat::Counter;
 
 /// Folios that a promotion thread moves with one flush.
 const PROMOTION_BATCH: u64 = 512;
-/// Folios that reclaim sends down with one flush.
-const DEMOTION_BATCH: u64 = 64;
 
 /// Why folios move; decides which counters count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +127,9 @@ impl Kernel {
             let (batches, scale) = (self.real_batches(parcels.len(), why, by), self.scale);
             let cost = hw.costs.migrate_batch_ns * f64::from(batches) / f64::from(scale);
             report.ns = cost as u64;
-            let charged = match by.cpu {
-                Some(_) => true,
-                None => self.balance.move_flushes.due(batches, scale),
-            };
+            let at_once = matches!(why, MoveReason::Balancing | MoveReason::Syscall);
+            let charged =
+                (by.cpu.is_some() && at_once) || self.balance.move_flushes.due(batches, scale);
             for parcel in &parcels {
                 report.ns += self.leave_free_lists(hw, parcel.new, by.cpu);
             }
@@ -162,7 +159,7 @@ impl Kernel {
         let full = match (why, by.cpu) {
             (MoveReason::Balancing, Some(_)) => 1,
             (MoveReason::Balancing, None) | (MoveReason::Syscall, _) => PROMOTION_BATCH,
-            _ => DEMOTION_BATCH,
+            _ => self.batch(),
         };
         let real = folios as u64 * u64::from(self.scale);
         real.div_ceil(full).min(u64::from(self.scale)) as u32
@@ -248,16 +245,7 @@ impl Kernel {
                 }
             }
         }
-        match (entries.is_empty(), charged) {
-            (true, _) => return 0,
-            (_, true) => return self.flush_unmapped(hw, &mut entries, cpu),
-            (_, false) => entries.sort_unstable(),
-        }
-        for run in entries.chunk_by(|a, b| a.0 == b.0) {
-            let slots: Vec<Slot> = run.iter().map(|&(_, slot)| slot).collect();
-            hw.forget_pages(run[0].0, &slots);
-        }
-        0
+        self.flush_unmapped(hw, &mut entries, cpu, charged)
     }
 
     /// Copies, maps anew, and puts the folios back on lists or lets them travel.

@@ -45,7 +45,7 @@ mod tests;
 pub use check::Violation;
 pub use error::KernelError;
 pub use frames::{Frames, NO_FRAME};
-pub use lazy::{Cpus, Lazy, Omit};
+pub use lazy::{Cpus, Lazy, Omit, counts_once};
 pub use lru::Lists;
 pub use spaces::{File, Mappings, Region, Regions};
 

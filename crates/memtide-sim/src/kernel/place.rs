@@ -251,7 +251,7 @@ impl Kernel {
         if nodes.is_empty() {
             return None;
         }
-        self.force_flush(hw, Cause::Pressure, Some(who.cpu));
+        self.force_flush(hw, Cause::HugePage, Some(who.cpu));
         nodes.into_iter().for_each(|node| self.frames.settle(node));
         self.try_nodes(who, wanted, allowed, Watermark::Min)
     }

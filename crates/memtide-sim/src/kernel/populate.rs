@@ -79,6 +79,12 @@ impl Kernel {
         node.and_then(|n| n.cpus.first().copied()).unwrap_or(0)
     }
 
+    /// Whether the region of a page was given back.
+    #[must_use]
+    pub fn is_given_back(&self, slot: Slot) -> bool {
+        self.regions.get(self.regions.index_of(slot)).freed
+    }
+
     /// Gives back the regions whose time has come.
     pub(super) fn free_regions(&mut self, hw: &mut Hardware, now_ns: u64) {
         for at in 0..self.regions.len() {

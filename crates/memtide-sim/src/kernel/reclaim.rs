@@ -12,6 +12,7 @@
 //!
 //! The batch itself is `shrink.rs`; who calls it, how long, and who pays is here.
 
+use super::balance::Portion;
 use super::migrate::{Initiator, MoveReason};
 use super::{Kernel, Who};
 use crate::config::Lru;
@@ -22,7 +23,7 @@ use memtide_core::vmstat::Counter;
 
 /// Fruitless rounds after which kswapd gives up.
 const FAILURES: u32 = 16;
-/// Base pages that a batch looks at, classic.
+/// Base pages that a batch looks at, classic; see [`Kernel::shrink`] for those at a scale.
 const BATCH: u64 = 32;
 /// The same, multigenerational.
 const GENERATION_BATCH: u64 = 64;
@@ -45,6 +46,8 @@ struct Kswapd {
     fruitless: u64,
     /// Time that is left of what passed; negative: a batch took longer.
     credit_ns: i64,
+    /// Of the flushes that end batches of dropped files' pages there, those to charge.
+    drop_flushes: Portion,
 }
 
 /// On whose behalf a batch runs.
@@ -101,7 +104,17 @@ impl Kernel {
         self.reclaim.nodes[node.index()].failures < FAILURES && self.frames.present(node) > 0
     }
 
-    fn batch(&self) -> u64 {
+    /// Whether the flush is to be charged after a batch in which so many folios of files were unmapped or
+    /// write-protected: what they stand for goes in as few full batches as it can.
+    pub(super) fn drop_flush_is_due(&mut self, node: NodeId, folios: u64) -> bool {
+        let real = (folios * u64::from(self.scale)).div_ceil(self.batch());
+        let batches = real.min(u64::from(self.scale)) as u32;
+        let flushes = &mut self.reclaim.nodes[node.index()].drop_flushes;
+        flushes.due(batches, self.scale)
+    }
+
+    /// Folios that reclaim looks at, and takes away with one flush, at a time.
+    pub(super) fn batch(&self) -> u64 {
         match self.lists.lru() {
             Lru::Classic => BATCH,
             Lru::Multigenerational => GENERATION_BATCH,

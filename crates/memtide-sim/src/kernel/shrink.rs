@@ -48,6 +48,9 @@ impl Kernel {
             done.empty = true;
             return done;
         };
+        // A simulated page stands for many: kswapd would free as many times more than it needs, look at hot
+        // pages as many times sooner, and flush for as many times more spaces at once.
+        let pages = (pages / u64::from(self.scale)).max(1);
         let mut victims = std::mem::take(&mut self.reclaim.victims);
         victims.clear();
         match self.lists.lru() {
@@ -60,7 +63,7 @@ impl Kernel {
         if demotes {
             self.demote(hw, node, &mut victims, reclaimer, &mut done);
         }
-        self.drop_files(hw, &mut victims, reclaimer, &mut done);
+        self.drop_files(hw, node, &mut victims, reclaimer, &mut done);
         self.reclaim.victims = victims;
         done
     }
@@ -290,10 +293,12 @@ impl Kernel {
     fn drop_files(
         &mut self,
         hw: &mut Hardware,
+        node: NodeId,
         victims: &mut Vec<Slot>,
         reclaimer: Reclaimer,
         done: &mut Shrunk,
     ) {
+        let mut flushed = 0;
         let mut unmapped = std::mem::take(&mut self.reclaim.unmapped);
         victims.retain(|&owner| {
             if !self.regions.is_file(owner) {
@@ -301,7 +306,9 @@ impl Kernel {
             }
             if self.ptes[owner as usize].has(Flags::DIRTY) {
                 self.ptes[owner as usize].clear(Flags::DIRTY);
+                let before = unmapped.len();
                 self.write_protect(owner, &mut unmapped);
+                flushed += u64::from(unmapped.len() > before);
                 return true;
             }
             let before = unmapped.len();
@@ -321,22 +328,26 @@ impl Kernel {
                 self.ptes[slot as usize] = Pte::default();
             }
             self.free_folio_as(owner, flush);
-            if flush != Unmapped::Now {
-                unmapped.truncate(before);
+            match flush {
+                Unmapped::Now => flushed += u64::from(mapped),
+                Unmapped::Later(_) => unmapped.truncate(before),
             }
             done.freed += 1;
             false
         });
-        done.ns += self.flush_unmapped(hw, &mut unmapped, reclaimer.by.cpu);
+        let charged = flushed > 0 && self.drop_flush_is_due(node, flushed);
+        done.ns += self.flush_unmapped(hw, &mut unmapped, reclaimer.by.cpu, charged);
         self.reclaim.unmapped = unmapped;
     }
 
-    /// Ends a batch of unmaps: one flush on all CPUs that run one of the spaces. What it costs the caller.
+    /// Ends a batch of unmaps: one flush on all CPUs that run one of the spaces. What it costs the caller;
+    /// it interrupts nobody unless it is `charged`.
     pub(super) fn flush_unmapped(
         &mut self,
         hw: &mut Hardware,
         unmapped: &mut Vec<(u16, Slot)>,
         cpu: Option<u32>,
+        charged: bool,
     ) -> u64 {
         unmapped.sort_unstable();
         let mut cpus = CpuSet::default();
@@ -344,6 +355,10 @@ impl Kernel {
             cpus.add(&hw.reach(of_space[0].0));
         }
         unmapped.clear();
+        if !charged {
+            hw.empty_cpus(cpus);
+            return 0;
+        }
         hw.flush_cpus(cpus, cpu)
     }
 

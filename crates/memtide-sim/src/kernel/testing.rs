@@ -167,6 +167,7 @@ impl Bench {
             pattern,
             ops_per_access: 1,
             think_ns: 0.0,
+            misses_at_once: None,
             group: 0,
         };
         let plan = Plan {

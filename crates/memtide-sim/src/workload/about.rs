@@ -182,6 +182,26 @@ impl WorkloadSpec {
                 spec.hot_percent,
                 size(spec.hot),
             ),
+            WorkloadSpec::Ranges(spec) => format!(
+                "{} on node {} access {} of {}{} at random for {}, each by its weight{}. What is there from \
+                 the start begins on node {}. The score is accesses a second.{}",
+                threads(spec.threads),
+                spec.node,
+                match spec.range.len() {
+                    1 => "a range".to_owned(),
+                    many => format!("{many} ranges"),
+                },
+                size(spec.memory()),
+                if spec.huge { " in huge pages" } else { "" },
+                time(spec.time),
+                if spec.scattered {
+                    "; their pages lie mixed"
+                } else {
+                    ""
+                },
+                spec.on,
+                spec.lines.about(),
+            ),
             WorkloadSpec::ScanOverHot(spec) => format!(
                 "{} on node {} keep using {}, while another thread reads {} once from end to end. Both \
                  begin on node {}. Whoever promotes what was just touched moves the wrong pages. {}",

@@ -42,6 +42,8 @@ pub struct GupsSpec {
     pub ops_per_access: u32,
     /// Time per update that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl GupsSpec {
@@ -78,14 +80,12 @@ impl GupsSpec {
         let plan = Plan {
             regions: regions.into(),
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Random,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Random,
+                    self.ops_per_access,
+                    self.think
+                );
                 self.threads as usize
             ],
             ends_at_ns: Some(self.time.0 as u64),

@@ -42,6 +42,8 @@ pub struct InferenceSpec {
     pub program: Bytes,
     /// Time per page of weights that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 /// Accesses for a page of weights.
@@ -111,6 +113,7 @@ impl InferenceSpec {
             // Some twenty instructions for each of a page's 64 lines.
             ops_per_access: 64 * 20 / PER_PAGE as u32,
             think_ns: self.think.0 / PER_PAGE as f64,
+            misses_at_once: None,
             group: process as u16,
         };
         let count = self.threads as usize;

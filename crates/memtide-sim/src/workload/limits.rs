@@ -11,6 +11,8 @@ pub const MAX_ACCESSES: u64 = 1_000_000_000_000_000;
 /// Longest time that a run may be told to last, or a recording may: 100 days. The clock is a 64-bit
 /// number of picoseconds, which ends after 213.
 pub const MAX_SPAN_NS: u64 = 100 * 86_400 * 1_000_000_000;
+/// Most misses that a thread has under way at once: more than any core's buffers for them.
+pub const MAX_MISSES: f64 = 256.0;
 /// Longest time between two accesses of a thread.
 pub const MAX_THINK: Nanos = Nanos(1e9);
 
@@ -34,6 +36,7 @@ impl WorkloadSpec {
             WorkloadSpec::PointerChase(spec) => ("threads", spec.threads),
             WorkloadSpec::HotSet(spec) => ("threads", spec.threads),
             WorkloadSpec::Gups(spec) => ("threads", spec.threads),
+            WorkloadSpec::Ranges(spec) => ("threads", spec.threads),
             WorkloadSpec::Inference(spec) => {
                 let all = u64::from(spec.threads) * u64::from(spec.processes);
                 return ("threads", all);
@@ -78,6 +81,7 @@ impl WorkloadSpec {
             | WorkloadSpec::PageCount(_)
             | WorkloadSpec::HotSet(_)
             | WorkloadSpec::Gups(_)
+            | WorkloadSpec::Ranges(_)
             | WorkloadSpec::Inference(_)
             | WorkloadSpec::Trace(_) => None,
         }
@@ -98,6 +102,7 @@ impl WorkloadSpec {
             WorkloadSpec::PointerChase(spec) => spec.think,
             WorkloadSpec::HotSet(spec) => spec.think,
             WorkloadSpec::Gups(spec) => spec.think,
+            WorkloadSpec::Ranges(spec) => spec.think,
             WorkloadSpec::Inference(spec) => spec.think,
             WorkloadSpec::Trace(spec) => spec.think,
             // Each program's is checked by itself.
@@ -105,6 +110,31 @@ impl WorkloadSpec {
             | WorkloadSpec::Mlc(_)
             | WorkloadSpec::PageCount(_)
             | WorkloadSpec::Programs(_) => Nanos(0.0),
+        }
+    }
+
+    /// Misses that a thread has under way at once, where the workload says so.
+    pub(super) fn misses_at_once(&self) -> Option<f64> {
+        match self {
+            WorkloadSpec::Random(spec) => spec.misses_at_once,
+            WorkloadSpec::Regions(spec) => spec.misses_at_once,
+            WorkloadSpec::TwoSet(spec) => spec.misses_at_once,
+            WorkloadSpec::Sockets(spec) => spec.misses_at_once,
+            WorkloadSpec::Pmbench(spec) => spec.misses_at_once,
+            WorkloadSpec::Stream(spec) => spec.misses_at_once,
+            WorkloadSpec::Mlc(spec) => spec.misses_at_once,
+            WorkloadSpec::Xsbench(spec) => spec.misses_at_once,
+            WorkloadSpec::Zipf(spec) => spec.misses_at_once,
+            WorkloadSpec::Phases(spec) => spec.misses_at_once,
+            WorkloadSpec::ScanOverHot(spec) => spec.misses_at_once,
+            WorkloadSpec::PointerChase(spec) => spec.misses_at_once,
+            WorkloadSpec::HotSet(spec) => spec.misses_at_once,
+            WorkloadSpec::Gups(spec) => spec.misses_at_once,
+            WorkloadSpec::Ranges(spec) => spec.misses_at_once,
+            WorkloadSpec::Inference(spec) => spec.misses_at_once,
+            WorkloadSpec::Trace(spec) => spec.misses_at_once,
+            // Each program's is its own.
+            WorkloadSpec::PageCount(_) | WorkloadSpec::Programs(_) => None,
         }
     }
 
@@ -122,11 +152,15 @@ impl WorkloadSpec {
         let think = self.think().0;
         let why = format!("{} s between two accesses; give 1 s at most", think / 1e9);
         want(think <= MAX_THINK.0, "think", why)?;
+        let misses = self.misses_at_once().unwrap_or(1.0);
+        let why = format!("{misses} misses at once; give 1 to {MAX_MISSES}");
+        want((1.0..=MAX_MISSES).contains(&misses), "misses_at_once", why)?;
         let (key, span) = match self {
             WorkloadSpec::Pmbench(spec) => ("until", spec.until.0),
             WorkloadSpec::Mlc(spec) => ("until", spec.until.0),
             WorkloadSpec::HotSet(spec) => ("time", spec.time.0),
             WorkloadSpec::Gups(spec) => ("time", spec.time.0),
+            WorkloadSpec::Ranges(spec) => ("time", spec.time.0),
             _ => ("until", 0.0),
         };
         want(span <= MAX_SPAN_NS as f64, key, "give 100 days at most")

@@ -9,6 +9,7 @@
 //! number of rounds, because a round has S times fewer pages.
 
 pub(crate) mod about;
+mod alias;
 mod checks;
 mod gups;
 mod hot_set;
@@ -24,6 +25,7 @@ mod pmbench;
 mod pointer_chase;
 mod programs;
 mod random;
+mod ranges;
 mod regions;
 mod scan_over_hot;
 mod sockets;
@@ -44,6 +46,7 @@ pub use pmbench::PmbenchSpec;
 pub use pointer_chase::PointerChaseSpec;
 pub use programs::{MAX_PROGRAMS, ProgramPlan, ProgramSpec, ProgramsSpec};
 pub use random::RandomSpec;
+pub use ranges::{RangeSpec, RangesSpec};
 pub use regions::RegionsSpec;
 pub use scan_over_hot::ScanOverHotSpec;
 pub use sockets::SocketsSpec;
@@ -57,7 +60,7 @@ pub use zipf::ZipfSpec;
 use crate::config::Interleave;
 use crate::page::Slot;
 use crate::rng::Rng;
-use crate::units::Bytes;
+use crate::units::{Bytes, Nanos};
 use std::sync::Arc;
 
 /// One access, packed: slot, first line of 64 bytes in the page, how many lines in order, store or not.
@@ -230,8 +233,25 @@ pub struct ThreadPlan {
     pub ops_per_access: u32,
     /// Time per access that no memory is needed for.
     pub think_ns: f64,
+    /// Misses that it has under way at once; `None`: as many as the machine's CPUs have for its pattern.
+    pub misses_at_once: Option<f64>,
     /// Threads of one group do the same; series and scores go by group.
     pub group: u16,
+}
+
+impl ThreadPlan {
+    /// A thread on `node`, of the first address space and group.
+    fn on(node: u16, pattern: Pattern, ops_per_access: u32, think: Nanos) -> ThreadPlan {
+        ThreadPlan {
+            space: 0,
+            nodes: vec![node],
+            pattern,
+            ops_per_access,
+            think_ns: think.0,
+            misses_at_once: None,
+            group: 0,
+        }
+    }
 }
 
 /// What a workload needs of the machine.
@@ -308,6 +328,8 @@ pub enum WorkloadSpec {
     HotSet(HotSetSpec),
     /// Updates at random, most of them to a hot part.
     Gups(GupsSpec),
+    /// Ranges of memory, each with its share of the accesses and its time.
+    Ranges(RangesSpec),
     /// A hot set, and a scan that touches much memory once.
     ScanOverHot(ScanOverHotSpec),
     /// Each address comes from the one before.
@@ -368,6 +390,7 @@ macro_rules! each_program {
             Program::Phases($program) => $do,
             Program::HotSet($program) => $do,
             Program::Gups($program) => $do,
+            Program::Ranges($program) => $do,
             Program::ScanOverHot($program) => $do,
             Program::PointerChase($program) => $do,
             Program::Inference($program) => $do,
@@ -391,6 +414,7 @@ enum Program {
     Phases(phases::Phases),
     HotSet(hot_set::HotSet),
     Gups(gups::Gups),
+    Ranges(ranges::Ranges),
     ScanOverHot(scan_over_hot::ScanOverHot),
     PointerChase(pointer_chase::PointerChase),
     Inference(inference::Inference),
@@ -469,6 +493,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => spec.check(places),
             WorkloadSpec::HotSet(spec) => spec.check(places),
             WorkloadSpec::Gups(spec) => spec.check(places),
+            WorkloadSpec::Ranges(spec) => spec.check(places),
             WorkloadSpec::ScanOverHot(spec) => spec.check(places),
             WorkloadSpec::PointerChase(spec) => spec.check(places),
             WorkloadSpec::Inference(spec) => spec.check(places),
@@ -484,6 +509,7 @@ impl WorkloadSpec {
             WorkloadSpec::Pmbench(_)
             | WorkloadSpec::HotSet(_)
             | WorkloadSpec::Gups(_)
+            | WorkloadSpec::Ranges(_)
             | WorkloadSpec::Programs(_) => Measure::Rate,
             WorkloadSpec::Stream(_) => Measure::Bytes,
             WorkloadSpec::Mlc(_) => Measure::Traffic,
@@ -506,6 +532,7 @@ impl WorkloadSpec {
     pub fn max_scale(&self) -> u32 {
         match self {
             WorkloadSpec::PageCount(_) => 1,
+            WorkloadSpec::Ranges(spec) => spec.max_scale(),
             WorkloadSpec::Programs(ProgramsSpec(all)) => {
                 let scales = all.iter().map(|one| one.workload.max_scale());
                 scales.min().unwrap_or(1)
@@ -529,7 +556,7 @@ impl WorkloadSpec {
     /// The workload at scale 1/`scale`, on the machine of `places`; `rows` are a trace's.
     #[must_use]
     pub fn build(&self, places: &Places, scale: u32, rows: &Arc<Vec<TraceRow>>) -> Workload {
-        let (plan, program) = match self {
+        let (mut plan, program) = match self {
             WorkloadSpec::Random(spec) => wrap(spec.build(places, scale), Program::Random),
             WorkloadSpec::Regions(spec) => wrap(spec.build(places, scale), Program::Regions),
             WorkloadSpec::TwoSet(spec) => wrap(spec.build(places, scale), Program::TwoSet),
@@ -543,6 +570,7 @@ impl WorkloadSpec {
             WorkloadSpec::Phases(spec) => wrap(spec.build(places, scale), Program::Phases),
             WorkloadSpec::HotSet(spec) => wrap(spec.build(places, scale), Program::HotSet),
             WorkloadSpec::Gups(spec) => wrap(spec.build(places, scale), Program::Gups),
+            WorkloadSpec::Ranges(spec) => wrap(spec.build(places, scale), Program::Ranges),
             WorkloadSpec::ScanOverHot(spec) => {
                 wrap(spec.build(places, scale), Program::ScanOverHot)
             }
@@ -555,6 +583,11 @@ impl WorkloadSpec {
                 wrap(spec.build(places, scale, rows), Program::Programs)
             }
         };
+        if let Some(misses) = self.misses_at_once() {
+            for thread in &mut plan.threads {
+                thread.misses_at_once = Some(misses);
+            }
+        }
         Workload { plan, program }
     }
 }

@@ -82,6 +82,7 @@ impl PageCountSpec {
                 pattern: Pattern::Sequential,
                 ops_per_access: 64,
                 think_ns: 0.0,
+                misses_at_once: None,
                 group: 0,
             }],
             ends_at_ns: None,

@@ -42,6 +42,8 @@ pub struct PhasesSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl PhasesSpec {
@@ -79,14 +81,12 @@ impl PhasesSpec {
         let plan = Plan {
             regions: vec![places.region("memory", count, self.node, self.on)],
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Random,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Random,
+                    self.ops_per_access,
+                    self.think
+                );
                 threads
             ],
             ends_at_ns: None,

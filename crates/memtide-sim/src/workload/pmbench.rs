@@ -42,6 +42,8 @@ pub struct PmbenchSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl PmbenchSpec {
@@ -100,11 +102,8 @@ impl PmbenchSpec {
         let threads = (0..self.processes)
             .map(|n| ThreadPlan {
                 space: n as u16,
-                nodes: vec![node_of(n)],
-                pattern: Pattern::Random,
-                ops_per_access: self.ops_per_access,
-                think_ns: self.think.0,
                 group: (n % 2) as u16,
+                ..ThreadPlan::on(node_of(n), Pattern::Random, self.ops_per_access, self.think)
             })
             .collect();
         let plan = Plan {

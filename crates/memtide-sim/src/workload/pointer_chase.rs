@@ -40,6 +40,8 @@ pub struct PointerChaseSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl PointerChaseSpec {
@@ -61,14 +63,12 @@ impl PointerChaseSpec {
         let plan = Plan {
             regions: vec![region],
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Dependent,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Dependent,
+                    self.ops_per_access,
+                    self.think
+                );
                 threads
             ],
             ends_at_ns: None,

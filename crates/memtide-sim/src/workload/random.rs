@@ -47,6 +47,8 @@ pub struct RandomSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 /// What memory a mapping has.
@@ -96,14 +98,7 @@ impl RandomSpec {
         region.kind = self.mapping.kind();
         region.file = (self.mapping != Mapping::Anonymous).then_some(0);
         region.huge = self.huge;
-        let thread = ThreadPlan {
-            space: 0,
-            nodes: vec![self.node],
-            pattern: Pattern::Random,
-            ops_per_access: self.ops_per_access,
-            think_ns: self.think.0,
-            group: 0,
-        };
+        let thread = ThreadPlan::on(self.node, Pattern::Random, self.ops_per_access, self.think);
         let lists = Lists::new(self.threads as usize, count);
         let list = lists.region(places, self.node, &region);
         let plan = Plan {

@@ -40,6 +40,8 @@ pub struct RegionsSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl RegionsSpec {
@@ -71,14 +73,12 @@ impl RegionsSpec {
         hot.start_vpn += u64::from(idle).next_multiple_of(512);
         let plan = Plan {
             regions: vec![places.region("idle", idle, self.node, self.node), hot],
-            threads: vec![ThreadPlan {
-                space: 0,
-                nodes: vec![self.node],
-                pattern: Pattern::Random,
-                ops_per_access: self.ops_per_access,
-                think_ns: self.think.0,
-                group: 0,
-            }],
+            threads: vec![ThreadPlan::on(
+                self.node,
+                Pattern::Random,
+                self.ops_per_access,
+                self.think,
+            )],
             ends_at_ns: None,
         };
         let each = (self.accesses_per_region / u64::from(scale)).max(1);

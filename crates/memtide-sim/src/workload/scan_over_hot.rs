@@ -39,6 +39,8 @@ pub struct ScanOverHotSpec {
     pub ops_per_access: u32,
     /// Time per access to the hot set that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
     /// Time from one page of the scan to the next.
     pub scan_interval: Nanos,
 }
@@ -70,18 +72,12 @@ impl ScanOverHotSpec {
         ];
         regions[1].start_vpn = START_VPN + u64::from(hot).next_multiple_of(512);
         let count = self.threads as usize;
-        let user = ThreadPlan {
-            space: 0,
-            nodes: vec![self.node],
-            pattern: Pattern::Random,
-            ops_per_access: self.ops_per_access,
-            think_ns: self.think.0,
-            group: 0,
-        };
+        let user = ThreadPlan::on(self.node, Pattern::Random, self.ops_per_access, self.think);
         let scanner = ThreadPlan {
             pattern: Pattern::Sequential,
             ops_per_access: 512,
             think_ns: 0.0,
+            misses_at_once: None,
             group: 1,
             ..user.clone()
         };

@@ -46,6 +46,8 @@ pub struct SocketsSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl SocketsSpec {
@@ -87,12 +89,13 @@ impl SocketsSpec {
         regions.extend((0..self.threads).map(|_| region("own", own)));
         let count = self.nodes.len();
         let thread = |n: usize| ThreadPlan {
-            space: 0,
-            nodes: vec![self.nodes[n % count]],
-            pattern: Pattern::Random,
-            ops_per_access: self.ops_per_access,
-            think_ns: self.think.0,
             group: (n % count) as u16,
+            ..ThreadPlan::on(
+                self.nodes[n % count],
+                Pattern::Random,
+                self.ops_per_access,
+                self.think,
+            )
         };
         let threads = self.threads as usize;
         let plan = Plan {

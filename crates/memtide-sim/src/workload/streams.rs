@@ -37,6 +37,8 @@ pub struct StreamSpec {
     pub times: u32,
     /// Memory of the program beside the arrays.
     pub program: Bytes,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 /// What is done with the arrays.
@@ -80,6 +82,8 @@ pub struct MlcSpec {
     pub buffer: Bytes,
     /// When the run ends.
     pub until: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 /// Reads to writes.
@@ -222,6 +226,7 @@ fn streams(
         // 64 lines of 8 words, a load or store each.
         ops_per_access: 512,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     };
     let longest = parts

@@ -50,6 +50,8 @@ pub struct TraceSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory, beside what the recorded times leave.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
     /// What an access took where it was recorded, as far as known: it is no time of the thread's own.
     #[serde(default)]
     pub recorded: Nanos,
@@ -125,14 +127,12 @@ impl TraceSpec {
         let plan = Plan {
             regions: regions.collect(),
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Random,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Random,
+                    self.ops_per_access,
+                    self.think
+                );
                 threads.len()
             ],
             ends_at_ns: None,
@@ -341,6 +341,7 @@ mod tests {
             ops_per_access: 1,
             think: Nanos(0.0),
             recorded: Nanos(0.0),
+            misses_at_once: None,
         };
         let machine = machine(&[(16_384, 1)], 64);
         let (plan, _) = spec.build(&Places::new(&machine), 1, &rows);

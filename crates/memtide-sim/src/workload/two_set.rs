@@ -35,6 +35,8 @@ pub struct TwoSetSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl TwoSetSpec {
@@ -66,12 +68,8 @@ impl TwoSetSpec {
         regions[1].start_vpn = START_VPN + u64::from(count).next_multiple_of(512);
         let per_set = self.threads_per_set as usize;
         let thread = |group: u16, node| ThreadPlan {
-            space: 0,
-            nodes: vec![node],
-            pattern: Pattern::Sweep,
-            ops_per_access: self.ops_per_access,
-            think_ns: self.think.0,
             group,
+            ..ThreadPlan::on(node, Pattern::Sweep, self.ops_per_access, self.think)
         };
         let mut threads = vec![thread(0, first); per_set];
         threads.extend(vec![thread(1, second); per_set]);

@@ -33,6 +33,8 @@ pub struct XsbenchSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 /// Halvings that go to memory: the grid of the largest problem has 2^26.3 energies of 8 bytes; the
@@ -80,14 +82,12 @@ impl XsbenchSpec {
         let plan = Plan {
             regions,
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Random,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Random,
+                    self.ops_per_access,
+                    self.think
+                );
                 threads
             ],
             ends_at_ns: None,

@@ -9,6 +9,7 @@
 //! share of the accesses that go to the hottest gigabyte is the same at every scale. A rank's page is (rank + shift) * stride modulo the pages, with a stride that has no factor in
 //! common with them, so hot pages lie all over; drift moves the shift.
 
+use super::alias::Alias;
 use super::checks::{some_accesses, some_operations, some_threads, stores_of_100};
 use super::lines::Lines;
 use super::pace::Pace;
@@ -48,6 +49,8 @@ pub struct ZipfSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
+    pub misses_at_once: Option<f64>,
 }
 
 impl ZipfSpec {
@@ -84,14 +87,12 @@ impl ZipfSpec {
         let plan = Plan {
             regions: vec![places.region("memory", count, self.node, self.on)],
             threads: vec![
-                ThreadPlan {
-                    space: 0,
-                    nodes: vec![self.node],
-                    pattern: Pattern::Random,
-                    ops_per_access: self.ops_per_access,
-                    think_ns: self.think.0,
-                    group: 0,
-                };
+                ThreadPlan::on(
+                    self.node,
+                    Pattern::Random,
+                    self.ops_per_access,
+                    self.think
+                );
                 threads
             ],
             ends_at_ns: None,
@@ -127,7 +128,7 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 /// x with a * x = 1 modulo n.
-fn inverse(a: u32, n: u32) -> u32 {
+pub(super) fn inverse(a: u32, n: u32) -> u32 {
     let (mut r, mut next_r) = (i64::from(n), i64::from(a % n.max(1)));
     let (mut t, mut next_t) = (0i64, 1i64);
     while next_r != 0 {
@@ -144,8 +145,7 @@ const PARTS: u32 = 8;
 /// Which range of ranks, by an alias table.
 #[derive(Clone, Debug)]
 struct Ranges {
-    /// By column: stay below this remainder, else take the alias.
-    columns: Vec<(u32, u8)>,
+    alias: Alias,
     /// First rank (from 0) and number of ranks by range.
     ranks: Vec<(u32, u32)>,
     /// Weight of one rank by range.
@@ -203,26 +203,8 @@ impl Ranges {
         let rate = rate
             .map(|(r, w)| (w / sum / f64::from(r.1)) as f32)
             .collect();
-        // In units of 2^-24 of a column, so that small differences of libraries round away.
-        const ONE: u64 = 1 << 24;
-        let n = weights.len();
-        let mut left: Vec<u64> = weights
-            .iter()
-            .map(|w| (w / sum * n as f64 * ONE as f64).round() as u64)
-            .collect();
-        let mut columns = vec![(u32::MAX, 0u8); n];
-        let (mut small, mut large): (Vec<usize>, Vec<usize>) =
-            (0..n).partition(|&column| left[column] < ONE);
-        while let (Some(s), Some(&l)) = (small.pop(), large.last()) {
-            columns[s] = ((left[s] << 8).min(u64::from(u32::MAX)) as u32, l as u8);
-            left[l] = (left[l] + left[s]).saturating_sub(ONE);
-            if left[l] < ONE {
-                large.pop();
-                small.push(l);
-            }
-        }
         Ranges {
-            columns,
+            alias: Alias::new(&weights),
             ranks,
             rate,
         }
@@ -231,13 +213,7 @@ impl Ranges {
     /// A rank from 0.
     #[inline]
     fn rank(&self, bits: u64) -> u32 {
-        let product = (bits >> 32) * self.columns.len() as u64;
-        let column = (product >> 32) as usize;
-        let (stay, alias) = self.columns[column];
-        let range = match (product as u32) < stay {
-            true => column,
-            false => usize::from(alias),
-        };
+        let range = self.alias.pick(bits);
         let (first, size) = self.ranks[range];
         let within = (bits & 0xffff_ffff) * u64::from(size);
         first + (within >> 32) as u32

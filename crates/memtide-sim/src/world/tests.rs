@@ -88,6 +88,7 @@ fn thread(space: u16) -> ThreadPlan {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     }
 }

@@ -142,6 +142,7 @@ fn thread(node: u16) -> ThreadPlan {
         pattern: Pattern::Random,
         ops_per_access: 10,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     }
 }

@@ -119,6 +119,7 @@ pub fn thread(space: u16) -> ThreadPlan {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 200.0,
+        misses_at_once: None,
         group: 0,
     }
 }

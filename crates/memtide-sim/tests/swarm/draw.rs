@@ -222,6 +222,7 @@ fn thread(choices: &mut Choices<'_>, machine: &MachineSpec) -> ThreadPlan {
         pattern: choices.of(&[Pattern::Random, Pattern::Sweep]),
         ops_per_access: 1,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     }
 }
@@ -355,6 +356,7 @@ pub fn plain_thread() -> ThreadPlan {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     }
 }

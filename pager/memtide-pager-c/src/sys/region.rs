@@ -2,7 +2,7 @@
 
 use super::{open, take};
 use crate::code::{Failure, call, quietly};
-use memtide_pager::Region;
+use memtide_pager::{ReadOrder, Region};
 use std::ffi::{c_int, c_void};
 use std::ptr::null;
 
@@ -64,6 +64,29 @@ pub unsafe extern "C" fn memtide_region_read_at(
         if let Some(done) = unsafe { done.as_mut() } {
             *done = read;
         }
+        Ok(())
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+///
+/// As the header asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memtide_region_advise(region: *const Region, order: u32) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let region = unsafe { open(region, "region") }?;
+        region.advise(match order {
+            0 => ReadOrder::Normal,
+            1 => ReadOrder::Random,
+            2 => ReadOrder::Sequential,
+            other => {
+                let what = format!("order {other}: see the header");
+                return Err(Failure::argument(what));
+            }
+        });
         Ok(())
     })
 }

@@ -69,6 +69,8 @@ int main(int argc, char **argv) {
     size_t done = 0;
     must(memtide_region_read_at(region, &value, 8, 7 * PAGE, &done) == MEMTIDE_OK, "read_at");
     must(value == 7 && done == 8, "what was read");
+    must(memtide_region_advise(region, MEMTIDE_ORDER_RANDOM) == MEMTIDE_OK, "advice");
+    must(memtide_region_advise(region, 3) == MEMTIDE_SETTING, "no such order");
     memtide_region_read_ahead(region, 0, 64 << 10);
     must(memtide_region_check(region) == MEMTIDE_OK, "unchanged");
     must(memtide_pager_settle(pager) == 1, "down to the budget");

@@ -220,6 +220,17 @@ impl FileMode {
         }
     }
 
+    /// The program says in which order it reads what is a part of `care`; the kernel is told.
+    pub fn expect(&self, care: u32, order: ReadOrder) {
+        let inner = &mut *self.inner();
+        let views = inner.regions.iter_mut().flatten();
+        let views = views.flat_map(|region| &mut region.views);
+        for view in views.filter(|view| view.care == care) {
+            view.order = order;
+        }
+        self.tell_orders(inner);
+    }
+
     /// The program said to the kernel in which order it reads what lies in a range.
     pub fn advise(&self, range: crate::kernel::Range, order: ReadOrder) {
         let inner = &mut *self.inner();
@@ -285,6 +296,63 @@ mod tests {
         let mut around = Around::new(None, 1024 * MIB);
         assert!((0..10 * PATIENCE).all(|n| !around.leaves(n % 4 > 0)));
         assert!((0..PATIENCE).any(|n| around.leaves(n % 2 == 0)));
+    }
+
+    /// By what the kernel says of two mappings of one file, only one of which is advised.
+    #[test]
+    fn what_the_program_says_of_a_mapping_outlives_an_overrun() {
+        use crate::faults::Faulty;
+        use crate::file_mode::Opening;
+        use crate::kernel::Kernel as _;
+        use crate::sys::mapping::Mapping;
+        use std::os::fd::AsFd;
+        use std::sync::Arc;
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4 * MIB).unwrap();
+        let fd = file.as_file().as_fd();
+        let kernel = Arc::new(Faulty::sound());
+        let settings = crate::Pager::builder().budget(64 * MIB).check().unwrap();
+        let mode = FileMode::new(settings, kernel.clone(), Arc::default());
+        let mappings = [0, 0].map(|offset| Mapping::of_file(fd, offset, 4 << 20).unwrap());
+        let numbers = mappings.each_ref().map(|mapping| {
+            let range = crate::kernel::Range {
+                start: mapping.address(),
+                bytes: mapping.bytes(),
+            };
+            let opening = Opening {
+                name: None,
+                file: fd,
+                facts: kernel.facts(fd).unwrap(),
+                range,
+                offset: 0,
+            };
+            mode.add(opening).unwrap()
+        });
+        // Whatever the device here reads around.
+        for region in mode.inner().regions.iter_mut().flatten() {
+            region.around = Around::new(None, 64 * MIB);
+        }
+        mode.expect(numbers[1], ReadOrder::Random);
+        for held_back in [false, true, false] {
+            {
+                let mut inner = mode.inner();
+                inner.held_back = held_back;
+                mode.tell_orders(&mut inner);
+            }
+            let is_random = |mapping: &Mapping| {
+                let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+                let (_, of) = smaps.split_once(&format!("\n{:x}-", mapping.address()))?;
+                let (_, flags) = of.split_once("VmFlags:")?;
+                Some(flags.lines().next()?.contains(" rr"))
+            };
+            let found = mappings.each_ref().map(is_random);
+            if found.contains(&None) {
+                println!("skipped: the kernel says no flags of mappings");
+                return;
+            }
+            assert_eq!(found, [Some(held_back), Some(true)]);
+        }
     }
 
     #[test]

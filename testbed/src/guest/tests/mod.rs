@@ -32,6 +32,7 @@ use anyhow::Result;
 pub use packages::{DEB, RPM};
 
 use super::init::Reporter;
+use super::kernel_log::KernelLog;
 use super::late::is_late;
 use super::measure::Figures;
 use super::pace::Stretch;
@@ -327,6 +328,7 @@ pub fn run_all(
             .reporter
             .send(&Report::Started { test: name.clone() })?;
         let began = Instant::now();
+        let mut log = KernelLog::from_now_on();
         let (mut verdict, mut late) = run_once(test, &mut context);
         for turn in 1..TRIES {
             let Verdict::Failed(why) = &verdict else {
@@ -342,7 +344,10 @@ pub fn run_all(
             put_back(test, &mut context)?;
             (verdict, late) = run_once(test, &mut context);
         }
-        if matches!(verdict, Verdict::Failed(_)) {
+        if let Verdict::Failed(why) = &mut verdict {
+            if let Some(said) = log.said() {
+                why.push_str(&format!(" (the kernel said: {said})"));
+            }
             // The next test is not to fail for it.
             put_back(test, &mut context)?;
         }

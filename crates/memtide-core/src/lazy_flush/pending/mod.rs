@@ -42,18 +42,21 @@ pub enum Cause {
     ContentWritten,
     /// A page with a memory error is taken out.
     Poison,
+    /// A huge page is wanted, and too much of the free memory waits for one to be whole.
+    HugePage,
     /// Memory is so short that deferring stops.
     Pressure,
 }
 
 impl Cause {
     /// Every cause, in the order of [`Tally::forced`].
-    pub const ALL: [Cause; 6] = [
+    pub const ALL: [Cause; 7] = [
         Cause::TurnedWritable,
         Cause::WritableMapping,
         Cause::MappingChanged,
         Cause::ContentWritten,
         Cause::Poison,
+        Cause::HugePage,
         Cause::Pressure,
     ];
 
@@ -66,6 +69,7 @@ impl Cause {
             Cause::MappingChanged => "mapping_changed",
             Cause::ContentWritten => "content_written",
             Cause::Poison => "poison",
+            Cause::HugePage => "huge_page",
             Cause::Pressure => "pressure",
         }
     }

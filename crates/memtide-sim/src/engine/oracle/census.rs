@@ -17,12 +17,14 @@ pub struct Kind {
     /// The nodes on whose CPUs they may run.
     pub nodes: Vec<u16>,
     pub pattern: Pattern,
+    /// As in a thread's plan.
+    pub misses_at_once: Option<f64>,
 }
 
 impl Kind {
     /// Picoseconds that an access path charges for a line that takes `ns`.
     pub fn price(&self, hw: &Hardware, ns: f64) -> f64 {
-        (ns / hw.mlp(self.pattern).max(1.0) * PS as f64).floor()
+        (ns / hw.mlp(self.pattern, self.misses_at_once) * PS as f64).floor()
     }
 }
 

@@ -129,6 +129,7 @@ impl Oracle {
             let kind = Kind {
                 nodes: with_cpus.copied().collect(),
                 pattern: thread.pattern,
+                misses_at_once: thread.misses_at_once,
             };
             let known = kinds.iter().position(|known| *known == kind);
             known.unwrap_or_else(|| {

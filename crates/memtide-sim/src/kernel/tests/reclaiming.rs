@@ -1,4 +1,4 @@
-use crate::config::{Configuration, Lru};
+use crate::config::{Configuration, Lru, Luf};
 use crate::kernel::testing::{Bench, machine, policy, region};
 use crate::workload::{Kind, RegionPlan};
 use memtide_core::mempolicy::Mode;
@@ -189,9 +189,33 @@ fn kswapd_works_no_longer_than_the_time_that_passed() {
         bench.touch(0, page, true).unwrap();
     }
     bench.pass(1);
-    // A millisecond is 62,500 ns of unscaled work; a batch of 64 pages goes beyond it at most once.
+    // A millisecond is 62,500 ns of unscaled work; a batch, which is 4 of these pages, goes beyond it at most once.
     let spent = bench.kernel.overhead.kswapd_ns;
-    assert!(spent > 0 && spent <= 62_500 + 64 * 5_000, "{spent}");
+    assert!(spent > 0 && spent <= 62_500 + 4 * 5_000, "{spent}");
+}
+
+/// 64 pages of the machine are 4 and one of the simulated ones, and never less than one.
+#[test]
+fn a_coarse_scale_frees_no_more_than_a_batch_beyond_the_mark() {
+    for (scale, batch) in [(16, 4), (64, 1), (256, 1)] {
+        let pages = u64::from(scale) * 2048;
+        let spec = machine(&[(pages, 4), (pages * 4, 0)], pages / 8);
+        let mut bench = Bench::scaled(
+            &spec,
+            vec![bound(2048 - 51)],
+            &configuration(Lru::Multigenerational, true),
+            scale,
+        );
+        for page in 0..2048 - 51 {
+            bench.touch(0, page, true).unwrap();
+        }
+        bench.pass(500);
+        assert!(!bench.kernel.kswapd_is_awake(FAST));
+        let free = bench.kernel.frames.free(FAST);
+        let beyond = free - bench.kernel.frames.marks(FAST).high();
+        assert!((1..=batch).contains(&beyond), "1/{scale}: {beyond}");
+        bench.check();
+    }
 }
 
 #[test]
@@ -209,5 +233,95 @@ fn huge_folios_go_whole() {
         assert_eq!(freed, 512, "{lru:?}");
         assert_eq!(bench.pages(0), [1024, 512]);
         bench.check();
+    }
+}
+
+/// Two programs of two threads each stream over files of four times the node, in stretches of whole
+/// batches: CPUs interrupted for each of 100 pages that kswapd took, and late flushes.
+fn interrupts(lru: Lru, demotion: bool, luf: Option<Luf>, scale: u32) -> (f64, u64) {
+    // The smallest node at 1/128 has 512 pages.
+    const PAGES: u64 = 512 * 128;
+    const STRETCH: u64 = 128;
+    let whole = 4 * PAGES;
+    // What is free between two watermarks is many stretches.
+    let spec = machine(&[(PAGES, 4), (PAGES, 0)], PAGES / 4);
+    let file = |space: u16| RegionPlan {
+        kind: Kind::SharedFile,
+        file: Some(space),
+        space,
+        writable: false,
+        ..bound((whole / u64::from(scale)) as u32)
+    };
+    let threads: [(u16, &[u16]); 4] = [(0, &[0]), (0, &[0]), (1, &[0]), (1, &[0])];
+    let configuration = Configuration {
+        luf,
+        ..configuration(lru, demotion)
+    };
+    let files = vec![file(0), file(1)];
+    let mut bench = Bench::with_threads(&spec, files, &threads, &configuration, scale);
+    let stretch = (STRETCH / u64::from(scale)) as u32;
+    for at in 0..(whole / STRETCH) as u32 {
+        for space in 0..2 {
+            for page in at * stretch..(at + 1) * stretch {
+                let slot = bench.slot(usize::from(space), page);
+                for thread in [2 * space, 2 * space + 1] {
+                    let who = bench.thread(u32::from(thread), space);
+                    let Bench { kernel, hw, .. } = &mut bench;
+                    kernel.access(hw, &who, slot, false).unwrap();
+                }
+            }
+        }
+        bench.pass(1);
+        for _ in 0..100 {
+            if bench.kernel.kswapd_is_awake(FAST) {
+                bench.pass(1);
+            }
+        }
+    }
+    bench.check();
+    let counters = &bench.kernel.counters;
+    assert_eq!(
+        counters.get(Counter::Allocstall),
+        0,
+        "nobody reclaims for itself"
+    );
+    let interrupts = bench.hw.counters.tlb_shootdowns as f64;
+    let taken = counters.get(Counter::PgstealKswapd) as f64;
+    let late = bench
+        .kernel
+        .lazy
+        .as_ref()
+        .map_or(0, |lazy| lazy.tally().at_use);
+    (100.0 * interrupts / taken, late)
+}
+
+/// A batch of 32 or 64 pages ends with one flush, which interrupts the two CPUs of a program.
+#[test]
+fn a_scale_changes_no_number_of_interrupts() {
+    for (lru, batch) in [(Lru::Classic, 32.0), (Lru::Multigenerational, 64.0)] {
+        for demotion in [false, true] {
+            for scale in [1, 4, 32, 128] {
+                let (found, _) = interrupts(lru, demotion, None, scale);
+                let right = 100.0 * 2.0 / batch;
+                assert!(
+                    (found / right - 1.0).abs() < 0.15,
+                    "{lru:?}, {demotion} at 1/{scale}: {found}, not {right}"
+                );
+            }
+        }
+    }
+}
+
+/// Late flushes come when the free list has gone round: as often at each scale.
+#[test]
+fn a_scale_changes_no_number_of_late_flushes() {
+    let of = |scale| interrupts(Lru::Classic, false, Some(Luf::Machine), scale).1 as f64;
+    let whole = of(1);
+    for scale in [4, 16, 64] {
+        let found = of(scale);
+        assert!(
+            (found / whole - 1.0).abs() < 0.2,
+            "{found} at 1/{scale}, {whole} at 1/1"
+        );
     }
 }

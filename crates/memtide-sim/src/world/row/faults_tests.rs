@@ -50,6 +50,7 @@ fn own(tiers: u32, writes: bool) -> Own {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 2000.0,
+        misses_at_once: None,
         group: 0,
     };
     let (nodes, on) = match tiers {

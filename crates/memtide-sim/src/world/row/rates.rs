@@ -160,7 +160,12 @@ fn rate(machine: &MachineSpec, spec: &HotSetSpec) -> f64 {
     let layout = spec.layout(1);
     let node = machine.nodes.iter().find(|node| node.id == spec.on);
     let read_ns = node.map_or(0.0, |node| node.memory.read_ns);
-    let access_ns = spec.think.0 + read_ns / machine.cpu.mlp_random.max(1.0);
+    let access_ns = spec.think.0
+        + read_ns
+            / spec
+                .misses_at_once
+                .unwrap_or(machine.cpu.mlp_random)
+                .max(1.0);
     let hot = f64::from(layout.pieces) * f64::from(layout.piece);
     f64::from(spec.threads) * 1e9 / access_ns.max(1.0) / hot.max(1.0)
 }
@@ -326,6 +331,7 @@ mod tests {
             stores_percent: 30,
             ops_per_access: 20,
             think: Nanos(100.0),
+            misses_at_once: None,
         }
     }
 

@@ -39,6 +39,7 @@ fn reader(hot: u32, ops_per_access: u32) -> Reader {
         pattern: Pattern::Random,
         ops_per_access,
         think_ns: 2000.0,
+        misses_at_once: None,
         group: 0,
     };
     Reader {

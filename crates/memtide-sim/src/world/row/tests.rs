@@ -48,6 +48,7 @@ fn crossed(nodes: [&[u16]; 2], shared: bool) -> Crossed {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 2000.0,
+        misses_at_once: None,
         group: 0,
     };
     Crossed {

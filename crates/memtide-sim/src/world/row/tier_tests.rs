@@ -30,6 +30,7 @@ fn sleeper() -> Sleeper {
         pattern: Pattern::Random,
         ops_per_access: 1,
         think_ns: 0.0,
+        misses_at_once: None,
         group: 0,
     };
     Sleeper {

@@ -18,8 +18,8 @@ use anyhow::Context as _;
 use memtide_linux::fs::Root;
 use memtide_linux::fs::interrupts::tlb_shootdowns;
 use memtide_linux::fs::proc::Process;
-use memtide_linux::sys::file_map::{FileMap, expect_random};
-use memtide_pager::{Mode, Pager, Region, Statistics, Unmapping};
+use memtide_linux::sys::file_map::FileMap;
+use memtide_pager::{Mode, Pager, ReadOrder, Region, Statistics, Unmapping};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -151,8 +151,8 @@ fn open(args: &WorkerArgs, map: &FileMap) -> anyhow::Result<Data> {
     }
     let pager = builder.start()?;
     let region = pager.open(&args.file)?;
-    if random && args.mode == Hold::File {
-        expect_random(region.address(), region.len());
+    if random {
+        region.advise(ReadOrder::Random);
     }
     Ok(Data::Pager(pager, region))
 }

@@ -57,11 +57,16 @@ fn pager(words: &[&str]) -> Result<Value> {
 
 /// The comparison of all ways to read the file, every byte of it right.
 fn compared(words: &[&str]) -> Result<Value> {
-    let (size, budget) = (format!("{}MiB", MIB.0), format!("{}MiB", MIB.1));
-    if !std::path::Path::new(FILE).exists() {
-        pager(&["--make", FILE, "--size", &size])?;
+    compared_of(FILE, MIB, &[&["--duration", "2s"], words].concat())
+}
+
+/// The same of another file, whose size and budget are so many MiB.
+fn compared_of(file: &str, (size, budget): (u32, u32), words: &[&str]) -> Result<Value> {
+    let (size, budget) = (format!("{size}MiB"), format!("{budget}MiB"));
+    if !std::path::Path::new(file).exists() {
+        pager(&["--make", file, "--size", &size])?;
     }
-    let mut all = vec![FILE, "--budget", &budget, "--duration", "2s"];
+    let mut all = vec![file, "--budget", &budget];
     all.extend(words);
     let report = pager(&all)?;
     for way in report["ways"].as_array().context("no ways")? {
@@ -186,6 +191,9 @@ const COLLECTING: [(&str, &str); 4] = [
 /// Pages in a huge one.
 const HUGE_PAGES: u64 = 512;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
+/// The file that it would make huge pages of, and MiB of it and of the budget: a twentieth of the budget is what two
+/// readers bring in within a tenth of a second, and not within one turn of the host's scheduler.
+const LARGER: (&str, (u32, u32)) = ("/mnt/larger.bin", (64, 32));
 
 /// Settings that are put back.
 struct Collecting(Vec<(String, String)>);
@@ -223,13 +231,17 @@ fn huge_pages(context: &mut Context) -> Result<()> {
         Ok(line.context("no thp_collapse_alloc")?.parse()?)
     };
     let before = collapsed()?;
-    let report = compared(&[])?;
+    let (file, mib) = LARGER;
+    let report = compared_of(file, mib, &["--duration", "4s"]);
+    std::fs::remove_file(file)?;
+    let report = report?;
     let lazy = way(&report, "lazy")?;
     let number = |value: &Value| value.as_u64().context("no number");
     let peak = number(&lazy["peak_resident_bytes"])?;
     let budget = number(&report["budget_bytes"])?;
     let filled = number(&lazy["pager"]["filled_pages"])?;
     let read = number(&lazy["refilled_pages"])?;
+    let evicted = number(&lazy["pager"]["evicted_pages"])? as f64;
     context.note(format!(
         "{} pages collected; at most {:.1} % of the budget; {filled} pages came, {read} read by the program",
         collapsed()? - before,
@@ -240,6 +252,7 @@ fn huge_pages(context: &mut Context) -> Result<()> {
         filled < read + HUGE_PAGES,
         "{filled} pages came, {read} read by the program"
     );
+    in_time(evicted >= ENOUGH, || format!("{evicted} pages evicted"))?;
     // Whether the evictor has a processor at the right moment is a matter of time.
     in_time(peak as f64 <= 1.05 * budget as f64, || {
         format!("{peak} bytes at most, of {budget}")
