@@ -90,9 +90,8 @@ impl Scenario {
     /// The file with its trace, if it replays one.
     #[must_use]
     pub fn trace_file(&self) -> Option<&str> {
-        self.cases
-            .iter()
-            .find_map(|case| case.workload.trace_file())
+        let mut traces = self.cases.iter().filter_map(|case| case.workload.trace());
+        traces.next().map(|trace| trace.file.as_str())
     }
 
     /// The same with the rows of its trace.
@@ -106,7 +105,9 @@ impl Scenario {
     /// few were accessed. 0 without one.
     #[must_use]
     pub fn recorded_pages(&self, scale: u32) -> u64 {
-        spread(&self.rows, scale)
+        let mut traces = self.cases.iter().filter_map(|case| case.workload.trace());
+        let huge = traces.any(|trace| trace.huge);
+        spread(&self.rows, scale, huge)
     }
 
     /// The workload of a case as a configuration runs it: at scale 1/`scale`, with the configuration's

@@ -70,7 +70,7 @@ impl Scenario {
         if limit.is_some_and(|limit| *text.scale.get_ref() > limit) {
             let limit = limit.unwrap_or(1);
             let what = &match limit {
-                1 => "scale: this workload counts single pages; give 1".to_owned(),
+                1 => "scale: this workload means something at full size only; give 1".to_owned(),
                 limit => format!("scale: give {limit} at most"),
             };
             return Err(source.error(text.scale.span(), what));

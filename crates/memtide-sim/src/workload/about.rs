@@ -9,9 +9,17 @@ impl WorkloadSpec {
     /// One to three sentences for people who do not know the program.
     #[must_use]
     pub fn about(&self) -> String {
+        let huge = match self.huge() {
+            true => " Memory has huge pages.",
+            false => "",
+        };
+        self.about_accesses() + huge
+    }
+
+    fn about_accesses(&self) -> String {
         match self {
             WorkloadSpec::Random(spec) => format!(
-                "{} on node {} make {} accesses each to random pages of {} that they share{}{}. The \
+                "{} on node {} make {} accesses each to random pages of {} that they share{}. The \
                  memory begins on node {}. {}",
                 threads(spec.threads),
                 spec.node,
@@ -22,7 +30,6 @@ impl WorkloadSpec {
                     Mapping::SharedFile => ", a file mapped shared",
                     Mapping::PrivateFile => ", a file mapped private",
                 },
-                if spec.huge { ", in huge pages" } else { "" },
                 spec.on,
                 stores(spec.stores_percent) + &spec.lines.about(),
             ),
@@ -171,19 +178,18 @@ impl WorkloadSpec {
                 stores(spec.stores_percent),
             ),
             WorkloadSpec::Gups(spec) => format!(
-                "{} on node {} update {}{}, which begins on node {}, at random for {}: {} of 100 updates go \
+                "{} on node {} update {}, which begins on node {}, at random for {}: {} of 100 updates go \
                  to a hot part of {}. Each reads a line and writes it back. The score is updates a second.",
                 threads(spec.threads),
                 spec.node,
                 size(spec.memory),
-                if spec.huge { " in huge pages" } else { "" },
                 spec.on,
                 time(spec.time),
                 spec.hot_percent,
                 size(spec.hot),
             ),
             WorkloadSpec::Ranges(spec) => format!(
-                "{} on node {} access {} of {}{} at random for {}, each by its weight{}. What is there from \
+                "{} on node {} access {} of {} at random for {}, each by its weight{}. What is there from \
                  the start begins on node {}. The score is accesses a second.{}",
                 threads(spec.threads),
                 spec.node,
@@ -192,7 +198,6 @@ impl WorkloadSpec {
                     many => format!("{many} ranges"),
                 },
                 size(spec.memory()),
-                if spec.huge { " in huge pages" } else { "" },
                 time(spec.time),
                 if spec.scattered {
                     "; their pages lie mixed"
@@ -213,12 +218,11 @@ impl WorkloadSpec {
                 stores(spec.stores_percent) + &spec.lines.about(),
             ),
             WorkloadSpec::PointerChase(spec) => format!(
-                "{} on node {} follow a chain of addresses through {}{}, which begins on node {}: each \
+                "{} on node {} follow a chain of addresses through {}, which begins on node {}: each \
                  access waits for the one before, so latency is all that counts.",
                 threads(spec.threads),
                 spec.node,
                 size(spec.memory),
-                if spec.huge { " in huge pages" } else { "" },
                 spec.on,
             ),
             WorkloadSpec::Inference(spec) => format!(

@@ -72,9 +72,8 @@ impl GupsSpec {
         let rest = pages(Bytes(self.memory.0 - self.hot.0), scale, self.huge);
         let mut regions = [("rest", rest), ("hot", hot)].map(|(name, pages)| {
             let mut region = places.region(name, pages, self.node, self.on);
-            region.huge = self.huge;
             region.bandwidth = name == "hot";
-            region
+            region.in_huge_pages(self.huge)
         });
         regions[1].start_vpn += u64::from(rest).next_multiple_of(512);
         let plan = Plan {

@@ -39,6 +39,9 @@ pub struct HotSetSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -69,7 +72,7 @@ impl HotSetSpec {
 
     /// Where the hot set lies at scale 1/`scale`.
     pub(crate) fn layout(&self, scale: u32) -> Layout {
-        let count = pages(self.memory, scale, false);
+        let count = pages(self.memory, scale, self.huge);
         let hot = pages(self.hot, scale, false).min(count);
         let piece = self
             .piece
@@ -99,7 +102,11 @@ impl HotSetSpec {
             every,
         } = self.layout(scale);
         let plan = Plan {
-            regions: vec![places.region("memory", count, self.node, self.on)],
+            regions: vec![
+                places
+                    .region("memory", count, self.node, self.on)
+                    .in_huge_pages(self.huge),
+            ],
             threads: vec![
                 ThreadPlan::on(
                     self.node,

@@ -2,7 +2,8 @@
 //! hold; each is far beyond what a machine that can be described here would do.
 
 use super::{WorkloadSpec, Wrong, want};
-use crate::units::Nanos;
+use crate::page::HUGE_PAGES;
+use crate::units::{Bytes, Nanos};
 
 /// Most threads of a workload.
 pub const MAX_THREADS: u64 = 1 << 16;
@@ -13,6 +14,10 @@ pub const MAX_ACCESSES: u64 = 1_000_000_000_000_000;
 pub const MAX_SPAN_NS: u64 = 100 * 86_400 * 1_000_000_000;
 /// Most misses that a thread has under way at once: more than any core's buffers for them.
 pub const MAX_MISSES: f64 = 256.0;
+/// Largest S of a machine at scale 1/S.
+pub(super) const MAX_SCALE: u32 = 1 << 16;
+/// Size of a huge page.
+pub(super) const HUGE_BYTES: u64 = HUGE_PAGES as u64 * 4096;
 /// Longest time between two accesses of a thread.
 pub const MAX_THINK: Nanos = Nanos(1e9);
 
@@ -138,6 +143,80 @@ impl WorkloadSpec {
         }
     }
 
+    /// Whether its memory has huge pages.
+    pub(super) fn huge(&self) -> bool {
+        match self {
+            WorkloadSpec::Random(spec) => spec.huge,
+            WorkloadSpec::Regions(spec) => spec.huge,
+            WorkloadSpec::TwoSet(spec) => spec.huge,
+            WorkloadSpec::Sockets(spec) => spec.huge,
+            WorkloadSpec::Pmbench(spec) => spec.huge,
+            WorkloadSpec::Stream(spec) => spec.huge,
+            WorkloadSpec::Mlc(spec) => spec.huge,
+            WorkloadSpec::Xsbench(spec) => spec.huge,
+            WorkloadSpec::Zipf(spec) => spec.huge,
+            WorkloadSpec::Phases(spec) => spec.huge,
+            WorkloadSpec::HotSet(spec) => spec.huge,
+            WorkloadSpec::Gups(spec) => spec.huge,
+            WorkloadSpec::Ranges(spec) => spec.huge,
+            WorkloadSpec::ScanOverHot(spec) => spec.huge,
+            WorkloadSpec::PointerChase(spec) => spec.huge,
+            WorkloadSpec::Trace(spec) => spec.huge,
+            // Each program's are its own.
+            WorkloadSpec::PageCount(_) | WorkloadSpec::Inference(_) | WorkloadSpec::Programs(_) => {
+                false
+            }
+        }
+    }
+
+    /// Its smallest mapping, with the key of its size.
+    fn smallest(&self) -> Option<(&'static str, Bytes)> {
+        let sizes = match self {
+            WorkloadSpec::Random(spec) => vec![("memory", spec.memory)],
+            WorkloadSpec::Regions(spec) => vec![("idle", spec.idle), ("region", spec.region)],
+            WorkloadSpec::TwoSet(spec) => vec![("memory_per_set", spec.memory_per_set)],
+            WorkloadSpec::Sockets(spec) => vec![
+                ("memory_per_thread", spec.memory_per_thread),
+                ("shared", spec.shared),
+            ],
+            WorkloadSpec::Pmbench(spec) => vec![
+                ("memory_per_process", spec.memory_per_process),
+                ("eater", spec.eater),
+            ],
+            WorkloadSpec::Stream(spec) => vec![("array", spec.array), ("program", spec.program)],
+            WorkloadSpec::Mlc(spec) => vec![("buffer", spec.buffer)],
+            WorkloadSpec::Xsbench(spec) => vec![
+                ("unionised_grid", spec.unionised_grid),
+                ("nuclide_grids", spec.nuclide_grids),
+            ],
+            WorkloadSpec::Zipf(spec) => vec![("memory", spec.memory)],
+            WorkloadSpec::Phases(spec) => vec![("memory", spec.memory)],
+            WorkloadSpec::HotSet(spec) => vec![("memory", spec.memory)],
+            WorkloadSpec::Gups(spec) => {
+                let rest = Bytes(spec.memory.0.saturating_sub(spec.hot.0));
+                vec![("hot", spec.hot), ("memory", rest)]
+            }
+            WorkloadSpec::ScanOverHot(spec) => {
+                vec![("hot", spec.hot), ("scanned", spec.scanned)]
+            }
+            WorkloadSpec::PointerChase(spec) => vec![("memory", spec.memory)],
+            // Ranges and programs have limits of their own. What was recorded becomes as large as it must.
+            WorkloadSpec::Ranges(_)
+            | WorkloadSpec::Programs(_)
+            | WorkloadSpec::PageCount(_)
+            | WorkloadSpec::Inference(_)
+            | WorkloadSpec::Trace(_) => vec![],
+        };
+        sizes.into_iter().min_by_key(|(_, size)| size.0)
+    }
+
+    /// The largest S at which its smallest mapping of huge pages has one.
+    pub(super) fn max_huge_scale(&self) -> Option<u32> {
+        let (_, smallest) = self.smallest().filter(|_| self.huge())?;
+        let pages = (smallest.0 / HUGE_BYTES).clamp(1, u64::from(MAX_SCALE));
+        Some(1 << pages.ilog2())
+    }
+
     /// That it is within them.
     pub(super) fn within_limits(&self) -> Result<(), Wrong> {
         let (key, threads) = self.threads();
@@ -155,6 +234,10 @@ impl WorkloadSpec {
         let misses = self.misses_at_once().unwrap_or(1.0);
         let why = format!("{misses} misses at once; give 1 to {MAX_MISSES}");
         want((1.0..=MAX_MISSES).contains(&misses), "misses_at_once", why)?;
+        if let Some((key, smallest)) = self.smallest().filter(|_| self.huge()) {
+            let why = "less than a huge page of 2 MiB; make it larger, or leave out `huge`";
+            want(smallest.0 >= HUGE_BYTES, key, why)?;
+        }
         let (key, span) = match self {
             WorkloadSpec::Pmbench(spec) => ("until", spec.until.0),
             WorkloadSpec::Mlc(spec) => ("until", spec.until.0),

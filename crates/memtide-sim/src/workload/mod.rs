@@ -220,6 +220,13 @@ pub struct RegionPlan {
     pub foreign: bool,
 }
 
+impl RegionPlan {
+    /// The same, with huge pages or without.
+    fn in_huge_pages(self, huge: bool) -> RegionPlan {
+        RegionPlan { huge, ..self }
+    }
+}
+
 /// A thread.
 #[derive(Clone, Debug)]
 pub struct ThreadPlan {
@@ -537,17 +544,17 @@ impl WorkloadSpec {
                 let scales = all.iter().map(|one| one.workload.max_scale());
                 scales.min().unwrap_or(1)
             }
-            _ => 1 << 16,
+            _ => self.max_huge_scale().unwrap_or(limits::MAX_SCALE),
         }
     }
 
-    /// The file that a trace is read from.
+    /// The recording that it or one of its programs replays.
     #[must_use]
-    pub fn trace_file(&self) -> Option<&str> {
+    pub fn trace(&self) -> Option<&TraceSpec> {
         match self {
-            WorkloadSpec::Trace(spec) => Some(&spec.file),
+            WorkloadSpec::Trace(spec) => Some(spec),
             WorkloadSpec::Programs(ProgramsSpec(all)) => {
-                all.iter().find_map(|one| one.workload.trace_file())
+                all.iter().find_map(|one| one.workload.trace())
             }
             _ => None,
         }

@@ -42,6 +42,9 @@ pub struct PhasesSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -75,11 +78,15 @@ impl PhasesSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Phases) {
-        let count = pages(self.memory, scale, false);
+        let count = pages(self.memory, scale, self.huge);
         let hot = pages(self.hot, scale, false).min(count);
         let threads = self.threads as usize;
         let plan = Plan {
-            regions: vec![places.region("memory", count, self.node, self.on)],
+            regions: vec![
+                places
+                    .region("memory", count, self.node, self.on)
+                    .in_huge_pages(self.huge),
+            ],
             threads: vec![
                 ThreadPlan::on(
                     self.node,

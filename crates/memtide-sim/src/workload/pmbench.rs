@@ -9,8 +9,7 @@ use super::checks::{each_node_once, some_operations, stores_of_100};
 use super::lines::Lines;
 use super::random::{random_access, share_of_65536};
 use super::{
-    Access, Acts, Filled, Kind, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth, Wrong, pages,
-    want,
+    Access, Acts, Filled, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth, Wrong, pages, want,
 };
 use crate::page::Slot;
 use crate::rng::Rng;
@@ -42,6 +41,9 @@ pub struct PmbenchSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -74,7 +76,7 @@ impl PmbenchSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Pmbench) {
-        let count = pages(self.memory_per_process, scale, false);
+        let count = pages(self.memory_per_process, scale, self.huge);
         let node_of = |n: u32| self.nodes[(n % 2) as usize];
         let bound = places.bind(&self.nodes, false);
         let mut eater = RegionPlan {
@@ -84,20 +86,23 @@ impl PmbenchSpec {
             bandwidth: false,
             ..places.region(
                 "eater",
-                pages(self.eater, scale, false),
+                pages(self.eater, scale, self.huge),
                 self.nodes[1],
                 self.nodes[1],
             )
         };
         eater.space = self.processes as u16;
-        eater.kind = Kind::Anonymous;
-        let mut regions = vec![eater];
-        regions.extend((0..self.processes).map(|n| RegionPlan {
-            space: n as u16,
-            policy: bound.clone(),
-            policy_after: None,
-            populated_from: None,
-            ..places.region("process", count, node_of(n), node_of(n))
+        let mut regions = vec![eater.in_huge_pages(self.huge)];
+        regions.extend((0..self.processes).map(|n| {
+            RegionPlan {
+                space: n as u16,
+                policy: bound.clone(),
+                policy_after: None,
+                populated_from: None,
+                ..places
+                    .region("process", count, node_of(n), node_of(n))
+                    .in_huge_pages(self.huge)
+            }
         }));
         let threads = (0..self.processes)
             .map(|n| ThreadPlan {

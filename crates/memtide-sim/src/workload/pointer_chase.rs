@@ -57,11 +57,10 @@ impl PointerChaseSpec {
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, PointerChase) {
         let count = pages(self.memory, scale, self.huge);
-        let mut region = places.region("chain", count, self.node, self.on);
-        region.huge = self.huge;
+        let region = places.region("chain", count, self.node, self.on);
         let threads = self.threads as usize;
         let plan = Plan {
-            regions: vec![region],
+            regions: vec![region.in_huge_pages(self.huge)],
             threads: vec![
                 ThreadPlan::on(
                     self.node,

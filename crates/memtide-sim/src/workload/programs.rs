@@ -114,10 +114,7 @@ impl ProgramsSpec {
         let all = self.0.iter().all(|one| one.background);
         let why = "all of them are background, so nothing is measured; let one not be";
         want(self.0.is_empty() || !all, "background", why)?;
-        let recorded = self
-            .0
-            .iter()
-            .filter(|one| one.workload.trace_file().is_some());
+        let recorded = self.0.iter().filter(|one| one.workload.trace().is_some());
         want(
             recorded.count() <= 1,
             "program",

@@ -94,10 +94,10 @@ impl RandomSpec {
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Random) {
         let count = pages(self.memory, scale, self.huge);
-        let mut region = places.region("memory", count, self.node, self.on);
+        let region = places.region("memory", count, self.node, self.on);
+        let mut region = region.in_huge_pages(self.huge);
         region.kind = self.mapping.kind();
         region.file = (self.mapping != Mapping::Anonymous).then_some(0);
-        region.huge = self.huge;
         let thread = ThreadPlan::on(self.node, Pattern::Random, self.ops_per_access, self.think);
         let lists = Lists::new(self.threads as usize, count);
         let list = lists.region(places, self.node, &region);

@@ -9,6 +9,7 @@
 
 use super::alias::Alias;
 use super::checks::{some_operations, some_threads, stores_of_100};
+use super::limits::{HUGE_BYTES, MAX_SCALE};
 use super::lines::Lines;
 use super::random::share_of_65536;
 use super::zipf::{coprime_stride, inverse};
@@ -80,7 +81,7 @@ impl RangeSpec {
     }
 
     fn check(&self, of: &RangesSpec) -> Result<(), Wrong> {
-        let least = if of.huge { 2 << 20 } else { 4096 };
+        let least = if of.huge { HUGE_BYTES } else { 4096 };
         want(
             self.memory.0 >= least,
             "range",
@@ -151,9 +152,9 @@ impl RangesSpec {
 
     /// The largest S at which the smallest range is a page.
     pub(super) fn max_scale(&self) -> u32 {
-        let page = if self.huge { 2 << 20 } else { 4096 };
+        let page = if self.huge { HUGE_BYTES } else { 4096 };
         let smallest = self.range.iter().map(|range| range.memory.0 / page).min();
-        let pages = smallest.unwrap_or(1).clamp(1, 1 << 16);
+        let pages = smallest.unwrap_or(1).clamp(1, u64::from(MAX_SCALE));
         1 << pages.ilog2()
     }
 
@@ -187,9 +188,8 @@ impl RangesSpec {
             ends_at_ns: Some(self.time.0 as u64),
         };
         let region = |name: &str, pages| {
-            let mut region = places.region(name, pages, self.node, self.on);
-            region.huge = self.huge;
-            region
+            let region = places.region(name, pages, self.node, self.on);
+            region.in_huge_pages(self.huge)
         };
         // More than fit are refused when they are mapped.
         let all = sizes

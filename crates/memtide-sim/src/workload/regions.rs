@@ -40,6 +40,9 @@ pub struct RegionsSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -66,13 +69,17 @@ impl RegionsSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Regions) {
-        let count = pages(self.region, scale, false);
-        let idle = pages(self.idle, scale, false);
+        let count = pages(self.region, scale, self.huge);
+        let idle = pages(self.idle, scale, self.huge);
         let hot_pages = count * self.regions;
-        let mut hot = places.region("hot", hot_pages, self.node, self.on);
+        let region = |name, count, on| {
+            let region = places.region(name, count, self.node, on);
+            region.in_huge_pages(self.huge)
+        };
+        let mut hot = region("hot", hot_pages, self.on);
         hot.start_vpn += u64::from(idle).next_multiple_of(512);
         let plan = Plan {
-            regions: vec![places.region("idle", idle, self.node, self.node), hot],
+            regions: vec![region("idle", idle, self.node), hot],
             threads: vec![ThreadPlan::on(
                 self.node,
                 Pattern::Random,

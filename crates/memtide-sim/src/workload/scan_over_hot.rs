@@ -39,6 +39,9 @@ pub struct ScanOverHotSpec {
     pub ops_per_access: u32,
     /// Time per access to the hot set that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
     /// Time from one page of the scan to the next.
@@ -64,12 +67,13 @@ impl ScanOverHotSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, ScanOverHot) {
-        let hot = pages(self.hot, scale, false);
-        let scanned = pages(self.scanned, scale, false);
-        let mut regions = vec![
-            places.region("hot", hot, self.node, self.on),
-            places.region("scanned", scanned, self.node, self.on),
-        ];
+        let hot = pages(self.hot, scale, self.huge);
+        let scanned = pages(self.scanned, scale, self.huge);
+        let region = |name, count| {
+            let region = places.region(name, count, self.node, self.on);
+            region.in_huge_pages(self.huge)
+        };
+        let mut regions = vec![region("hot", hot), region("scanned", scanned)];
         regions[1].start_vpn = START_VPN + u64::from(hot).next_multiple_of(512);
         let count = self.threads as usize;
         let user = ThreadPlan::on(self.node, Pattern::Random, self.ops_per_access, self.think);

@@ -46,6 +46,9 @@ pub struct SocketsSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -76,11 +79,12 @@ impl SocketsSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Sockets) {
-        let own = pages(self.memory_per_thread, scale, false);
-        let shared = pages(self.shared, scale, false);
+        let own = pages(self.memory_per_thread, scale, self.huge);
+        let shared = pages(self.shared, scale, self.huge);
         let mut start_vpn = START_VPN;
         let mut region = |name: &str, count: u32| {
-            let mut region = places.region(name, count, self.on, self.on);
+            let region = places.region(name, count, self.on, self.on);
+            let mut region = region.in_huge_pages(self.huge);
             region.start_vpn = start_vpn;
             start_vpn += u64::from(count).next_multiple_of(512);
             region

@@ -37,6 +37,9 @@ pub struct StreamSpec {
     pub times: u32,
     /// Memory of the program beside the arrays.
     pub program: Bytes,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -82,6 +85,9 @@ pub struct MlcSpec {
     pub buffer: Bytes,
     /// When the run ends.
     pub until: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -130,15 +136,16 @@ impl StreamSpec {
 
     /// Pages of an array.
     fn pages(&self, scale: u32) -> u32 {
-        pages(self.array, scale, false).max(self.threads)
+        pages(self.array, scale, self.huge).max(self.threads)
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Streams) {
         let count = self.pages(scale);
-        let own = pages(self.program, scale, false);
+        let own = pages(self.program, scale, self.huge);
         let mut at = START_VPN;
         let mut region = |name: &str, pages: u32, bandwidth| {
             let region = streamed(places, name, pages, self.node, at, bandwidth);
+            let region = region.in_huge_pages(self.huge);
             at += u64::from(pages).next_multiple_of(512);
             region
         };
@@ -176,9 +183,10 @@ impl MlcSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Streams) {
-        let count = pages(self.buffer, scale, false);
+        let count = pages(self.buffer, scale, self.huge);
         let all = count * self.threads;
-        let regions = vec![streamed(places, "buffers", all, self.node, START_VPN, true)];
+        let buffers = streamed(places, "buffers", all, self.node, START_VPN, true);
+        let regions = vec![buffers.in_huge_pages(self.huge)];
         let steps = match self.mix {
             MlcMix::R => vec![Step::Read(0)],
             MlcMix::W2 => vec![Step::Read(0), Step::Store(0)],

@@ -50,6 +50,9 @@ pub struct TraceSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory, beside what the recorded times leave.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
     /// What an access took where it was recorded, as far as known: it is no time of the thread's own.
@@ -64,8 +67,8 @@ pub const SLEEP_NS: u64 = 10_000_000;
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOWS: u64 = 256;
 
-/// Pages this far apart are not of one mapping.
-const GAP_PAGES: u64 = 512;
+/// Pages this far apart are not of one mapping: a huge page.
+const GAP_PAGES: u64 = crate::page::HUGE_PAGES as u64;
 
 impl TraceSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
@@ -87,17 +90,7 @@ impl TraceSpec {
         let kept = kept.iter();
         let mut touched: Vec<u64> = kept.clone().map(page_of).collect();
         touched.sort_unstable();
-        touched.dedup();
-        // Runs of pages, as (first page, pages).
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for page in touched {
-            match runs.last_mut() {
-                Some((first, pages)) if page < *first + *pages + GAP_PAGES => {
-                    *pages = page - *first + 1;
-                }
-                _ => runs.push((page, 1)),
-            }
-        }
+        let runs = mappings(&touched, self.huge);
         let mut threads: Vec<u32> = kept.clone().map(|row| row.thread).collect();
         threads.sort_unstable();
         threads.dedup();
@@ -122,7 +115,7 @@ impl TraceSpec {
             let mut region = places.region(&name, pages as u32, self.node, self.on);
             region.start_vpn = at;
             at += pages.next_multiple_of(512);
-            region
+            region.in_huge_pages(self.huge)
         });
         let plan = Plan {
             regions: regions.collect(),
@@ -159,15 +152,35 @@ impl TraceSpec {
 }
 
 /// The pages of the mappings that rows become at scale 1/`scale`, with those in their gaps.
-pub(crate) fn spread(rows: &[TraceRow], scale: u32) -> u64 {
+pub(crate) fn spread(rows: &[TraceRow], scale: u32, huge: bool) -> u64 {
     let page_of = |row: &TraceRow| row.address / 4096 / u64::from(scale.max(1));
     let mut touched: Vec<u64> = rows.iter().map(page_of).collect();
     touched.sort_unstable();
-    let more = touched.windows(2).map(|pair| match pair[1] - pair[0] {
-        gap if gap <= GAP_PAGES => gap,
-        _ => 1,
-    });
-    more.sum::<u64>() + u64::from(!touched.is_empty())
+    let mappings = mappings(&touched, huge);
+    mappings.iter().map(|&(_, pages)| pages).sum()
+}
+
+/// The mappings of pages in ascending order, each as its first page and how many. Huge pages lie where
+/// they lay in the recording's address space, and a mapping has whole ones.
+fn mappings(touched: &[u64], huge: bool) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for &page in touched {
+        match runs.last_mut() {
+            Some((first, pages)) if page < *first + *pages + GAP_PAGES => {
+                *pages = page - *first + 1;
+            }
+            _ => runs.push((page, 1)),
+        }
+    }
+    if huge {
+        // Runs are a huge page apart at least, so that none grows into the next.
+        for (first, pages) in &mut runs {
+            let end = (*first + *pages).next_multiple_of(GAP_PAGES);
+            *first -= *first % GAP_PAGES;
+            *pages = end - *first;
+        }
+    }
+    runs
 }
 
 /// The pauses between rows in whole times of `unit_ns`, where none counts for more than one of `most`: a
@@ -332,8 +345,8 @@ mod tests {
             write: false,
         };
         let rows = Arc::new(pages.map(row).to_vec());
-        assert_eq!(spread(&rows, 1), 516);
-        assert_eq!(spread(&[], 1), 0);
+        assert_eq!(spread(&rows, 1, false), 516);
+        assert_eq!(spread(&[], 1, false), 0);
         let spec = TraceSpec {
             file: String::new(),
             node: 0,
@@ -341,6 +354,7 @@ mod tests {
             ops_per_access: 1,
             think: Nanos(0.0),
             recorded: Nanos(0.0),
+            huge: false,
             misses_at_once: None,
         };
         let machine = machine(&[(16_384, 1)], 64);

@@ -35,6 +35,9 @@ pub struct TwoSetSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -59,12 +62,13 @@ impl TwoSetSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, TwoSet) {
-        let count = pages(self.memory_per_set, scale, false);
+        let count = pages(self.memory_per_set, scale, self.huge);
         let [first, second] = self.nodes;
-        let mut regions = vec![
-            places.region("first set", count, first, first),
-            places.region("second set", count, first, first),
-        ];
+        let region = |name| {
+            let region = places.region(name, count, first, first);
+            region.in_huge_pages(self.huge)
+        };
+        let mut regions = vec![region("first set"), region("second set")];
         regions[1].start_vpn = START_VPN + u64::from(count).next_multiple_of(512);
         let per_set = self.threads_per_set as usize;
         let thread = |group: u16, node| ThreadPlan {

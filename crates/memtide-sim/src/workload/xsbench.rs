@@ -33,6 +33,9 @@ pub struct XsbenchSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -66,12 +69,16 @@ impl XsbenchSpec {
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Xsbench) {
         let sizes = [
-            pages(self.unionised_grid, scale, false),
-            pages(self.nuclide_grids, scale, false),
+            pages(self.unionised_grid, scale, self.huge),
+            pages(self.nuclide_grids, scale, self.huge),
         ];
+        let region = |name, count| {
+            let region = places.region(name, count, self.node, self.node);
+            region.in_huge_pages(self.huge)
+        };
         let mut regions = vec![
-            places.region("unionised grid", sizes[0], self.node, self.node),
-            places.region("nuclide grids", sizes[1], self.node, self.node),
+            region("unionised grid", sizes[0]),
+            region("nuclide grids", sizes[1]),
         ];
         regions[1].start_vpn = START_VPN + u64::from(sizes[0]).next_multiple_of(512);
         for region in &mut regions {

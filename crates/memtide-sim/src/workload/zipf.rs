@@ -49,6 +49,9 @@ pub struct ZipfSpec {
     pub ops_per_access: u32,
     /// Time per access that needs no memory.
     pub think: Nanos,
+    /// Whether its memory has huge pages.
+    #[serde(default)]
+    pub huge: bool,
     /// Misses that a thread has under way at once; the machine's figure for its pattern if left out.
     pub misses_at_once: Option<f64>,
 }
@@ -81,11 +84,15 @@ impl ZipfSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Zipf) {
-        let count = pages(self.memory, scale, false);
+        let count = pages(self.memory, scale, self.huge);
         let stride = coprime_stride(count, 0);
         let threads = self.threads as usize;
         let plan = Plan {
-            regions: vec![places.region("memory", count, self.node, self.on)],
+            regions: vec![
+                places
+                    .region("memory", count, self.node, self.on)
+                    .in_huge_pages(self.huge),
+            ],
             threads: vec![
                 ThreadPlan::on(
                     self.node,

@@ -184,7 +184,7 @@ fn light(machine: &MachineSpec, spec: &HotSetSpec, hot_per_s: f64, seed: u64) ->
         first: BASE,
         pages: count,
         node: NodeId(spec.on),
-        huge: false,
+        huge: spec.huge,
         allowed: Allowed::Anywhere,
         kind: MemoryKind::Anonymous,
         backing: None,
@@ -331,6 +331,7 @@ mod tests {
             stores_percent: 30,
             ops_per_access: 20,
             think: Nanos(100.0),
+            huge: false,
             misses_at_once: None,
         }
     }
