@@ -18,7 +18,7 @@ fn small_scale(scenario: &Scenario) -> u32 {
         "two-tenants" | "noisy-neighbour" => 256,
         // Small enough for the kernel to check itself after every quantum, which takes a while.
         "burst" => 1024,
-        "luf-llama" => 4096,
+        "luf-llama" | "pghot-mode3" => 4096,
         _ => 16_384,
     }
 }

@@ -2,15 +2,19 @@
 //! changes what it uses.
 //!
 //! The service must take each right one, refuse each wrong one, go on working, and be no larger in the
-//! last quarter than it was in the second, when it has seen all kinds. It runs without huge pages meanwhile: a
-//! size in steps of 2 MiB says little of what it keeps.
+//! last quarter than it was in the second, when it has seen all kinds.
+//!
+//! What it keeps is seen from its size only if it gives the rest back. So it runs without huge pages, whose size
+//! goes in steps of 2 MiB, and its allocator takes large pieces from the kernel and gives them back at once.
+
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use rustix::thread::disable_transparent_huge_pages;
 
 use super::shares::Slice;
-use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, socket, start, until_home};
+use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, serve, socket, until_home};
 use crate::guest::memtide::{Line, Memtide};
 use crate::guest::random::SplitMix;
 use crate::guest::tests::Context;
@@ -18,10 +22,12 @@ use crate::guest::tests::manners::SMALL;
 use crate::guest::tests::manners::settings::Settings;
 
 /// So often the program uses other memory.
-const CHANGES_EVERY: u64 = 100;
+const CHANGES_EVERY: u64 = 25;
 /// The service may grow by so much from the second quarter of the reloads to the last, in KiB: what its allocator
 /// keeps.
 const GROWTH_KIB: u64 = 512;
+/// An allocator that keeps little: by itself it would keep twice the largest piece that was ever given back.
+const GIVE_BACK: &str = "glibc.malloc.mmap_threshold=16384:glibc.malloc.trim_threshold=16384";
 /// So often it is told how far it is.
 const TELL_EVERY: u64 = 250;
 /// What no configuration may say, each for another reason.
@@ -115,7 +121,9 @@ fn reloads(context: &mut Context, times: u64) -> Result<()> {
     let plain = slice.class("mill", "");
     put(MAIN, &plain)?;
     let manager = Manager::listen()?;
-    let mut service = without_huge_pages(start)?;
+    let mut command = Command::new("memtide");
+    command.env("GLIBC_TUNABLES", GIVE_BACK);
+    let mut service = without_huge_pages(|| serve(command))?;
     manager.wait_for("READY=1", 1)?;
     let mut random = SplitMix::new(11);
     let mut reloaded = Reloaded {
