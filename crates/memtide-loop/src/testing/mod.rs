@@ -411,7 +411,7 @@ impl FakeWorld {
             let watching = Watching {
                 subjects: subjects.to_vec(),
                 interval_ns,
-                due_ns: self.now_ns + interval_ns,
+                due_ns: self.now_ns + interval_ns * self.slowness,
                 ends: false,
             };
             self.views.insert(key, watching);

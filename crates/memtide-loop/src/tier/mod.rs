@@ -358,13 +358,13 @@ impl Tierer {
         if news.refreshed {
             self.audit(world, &news.went, reporter)?;
         }
-        for owner in news.went {
-            self.flusher.forget(owner);
+        for owner in &news.went {
+            self.flusher.forget(*owner);
         }
         let (budgets, dry_run) = (&mut self.shared.budgets, self.shared.config.dry_run);
         if budgets.read(world, dry_run, reporter)? && self.observer.searching.is_none() {
             // Other stretches of fast memory are to be glanced at.
-            self.observer.told = None;
+            self.observer.chooses_anew();
         }
         self.shared.pressed.hear(world)?;
         if news.changed {
@@ -372,10 +372,7 @@ impl Tierer {
             let now = world.now();
             self.observer.take_up_search(world, &self.shared, now);
             self.commuters_chosen = None;
-            if self.observer.searching.is_none() {
-                self.observer.told = None;
-                self.observer.cadence.look_due();
-            }
+            self.observer.memory_changed(&news.went, now);
         }
         Ok(())
     }

@@ -46,6 +46,9 @@ const ACCOUNT_MS: u64 = 2000;
 pub(super) const STRETCHES_MS: u64 = 2_000;
 /// The most turns in which they are chosen.
 const MOST_TURNS: u64 = 64;
+/// A pass of a look is taken for lost after so long, in ms, and so many passes that are as long as the last one.
+const LOST_MS: u64 = 5_000;
+const LOST_PASSES: u64 = 20;
 /// How long a pass of a look is taken to be before the first has ended, in ms.
 const FIRST_PASS_MS: u64 = 300;
 
@@ -67,6 +70,8 @@ pub(super) struct Observer {
     pub told_at: Millis,
     /// Whether the look that it was told of last has ended already.
     look_ended: bool,
+    /// Whose pages the last look that began takes in.
+    looks_at: Vec<OwnerId>,
     /// Whether a look is to begin as soon as none is being carried out: one that goes on
     /// does not take in what came meanwhile.
     pub look_wanted: bool,
@@ -142,6 +147,7 @@ impl Observer {
             told: None,
             told_at: now,
             look_ended: false,
+            looks_at: Vec::new(),
             look_wanted: false,
             begun: 0,
             seen: 0,
@@ -392,6 +398,24 @@ impl Observer {
         Ok(())
     }
 
+    /// Memory came, or went with these. A look that is under way goes on, and the next one follows it: where
+    /// passes are long, and programs come and go all the time, none would ever end. Unless its end may be lost:
+    /// who is looked at is gone, or it is late. A search is told otherwise.
+    pub fn memory_changed(&mut self, went: &[OwnerId], now: Millis) {
+        if self.searching.is_some() {
+            return;
+        }
+        let misses = self.looks_at.iter().any(|owner| went.contains(owner));
+        let began = self.told_at.max(self.pass_ended);
+        let is_lost = now.since(began) >= LOST_MS + LOST_PASSES * self.pass_ms;
+        if self.is_looking() && !self.look_ended && !misses && !is_lost {
+            self.look_wanted = true;
+        } else {
+            self.told = None;
+            self.cadence.look_due();
+        }
+    }
+
     /// Others may have to be glanced at than now: it is chosen anew. A look goes on.
     pub fn chooses_anew(&mut self) {
         if self.searching.is_none() && !self.is_looking() {
@@ -473,6 +497,7 @@ impl Observer {
         self.stretch = self.cadence.stretch();
         let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
         let taken = world.look(self.source, &subjects, interval_ms)?;
+        self.looks_at = subjects.iter().map(|subject| subject.owner).collect();
         Ok(Looked { wanted, taken })
     }
 

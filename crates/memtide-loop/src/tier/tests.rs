@@ -426,6 +426,27 @@ fn where_passes_are_dear_hot_pages_come_home_all_the_same() {
     assert!(spent_ms <= 10_000 + 5000, "{spent_ms} ms");
 }
 
+/// On a machine that others use a pass takes longer than it is from one program's start to the next.
+#[test]
+fn a_look_ends_where_programs_come_and_go_all_the_time() {
+    let mut world = world();
+    // Of 8 s, and cheap.
+    (world.page_ns, world.slowness) = (10, 160);
+    let mut tierer = tierer(&mut world, &options());
+    for pid in 100..140 {
+        world.processes.retain(|process| process.process.pid == 7);
+        world.processes.push(FakeProcess::new(pid, 0, 10, FAST));
+        run(&mut tierer, &mut world, 1000);
+    }
+    assert_eq!(world.process(7).hot_on(FAST), 100);
+    // Who comes with slow pages has the next look.
+    let mut late = FakeProcess::new(200, 0, 40, SLOW);
+    late.hot = late.pages.keys().copied().collect();
+    world.processes.push(late);
+    run(&mut tierer, &mut world, 60_000);
+    assert_eq!(world.process(200).hot_on(FAST), 40);
+}
+
 #[test]
 fn the_same_seed_does_the_same() {
     let one = || {
