@@ -364,7 +364,7 @@ impl Tierer {
         let (budgets, dry_run) = (&mut self.shared.budgets, self.shared.config.dry_run);
         if budgets.read(world, dry_run, reporter)? && self.observer.searching.is_none() {
             // Other stretches of fast memory are to be glanced at.
-            self.observer.chooses_anew();
+            self.observer.told = None;
         }
         self.shared.pressed.hear(world)?;
         if news.changed {
@@ -372,7 +372,7 @@ impl Tierer {
             let now = world.now();
             self.observer.take_up_search(world, &self.shared, now);
             self.commuters_chosen = None;
-            self.observer.memory_changed(&news.went, now);
+            self.observer.memory_changed(&news, now);
         }
         Ok(())
     }
@@ -495,6 +495,9 @@ impl Tierer {
         let ledger = &mut self.shared.ledger;
         let wanting = self.promoter.wanting;
         let Some(observe) = self.observer.change(ledger, wanting, now) else {
+            if self.observer.glance_anew(world, &self.shared)? {
+                self.flusher.choose(world, &self.shared, now);
+            }
             return Ok(());
         };
         ledger.read_rooms(world)?;

@@ -8,6 +8,7 @@ use super::broken::Broken;
 use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
 use super::exchange::Exchange;
+use super::refresh::News;
 use super::searching::Searching;
 use super::shared::Shared;
 use super::subjects;
@@ -46,7 +47,7 @@ const ACCOUNT_MS: u64 = 2000;
 pub(super) const STRETCHES_MS: u64 = 2_000;
 /// The most turns in which they are chosen.
 const MOST_TURNS: u64 = 64;
-/// A pass of a look is taken for lost after so long, in ms, and so many passes that are as long as the last one.
+/// A pass of a look is taken for late after so long, in ms, and so many passes that are as long as the last one.
 const LOST_MS: u64 = 5_000;
 const LOST_PASSES: u64 = 20;
 /// How long a pass of a look is taken to be before the first has ended, in ms.
@@ -70,8 +71,10 @@ pub(super) struct Observer {
     pub told_at: Millis,
     /// Whether the look that it was told of last has ended already.
     look_ended: bool,
-    /// Whose pages the last look that began takes in.
+    /// Whose pages the last look was to take in. Not of a search's.
     looks_at: Vec<OwnerId>,
+    /// Whether others are to be glanced at than the source was told beside the look.
+    glance_outdated: bool,
     /// Whether a look is to begin as soon as none is being carried out: one that goes on
     /// does not take in what came meanwhile.
     pub look_wanted: bool,
@@ -148,6 +151,7 @@ impl Observer {
             told_at: now,
             look_ended: false,
             looks_at: Vec::new(),
+            glance_outdated: false,
             look_wanted: false,
             begun: 0,
             seen: 0,
@@ -338,10 +342,8 @@ impl Observer {
         self.look_news = PassNews::default();
         self.glance_news = PassNews::default();
         if self.abilities.glances && (first_time || observe == Observe::Glance) {
-            let glance = self.glance_subjects(shared, observe);
-            // Evidence for demotion is wanted sooner than news of hot pages.
-            let pace = if self.stretches.is_empty() { 2 } else { 1 };
-            world.glance(self.source, &glance, shared.config.glance_every_ms * pace)?;
+            self.glance_outdated = false;
+            self.tell_glance(world, shared, observe)?;
         }
         if observe == Observe::Glance {
             world.look(self.source, &[], shared.config.look_every_ms)?;
@@ -398,22 +400,56 @@ impl Observer {
         Ok(())
     }
 
-    /// Memory came, or went with these. A look that is under way goes on, and the next one follows it: where
-    /// passes are long, and programs come and go all the time, none would ever end. Unless its end may be lost:
-    /// who is looked at is gone, or it is late. A search is told otherwise.
-    pub fn memory_changed(&mut self, went: &[OwnerId], now: Millis) {
+    /// Memory came or went. A look that is under way goes on if no slow memory did, and only the glance is told
+    /// anew: where passes are long, and programs come and go all the time, none would ever end. It begins anew
+    /// where its pass is late, too: its end may be lost. A search is told otherwise.
+    pub fn memory_changed(&mut self, news: &News, now: Millis) {
         if self.searching.is_some() {
             return;
         }
-        let misses = self.looks_at.iter().any(|owner| went.contains(owner));
-        let began = self.told_at.max(self.pass_ended);
-        let is_lost = now.since(began) >= LOST_MS + LOST_PASSES * self.pass_ms;
-        if self.is_looking() && !self.look_ended && !misses && !is_lost {
-            self.look_wanted = true;
-        } else {
-            self.told = None;
-            self.cadence.look_due();
+        let looking = self.is_looking() && !self.look_ended && self.abilities.passes;
+        let slow = news.slow || self.looks_at.iter().any(|owner| news.went.contains(owner));
+        let since = now.since(self.told_at.max(self.pass_ended));
+        let is_late = since >= LOST_MS + LOST_PASSES * self.pass_ms;
+        if looking && !slow && !is_late {
+            self.glance_outdated = true;
+            return;
         }
+        if looking && is_late {
+            // The next has more time.
+            self.pass_ms = since;
+        }
+        self.told = None;
+        self.cadence.look_due();
+    }
+
+    /// Tells the source anew what to glance at beside the look, if others are there than it was told of.
+    pub fn glance_anew(
+        &mut self,
+        world: &mut dyn World,
+        shared: &Shared,
+    ) -> Result<bool, WorldError> {
+        let Some(observe) = self.told.filter(|_| self.glance_outdated) else {
+            return Ok(false);
+        };
+        self.glance_outdated = false;
+        if self.abilities.glances {
+            self.glance_news = PassNews::default();
+            self.tell_glance(world, shared, observe)?;
+        }
+        Ok(self.abilities.glances)
+    }
+
+    fn tell_glance(
+        &mut self,
+        world: &mut dyn World,
+        shared: &Shared,
+        observe: Observe,
+    ) -> Result<(), WorldError> {
+        let glance = self.glance_subjects(shared, observe);
+        // Evidence for demotion is wanted sooner than news of hot pages.
+        let pace = if self.stretches.is_empty() { 2 } else { 1 };
+        world.glance(self.source, &glance, shared.config.glance_every_ms * pace)
     }
 
     /// Others may have to be glanced at than now: it is chosen anew. A look goes on.

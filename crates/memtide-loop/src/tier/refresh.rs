@@ -88,6 +88,8 @@ pub(super) struct News {
     pub refreshed: bool,
     /// Memory came, went or grew so much that it should be looked at.
     pub changed: bool,
+    /// Slow memory came or grew so much.
+    pub slow: bool,
     /// Slots whose process is gone.
     pub went: Vec<OwnerId>,
     /// Slots whose pages were surveyed.
@@ -133,18 +135,18 @@ impl Refresh {
             self.surveyed.remove(owner);
             reporter.event(now, Event::ProcessGone { pid: process.pid });
         }
+        let mut slow = false;
         for owner in &changes.came {
             self.survey(world, ledger, *owner)?;
-            tell(ledger, *owner, now, reporter);
+            slow |= tell(ledger, *owner, now, reporter) > 0;
         }
-        let mut changed = !changes.is_empty();
         let mut surveyed = changes.came.clone();
         for owner in self.due(ledger, now) {
             surveyed.push(owner);
             let lower = ledger.lower_pages();
             self.survey(world, ledger, owner)?;
             // A hundredth more slow memory than before is news.
-            changed |= ledger.lower_pages() > lower + lower / 100;
+            slow |= ledger.lower_pages() > lower + lower / 100;
         }
         if !config.dry_run && now.since(self.unstuck) >= UNSTICK_MS {
             self.unstuck = now;
@@ -153,7 +155,8 @@ impl Refresh {
         let went = changes.went.iter().map(|(owner, _)| *owner).collect();
         Ok(News {
             refreshed: true,
-            changed,
+            changed: slow || !changes.is_empty(),
+            slow,
             went,
             surveyed,
         })
@@ -224,21 +227,24 @@ impl Refresh {
     }
 }
 
-fn tell(ledger: &Ledger, owner: OwnerId, now: Millis, reporter: &mut dyn Reporter) {
+/// Tells of a process, and returns how many slow pages it has.
+fn tell(ledger: &Ledger, owner: OwnerId, now: Millis, reporter: &mut dyn Reporter) -> u64 {
     let Some(watched) = ledger.processes.get(owner) else {
-        return;
+        return 0;
     };
-    let count = |top| {
+    let count = |top| -> u64 {
         let runs = subjects::runs_by_tier(ledger, watched, top);
         runs.iter().map(|run| run.pages).sum()
     };
+    let lower = count(false);
     let event = Event::Process {
         pid: watched.process.pid,
         name: watched.memory.name.clone(),
         top_pages: Some(count(true)),
-        lower_pages: Some(count(false)),
+        lower_pages: Some(lower),
     };
     reporter.event(now, event);
+    lower
 }
 
 #[cfg(test)]

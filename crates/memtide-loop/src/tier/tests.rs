@@ -439,11 +439,11 @@ fn a_look_ends_where_programs_come_and_go_all_the_time() {
         run(&mut tierer, &mut world, 1000);
     }
     assert_eq!(world.process(7).hot_on(FAST), 100);
-    // Who comes with slow pages has the next look.
+    // Who comes with slow pages is looked at with the others at once.
     let mut late = FakeProcess::new(200, 0, 40, SLOW);
     late.hot = late.pages.keys().copied().collect();
     world.processes.push(late);
-    run(&mut tierer, &mut world, 60_000);
+    run(&mut tierer, &mut world, 30_000);
     assert_eq!(world.process(200).hot_on(FAST), 40);
 }
 

@@ -119,11 +119,9 @@ pub fn coarser(scenario: &Scenario, scale: u32) -> Option<u32> {
     if !scaled {
         return None;
     }
-    let limits = scenario.cases.iter().map(|case| case.workload.max_scale());
-    let limit = limits.min()?;
-    scale
-        .checked_mul(COARSER)
-        .filter(|&coarser| coarser <= limit)
+    let limit = scenario.max_scale();
+    let coarser = scale.checked_mul(COARSER)?;
+    (coarser <= limit && scenario.recording_fits(coarser)).then_some(coarser)
 }
 
 /// A scenario that was run, and how sure each of its rows is.

@@ -27,6 +27,7 @@ pub use run::{
 pub use shipped::{MACHINES, SHIPPED, Shipped, ShippedMachine, shipped};
 
 use crate::config::{Bound, Configuration};
+use crate::page::HUGE_PAGES;
 use crate::spec::MachineSpec;
 use crate::workload::{Measure, Places, TraceRow, Workload, WorkloadSpec, spread};
 use std::sync::Arc;
@@ -105,9 +106,34 @@ impl Scenario {
     /// few were accessed. 0 without one.
     #[must_use]
     pub fn recorded_pages(&self, scale: u32) -> u64 {
+        spread(&self.rows, scale, self.has_huge_recording())
+    }
+
+    fn has_huge_recording(&self) -> bool {
         let mut traces = self.cases.iter().filter_map(|case| case.workload.trace());
-        let huge = traces.any(|trace| trace.huge);
-        spread(&self.rows, scale, huge)
+        traces.any(|trace| trace.huge)
+    }
+
+    /// The largest S at which it still means something.
+    #[must_use]
+    pub fn max_scale(&self) -> u32 {
+        largest_scale(&self.cases, &self.machine)
+    }
+
+    /// Whether the huge pages of its recording fit into the machine at scale 1/`scale`: they are the larger the
+    /// coarser that is.
+    #[must_use]
+    pub fn recording_fits(&self, scale: u32) -> bool {
+        if !self.has_huge_recording() {
+            return true;
+        }
+        let bytes: u64 = self
+            .machine
+            .nodes
+            .iter()
+            .map(|node| node.capacity_bytes)
+            .sum();
+        self.recorded_pages(scale) <= bytes / 4096 / u64::from(scale.max(1))
     }
 
     /// The workload of a case as a configuration runs it: at scale 1/`scale`, with the configuration's
@@ -128,6 +154,22 @@ impl Scenario {
         }
         workload
     }
+}
+
+/// The largest S at which workloads still mean something on a machine. Where there are huge pages, each node of
+/// memory has some.
+fn largest_scale(cases: &[Case], machine: &MachineSpec) -> u32 {
+    const SOME: u64 = 4;
+    let limits = cases.iter().map(|case| case.workload.max_scale());
+    let limit = limits.min().unwrap_or(1);
+    if !cases.iter().any(|case| case.workload.any_huge()) {
+        return limit;
+    }
+    let nodes = machine.nodes.iter().map(|node| node.capacity_bytes);
+    let smallest = nodes.filter(|&bytes| bytes > 0).min().unwrap_or(0);
+    let most = smallest / 4096 / u64::from(HUGE_PAGES) / SOME;
+    let most = u32::try_from(most).unwrap_or(u32::MAX).max(1);
+    limit.min(1 << most.ilog2())
 }
 
 #[cfg(test)]

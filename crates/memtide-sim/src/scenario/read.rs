@@ -4,7 +4,7 @@
 //! checked afterwards. Either way the message has file, line and key.
 
 use super::programs::{self, ProgramText};
-use super::{Case, HomeSpec, Published, Scenario};
+use super::{Case, HomeSpec, Published, Scenario, largest_scale};
 use crate::config::ConfigurationText;
 use crate::spec::{MachineSpec, ReadFile};
 use crate::text::{Source, TextError, did_you_mean};
@@ -66,9 +66,8 @@ impl Scenario {
         }
         let places = Places::new(&machine);
         let cases = cases(source, text.workload, text.programs, text.cases, &places)?;
-        let limit = cases.iter().map(|case| case.workload.max_scale()).min();
-        if limit.is_some_and(|limit| *text.scale.get_ref() > limit) {
-            let limit = limit.unwrap_or(1);
+        let limit = largest_scale(&cases, &machine);
+        if *text.scale.get_ref() > limit {
             let what = &match limit {
                 1 => "scale: this workload means something at full size only; give 1".to_owned(),
                 limit => format!("scale: give {limit} at most"),

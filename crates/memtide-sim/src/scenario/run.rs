@@ -83,6 +83,17 @@ pub enum RunError {
         /// The largest.
         limit: u32,
     },
+    /// A recording in huge pages that the machine has no memory for.
+    #[error(
+        "scale 1/{scale}: the recording of {scenario} is spread over more huge pages than the machine has; give a \
+         smaller S, or leave out `huge`"
+    )]
+    Recording {
+        /// As given.
+        scale: u32,
+        /// The scenario.
+        scenario: String,
+    },
     /// The simulated kernel could not go on.
     #[error("{scenario}, {configuration}: {why}")]
     Run {
@@ -275,14 +286,17 @@ pub fn run(
     progress: &dyn Progress,
 ) -> Result<Comparison, RunError> {
     let scale = options.scale.unwrap_or(scenario.scale);
-    let limits = scenario.cases.iter().map(|case| case.workload.max_scale());
-    let limit = limits.min().unwrap_or(1);
+    let limit = scenario.max_scale();
     if !scale.is_power_of_two() || scale > limit {
         return Err(RunError::Scale {
             scale,
             scenario: scenario.name.clone(),
             limit,
         });
+    }
+    if !scenario.recording_fits(scale) {
+        let scenario = scenario.name.clone();
+        return Err(RunError::Recording { scale, scenario });
     }
     let planned = scenario.planned(options)?;
     let next = AtomicUsize::new(0);

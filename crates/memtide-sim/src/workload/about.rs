@@ -10,7 +10,7 @@ impl WorkloadSpec {
     #[must_use]
     pub fn about(&self) -> String {
         let huge = match self.huge() {
-            true => " Memory has huge pages.",
+            true => " Its memory has huge pages.",
             false => "",
         };
         self.about_accesses() + huge

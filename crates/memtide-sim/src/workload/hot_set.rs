@@ -7,7 +7,7 @@
 use super::checks::{some_operations, some_threads, stores_of_100};
 use super::random::share_of_65536;
 use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
-use crate::page::Slot;
+use crate::page::{HUGE_PAGES, Slot};
 use crate::rng::Rng;
 use crate::units::{Bytes, Nanos};
 use serde::Deserialize;
@@ -73,15 +73,20 @@ impl HotSetSpec {
     /// Where the hot set lies at scale 1/`scale`.
     pub(crate) fn layout(&self, scale: u32) -> Layout {
         let count = pages(self.memory, scale, self.huge);
-        let hot = pages(self.hot, scale, false).min(count);
+        let hot = pages(self.hot, scale, self.huge).min(count);
         let piece = self
             .piece
-            .map_or(hot, |piece| pages(piece, scale, false))
+            .map_or(hot, |piece| pages(piece, scale, self.huge))
             .min(hot);
         let pieces = (hot / piece).max(1);
-        let every = (count / pieces).max(piece);
+        // Pieces of huge pages begin with one.
+        let whole = match self.huge && piece >= HUGE_PAGES {
+            true => HUGE_PAGES,
+            false => 1,
+        };
+        let every = (count / pieces / whole * whole).max(piece);
         let first = match pieces {
-            1 => (count / 4).min(count - hot),
+            1 => (count / 4 / whole * whole).min(count - hot),
             _ => 0,
         };
         Layout {

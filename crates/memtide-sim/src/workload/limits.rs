@@ -1,7 +1,7 @@
 //! How large a workload may be. Beyond these figures a run would not end, or its arithmetic would not
 //! hold; each is far beyond what a machine that can be described here would do.
 
-use super::{WorkloadSpec, Wrong, want};
+use super::{ProgramsSpec, WorkloadSpec, Wrong, want};
 use crate::page::HUGE_PAGES;
 use crate::units::{Bytes, Nanos};
 
@@ -169,52 +169,102 @@ impl WorkloadSpec {
         }
     }
 
-    /// Its smallest mapping, with the key of its size.
-    fn smallest(&self) -> Option<(&'static str, Bytes)> {
-        let sizes = match self {
-            WorkloadSpec::Random(spec) => vec![("memory", spec.memory)],
-            WorkloadSpec::Regions(spec) => vec![("idle", spec.idle), ("region", spec.region)],
-            WorkloadSpec::TwoSet(spec) => vec![("memory_per_set", spec.memory_per_set)],
+    /// Whether it, or one of its programs, has huge pages.
+    pub(crate) fn any_huge(&self) -> bool {
+        match self {
+            WorkloadSpec::Programs(ProgramsSpec(all)) => {
+                all.iter().any(|one| one.workload.any_huge())
+            }
+            _ => self.huge(),
+        }
+    }
+
+    /// Its mappings that may have huge pages, by the keys of their sizes.
+    fn mappings(&self) -> Vec<(&'static str, u64)> {
+        let many = |bytes: Bytes, count: u32| bytes.0.saturating_mul(u64::from(count));
+        match self {
+            WorkloadSpec::Random(spec) => vec![("memory", spec.memory.0)],
+            WorkloadSpec::Regions(spec) => {
+                let hot = many(spec.region, spec.regions);
+                vec![("idle", spec.idle.0), ("region", hot)]
+            }
+            WorkloadSpec::TwoSet(spec) => vec![("memory_per_set", spec.memory_per_set.0)],
             WorkloadSpec::Sockets(spec) => vec![
-                ("memory_per_thread", spec.memory_per_thread),
-                ("shared", spec.shared),
+                ("memory_per_thread", spec.memory_per_thread.0),
+                ("shared", spec.shared.0),
             ],
             WorkloadSpec::Pmbench(spec) => vec![
-                ("memory_per_process", spec.memory_per_process),
-                ("eater", spec.eater),
+                ("memory_per_process", spec.memory_per_process.0),
+                ("eater", spec.eater.0),
             ],
-            WorkloadSpec::Stream(spec) => vec![("array", spec.array), ("program", spec.program)],
-            WorkloadSpec::Mlc(spec) => vec![("buffer", spec.buffer)],
+            WorkloadSpec::Stream(spec) => vec![("array", spec.array.0)],
+            WorkloadSpec::Mlc(spec) => vec![("buffer", many(spec.buffer, spec.threads))],
             WorkloadSpec::Xsbench(spec) => vec![
-                ("unionised_grid", spec.unionised_grid),
-                ("nuclide_grids", spec.nuclide_grids),
+                ("unionised_grid", spec.unionised_grid.0),
+                ("nuclide_grids", spec.nuclide_grids.0),
             ],
-            WorkloadSpec::Zipf(spec) => vec![("memory", spec.memory)],
-            WorkloadSpec::Phases(spec) => vec![("memory", spec.memory)],
-            WorkloadSpec::HotSet(spec) => vec![("memory", spec.memory)],
+            WorkloadSpec::Zipf(spec) => vec![("memory", spec.memory.0)],
+            WorkloadSpec::Phases(spec) => vec![("memory", spec.memory.0)],
+            WorkloadSpec::HotSet(spec) => vec![("memory", spec.memory.0)],
             WorkloadSpec::Gups(spec) => {
-                let rest = Bytes(spec.memory.0.saturating_sub(spec.hot.0));
-                vec![("hot", spec.hot), ("memory", rest)]
+                let rest = spec.memory.0.saturating_sub(spec.hot.0);
+                vec![("hot", spec.hot.0), ("memory less `hot`", rest)]
+            }
+            WorkloadSpec::Ranges(spec) => {
+                let ranges = spec.range.iter();
+                ranges.map(|range| ("range", range.memory.0)).collect()
             }
             WorkloadSpec::ScanOverHot(spec) => {
-                vec![("hot", spec.hot), ("scanned", spec.scanned)]
+                vec![("hot", spec.hot.0), ("scanned", spec.scanned.0)]
             }
-            WorkloadSpec::PointerChase(spec) => vec![("memory", spec.memory)],
-            // Ranges and programs have limits of their own. What was recorded becomes as large as it must.
-            WorkloadSpec::Ranges(_)
-            | WorkloadSpec::Programs(_)
+            WorkloadSpec::PointerChase(spec) => vec![("memory", spec.memory.0)],
+            // Each program's are its own. A recording's mappings are widened to whole huge pages.
+            WorkloadSpec::Programs(_)
             | WorkloadSpec::PageCount(_)
             | WorkloadSpec::Inference(_)
             | WorkloadSpec::Trace(_) => vec![],
-        };
-        sizes.into_iter().min_by_key(|(_, size)| size.0)
+        }
     }
 
-    /// The largest S at which its smallest mapping of huge pages has one.
+    /// The largest S at which huge pages leave it what it is: each mapping, and each part of one that is hot by
+    /// itself, has one at least, and rounding takes an eighth of none. Nothing if it has none.
     pub(super) fn max_huge_scale(&self) -> Option<u32> {
-        let (_, smallest) = self.smallest().filter(|_| self.huge())?;
-        let pages = (smallest.0 / HUGE_BYTES).clamp(1, u64::from(MAX_SCALE));
-        Some(1 << pages.ilog2())
+        let hot = match self {
+            _ if !self.huge() => return None,
+            WorkloadSpec::HotSet(spec) => Some(spec.piece.unwrap_or(spec.hot)),
+            WorkloadSpec::Phases(spec) => Some(spec.hot),
+            WorkloadSpec::Regions(spec) => Some(spec.region),
+            _ => None,
+        };
+        let sizes = self.mappings().into_iter().map(|(_, size)| size);
+        let sizes: Vec<u64> = sizes
+            .chain(hot.map(|hot| hot.0))
+            .filter(|&size| size > 0)
+            .collect();
+        let stays = |scale: u32| {
+            let huge = HUGE_BYTES * u64::from(scale);
+            sizes
+                .iter()
+                .all(|size| *size >= huge && size % huge <= size / 8)
+        };
+        let mut scale = MAX_SCALE;
+        while scale > 1 && !stays(scale) {
+            scale /= 2;
+        }
+        Some(scale)
+    }
+
+    /// That each mapping has a huge page if it is to have any.
+    pub(super) fn has_huge_pages(&self) -> Result<(), Wrong> {
+        let mappings = self.mappings().into_iter().filter(|_| self.huge());
+        let small = |&(_, size): &(&str, u64)| (1..HUGE_BYTES).contains(&size);
+        match mappings.filter(small).min_by_key(|&(_, size)| size) {
+            None => Ok(()),
+            Some((key, _)) => {
+                let why = "less than a huge page of 2 MiB; make it larger, or leave out `huge`";
+                want(false, key, why)
+            }
+        }
     }
 
     /// That it is within them.
@@ -234,10 +284,6 @@ impl WorkloadSpec {
         let misses = self.misses_at_once().unwrap_or(1.0);
         let why = format!("{misses} misses at once; give 1 to {MAX_MISSES}");
         want((1.0..=MAX_MISSES).contains(&misses), "misses_at_once", why)?;
-        if let Some((key, smallest)) = self.smallest().filter(|_| self.huge()) {
-            let why = "less than a huge page of 2 MiB; make it larger, or leave out `huge`";
-            want(smallest.0 >= HUGE_BYTES, key, why)?;
-        }
         let (key, span) = match self {
             WorkloadSpec::Pmbench(spec) => ("until", spec.until.0),
             WorkloadSpec::Mlc(spec) => ("until", spec.until.0),

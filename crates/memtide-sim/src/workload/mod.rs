@@ -221,8 +221,9 @@ pub struct RegionPlan {
 }
 
 impl RegionPlan {
-    /// The same, with huge pages or without.
+    /// The same, with huge pages if `huge` and if there is room for one.
     fn in_huge_pages(self, huge: bool) -> RegionPlan {
+        let huge = huge && self.pages >= crate::page::HUGE_PAGES;
         RegionPlan { huge, ..self }
     }
 }
@@ -370,16 +371,22 @@ pub(crate) fn want(good: bool, key: &'static str, why: impl Into<String>) -> Res
     }
 }
 
-/// Base pages of the simulated machine that `bytes` of the real one are: at least 1, and whole huge
-/// pages if `huge`.
+/// Base pages of the simulated machine that `bytes` of the real one are: at least 1; if `huge`, whole huge
+/// pages where there is one.
 pub(crate) fn pages(bytes: Bytes, scale: u32, huge: bool) -> u32 {
-    let unit = if huge {
-        u64::from(crate::page::HUGE_PAGES)
-    } else {
-        1
+    let huge_pages = u64::from(crate::page::HUGE_PAGES);
+    let pages = bytes.0 / 4096 / u64::from(scale);
+    let pages = match huge && pages >= huge_pages {
+        true => pages / huge_pages * huge_pages,
+        false => pages,
     };
-    let pages = bytes.0 / 4096 / u64::from(scale) / unit * unit;
-    pages.max(unit).min(u64::from(u32::MAX)) as u32
+    pages.clamp(1, u64::from(u32::MAX)) as u32
+}
+
+/// `pages`, or if `huge` the next whole number of huge pages.
+fn whole(pages: u32, huge: bool) -> u32 {
+    let up = || pages.checked_next_multiple_of(crate::page::HUGE_PAGES);
+    if huge { up().unwrap_or(pages) } else { pages }
 }
 
 macro_rules! each_program {
@@ -486,6 +493,11 @@ impl WorkloadSpec {
     /// The first key that cannot be.
     pub fn check(&self, places: &Places) -> Result<(), Wrong> {
         self.within_limits()?;
+        self.check_kind(places)?;
+        self.has_huge_pages()
+    }
+
+    fn check_kind(&self, places: &Places) -> Result<(), Wrong> {
         match self {
             WorkloadSpec::Random(spec) => spec.check(places),
             WorkloadSpec::Regions(spec) => spec.check(places),
@@ -539,7 +551,7 @@ impl WorkloadSpec {
     pub fn max_scale(&self) -> u32 {
         match self {
             WorkloadSpec::PageCount(_) => 1,
-            WorkloadSpec::Ranges(spec) => spec.max_scale(),
+            WorkloadSpec::Ranges(spec) if !spec.huge => spec.max_scale(),
             WorkloadSpec::Programs(ProgramsSpec(all)) => {
                 let scales = all.iter().map(|one| one.workload.max_scale());
                 scales.min().unwrap_or(1)

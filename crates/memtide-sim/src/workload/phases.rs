@@ -79,7 +79,7 @@ impl PhasesSpec {
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Phases) {
         let count = pages(self.memory, scale, self.huge);
-        let hot = pages(self.hot, scale, false).min(count);
+        let hot = pages(self.hot, scale, self.huge).min(count);
         let threads = self.threads as usize;
         let plan = Plan {
             regions: vec![

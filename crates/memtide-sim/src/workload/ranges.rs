@@ -9,7 +9,7 @@
 
 use super::alias::Alias;
 use super::checks::{some_operations, some_threads, stores_of_100};
-use super::limits::{HUGE_BYTES, MAX_SCALE};
+use super::limits::MAX_SCALE;
 use super::lines::Lines;
 use super::random::share_of_65536;
 use super::zipf::{coprime_stride, inverse};
@@ -81,9 +81,8 @@ impl RangeSpec {
     }
 
     fn check(&self, of: &RangesSpec) -> Result<(), Wrong> {
-        let least = if of.huge { HUGE_BYTES } else { 4096 };
         want(
-            self.memory.0 >= least,
+            self.memory.0 >= 4096,
             "range",
             "a range is at least a page; give more `memory`",
         )?;
@@ -152,8 +151,7 @@ impl RangesSpec {
 
     /// The largest S at which the smallest range is a page.
     pub(super) fn max_scale(&self) -> u32 {
-        let page = if self.huge { HUGE_BYTES } else { 4096 };
-        let smallest = self.range.iter().map(|range| range.memory.0 / page).min();
+        let smallest = self.range.iter().map(|range| range.memory.0 / 4096).min();
         let pages = smallest.unwrap_or(1).clamp(1, u64::from(MAX_SCALE));
         1 << pages.ilog2()
     }
@@ -364,6 +362,7 @@ impl Acts for Ranges {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WorkloadSpec;
     use super::*;
     use crate::spec::tests::small_machine;
 
@@ -469,7 +468,7 @@ mod tests {
             let text = format!(
                 "{more}range = [{{ memory = '4 MiB', weight = 1 }}, {{ memory = '{memory}', weight = 1 }}]"
             );
-            spec(&text).unwrap().max_scale()
+            WorkloadSpec::Ranges(spec(&text).unwrap()).max_scale()
         };
         assert_eq!(smallest("100 KiB", ""), 16);
         assert_eq!(smallest("4 KiB", ""), 1);
@@ -501,7 +500,7 @@ mod tests {
         );
         let fast = "misses_at_once = 0.5\nrange = [{ memory = '1 MiB', weight = 1 }]";
         let fast: RangesSpec = toml::from_str(&format!("{HEAD}{fast}")).unwrap();
-        let wrong = super::super::WorkloadSpec::Ranges(fast);
+        let wrong = WorkloadSpec::Ranges(fast);
         let wrong = wrong.check(&Places::new(&small_machine())).unwrap_err();
         assert_eq!(wrong.key, "misses_at_once");
     }

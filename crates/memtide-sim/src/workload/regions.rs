@@ -9,7 +9,9 @@ use super::checks::stores_of_100;
 use super::lines::Lines;
 use super::pace::Pace;
 use super::random::{random_access, share_of_65536};
-use super::{Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want};
+use super::{
+    Access, Acts, Filled, Pattern, Places, Plan, ThreadPlan, Truth, Wrong, pages, want, whole,
+};
 use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::{Bytes, Nanos};
@@ -69,9 +71,9 @@ impl RegionsSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Regions) {
-        let count = pages(self.region, scale, self.huge);
+        let count = pages(self.region, scale, false);
         let idle = pages(self.idle, scale, self.huge);
-        let hot_pages = count * self.regions;
+        let hot_pages = whole(count * self.regions, self.huge);
         let region = |name, count, on| {
             let region = places.region(name, count, self.node, on);
             region.in_huge_pages(self.huge)

@@ -15,6 +15,7 @@ use super::pace::Pace;
 use super::places::START_VPN;
 use super::{
     Access, Acts, Filled, Pattern, Places, Plan, RegionPlan, ThreadPlan, Truth, Wrong, pages, want,
+    whole,
 };
 use crate::page::Slot;
 use crate::rng::Rng;
@@ -136,16 +137,19 @@ impl StreamSpec {
 
     /// Pages of an array.
     fn pages(&self, scale: u32) -> u32 {
-        pages(self.array, scale, self.huge).max(self.threads)
+        whole(
+            pages(self.array, scale, self.huge).max(self.threads),
+            self.huge,
+        )
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Streams) {
         let count = self.pages(scale);
-        let own = pages(self.program, scale, self.huge);
+        let own = pages(self.program, scale, false);
         let mut at = START_VPN;
         let mut region = |name: &str, pages: u32, bandwidth| {
             let region = streamed(places, name, pages, self.node, at, bandwidth);
-            let region = region.in_huge_pages(self.huge);
+            let region = region.in_huge_pages(self.huge && bandwidth);
             at += u64::from(pages).next_multiple_of(512);
             region
         };
@@ -183,8 +187,8 @@ impl MlcSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Streams) {
-        let count = pages(self.buffer, scale, self.huge);
-        let all = count * self.threads;
+        let count = pages(self.buffer, scale, false);
+        let all = whole(count * self.threads, self.huge);
         let buffers = streamed(places, "buffers", all, self.node, START_VPN, true);
         let regions = vec![buffers.in_huge_pages(self.huge)];
         let steps = match self.mix {

@@ -160,8 +160,8 @@ pub(crate) fn spread(rows: &[TraceRow], scale: u32, huge: bool) -> u64 {
     mappings.iter().map(|&(_, pages)| pages).sum()
 }
 
-/// The mappings of pages in ascending order, each as its first page and how many. Huge pages lie where
-/// they lay in the recording's address space, and a mapping has whole ones.
+/// The mappings of pages in ascending order, each as its first page and how many. If `huge`, they are
+/// widened to whole huge pages, which begin at multiples of their size as they did where it was recorded.
 fn mappings(touched: &[u64], huge: bool) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &page in touched {

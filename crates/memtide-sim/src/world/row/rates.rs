@@ -10,6 +10,7 @@ use super::super::{SimWorld, SourceChoice, WorldCosts};
 use super::tier::choices;
 use crate::config::Configuration;
 use crate::kernel::KernelError;
+use crate::page::HUGE_PAGES;
 use crate::result::{HOME_SHARE, Home, RunResult, Series, Tiering};
 use crate::spec::{MachineSpec, NodeSpec};
 use crate::workload::HotSetSpec;
@@ -180,6 +181,11 @@ fn light(machine: &MachineSpec, spec: &HotSetSpec, hot_per_s: f64, seed: u64) ->
         ..Heat::pieces(pages, piece, every, hot_per_s)
     };
     let count = u64::from(layout.count);
+    // A huge page is accessed where one of its pages is.
+    let cold_per_s = match spec.huge {
+        true => COLD_PER_S / f64::from(HUGE_PAGES),
+        false => COLD_PER_S,
+    };
     let area = LightArea {
         first: BASE,
         pages: count,
@@ -188,7 +194,7 @@ fn light(machine: &MachineSpec, spec: &HotSetSpec, hot_per_s: f64, seed: u64) ->
         allowed: Allowed::Anywhere,
         kind: MemoryKind::Anonymous,
         backing: None,
-        heat: vec![hot, Heat::range(0, count, COLD_PER_S)],
+        heat: vec![hot, Heat::range(0, count, cold_per_s)],
     };
     LightSpec {
         topology: machine.topology.clone(),

@@ -120,7 +120,7 @@ fn one(
 /// An error of the words that were given, or of the run.
 fn blame(error: RunError) -> anyhow::Error {
     match error {
-        RunError::NoConfiguration { .. } | RunError::Scale { .. } => {
+        RunError::NoConfiguration { .. } | RunError::Scale { .. } | RunError::Recording { .. } => {
             BadUsage(error.to_string()).into()
         }
         RunError::Run { .. } => error.into(),
