@@ -495,8 +495,10 @@ impl Tierer {
         let ledger = &mut self.shared.ledger;
         let wanting = self.promoter.wanting;
         let Some(observe) = self.observer.change(ledger, wanting, now) else {
-            if self.observer.glance_anew(world, &self.shared)? {
+            if self.observer.glances_anew(now) {
+                ledger.read_rooms(world)?;
                 self.flusher.choose(world, &self.shared, now);
+                self.observer.glance_anew(world, &self.shared, now)?;
             }
             return Ok(());
         };

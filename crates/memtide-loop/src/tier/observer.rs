@@ -47,9 +47,9 @@ const ACCOUNT_MS: u64 = 2000;
 pub(super) const STRETCHES_MS: u64 = 2_000;
 /// The most turns in which they are chosen.
 const MOST_TURNS: u64 = 64;
-/// A pass of a look is taken for late after so long, in ms, and so many passes that are as long as the last one.
-const LOST_MS: u64 = 5_000;
-const LOST_PASSES: u64 = 20;
+/// A pass of a look is late after so long, in ms, and so many passes that are as long as the last one.
+const LATE_MS: u64 = 5_000;
+const LATE_PASSES: u64 = 20;
 /// How long a pass of a look is taken to be before the first has ended, in ms.
 const FIRST_PASS_MS: u64 = 300;
 
@@ -71,10 +71,11 @@ pub(super) struct Observer {
     pub told_at: Millis,
     /// Whether the look that it was told of last has ended already.
     look_ended: bool,
-    /// Whose pages the last look was to take in. Not of a search's.
+    /// Whose slow pages the last look was to take in. Not of a search's.
     looks_at: Vec<OwnerId>,
-    /// Whether others are to be glanced at than the source was told beside the look.
-    glance_outdated: bool,
+    /// Whether others are to be glanced at than the source was told beside the look, and when it was.
+    pub glance_outdated: bool,
+    glance_told_at: Millis,
     /// Whether a look is to begin as soon as none is being carried out: one that goes on
     /// does not take in what came meanwhile.
     pub look_wanted: bool,
@@ -152,6 +153,7 @@ impl Observer {
             look_ended: false,
             looks_at: Vec::new(),
             glance_outdated: false,
+            glance_told_at: now,
             look_wanted: false,
             begun: 0,
             seen: 0,
@@ -342,8 +344,7 @@ impl Observer {
         self.look_news = PassNews::default();
         self.glance_news = PassNews::default();
         if self.abilities.glances && (first_time || observe == Observe::Glance) {
-            self.glance_outdated = false;
-            self.tell_glance(world, shared, observe)?;
+            self.tell_glance(world, shared, observe, now)?;
         }
         if observe == Observe::Glance {
             world.look(self.source, &[], shared.config.look_every_ms)?;
@@ -410,34 +411,38 @@ impl Observer {
         let looking = self.is_looking() && !self.look_ended && self.abilities.passes;
         let slow = news.slow || self.looks_at.iter().any(|owner| news.went.contains(owner));
         let since = now.since(self.told_at.max(self.pass_ended));
-        let is_late = since >= LOST_MS + LOST_PASSES * self.pass_ms;
+        let is_late = since >= LATE_MS + LATE_PASSES * self.pass_ms;
         if looking && !slow && !is_late {
+            // Who comes in the place of one that went has other memory.
+            self.stretches
+                .retain(|(owner, _), _| !news.went.contains(owner));
             self.glance_outdated = true;
             return;
-        }
-        if looking && is_late {
-            // The next has more time.
-            self.pass_ms = since;
         }
         self.told = None;
         self.cadence.look_due();
     }
 
-    /// Tells the source anew what to glance at beside the look, if others are there than it was told of.
+    /// Whether the source is to be told anew what to glance at beside the look. Not so often that no glance would
+    /// come to its end.
+    pub fn glances_anew(&self, now: Millis) -> bool {
+        let due = now.since(self.glance_told_at) >= STRETCHES_MS;
+        self.glance_outdated && self.told.is_some() && due
+    }
+
+    /// Tells it so.
     pub fn glance_anew(
         &mut self,
         world: &mut dyn World,
         shared: &Shared,
-    ) -> Result<bool, WorldError> {
-        let Some(observe) = self.told.filter(|_| self.glance_outdated) else {
-            return Ok(false);
-        };
+        now: Millis,
+    ) -> Result<(), WorldError> {
         self.glance_outdated = false;
-        if self.abilities.glances {
-            self.glance_news = PassNews::default();
-            self.tell_glance(world, shared, observe)?;
-        }
-        Ok(self.abilities.glances)
+        let Some(observe) = self.told.filter(|_| self.abilities.glances) else {
+            return Ok(());
+        };
+        self.glance_news = PassNews::default();
+        self.tell_glance(world, shared, observe, now)
     }
 
     fn tell_glance(
@@ -445,7 +450,9 @@ impl Observer {
         world: &mut dyn World,
         shared: &Shared,
         observe: Observe,
+        now: Millis,
     ) -> Result<(), WorldError> {
+        (self.glance_outdated, self.glance_told_at) = (false, now);
         let glance = self.glance_subjects(shared, observe);
         // Evidence for demotion is wanted sooner than news of hot pages.
         let pace = if self.stretches.is_empty() { 2 } else { 1 };
@@ -533,7 +540,14 @@ impl Observer {
         self.stretch = self.cadence.stretch();
         let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
         let taken = world.look(self.source, &subjects, interval_ms)?;
-        self.looks_at = subjects.iter().map(|subject| subject.owner).collect();
+        let is_slow = |owner: &OwnerId| {
+            let watched = shared.ledger.processes.get(*owner);
+            watched.is_some_and(|watched| {
+                !subjects::runs_by_tier(&shared.ledger, watched, false).is_empty()
+            })
+        };
+        let owners = subjects.iter().map(|subject| subject.owner);
+        self.looks_at = owners.filter(is_slow).collect();
         Ok(Looked { wanted, taken })
     }
 

@@ -88,7 +88,7 @@ pub(super) struct News {
     pub refreshed: bool,
     /// Memory came, went or grew so much that it should be looked at.
     pub changed: bool,
-    /// Slow memory came or grew so much.
+    /// Who came has slow memory, or there is a hundredth more of it.
     pub slow: bool,
     /// Slots whose process is gone.
     pub went: Vec<OwnerId>,

@@ -227,7 +227,8 @@ impl WorkloadSpec {
     }
 
     /// The largest S at which huge pages leave it what it is: each mapping, and each part of one that is hot by
-    /// itself, has one at least, and rounding takes an eighth of none. Nothing if it has none.
+    /// itself, has one at least, and rounding changes none by more than an eighth. 1 if that is so at none, for
+    /// rounding is the least there. Nothing if it has none.
     pub(super) fn max_huge_scale(&self) -> Option<u32> {
         let hot = match self {
             _ if !self.huge() => return None,
@@ -241,11 +242,17 @@ impl WorkloadSpec {
             .chain(hot.map(|hot| hot.0))
             .filter(|&size| size > 0)
             .collect();
+        // Buffers lie together, and threads go to the end of theirs.
+        let rounds_up = matches!(self, WorkloadSpec::Mlc(_));
         let stays = |scale: u32| {
             let huge = HUGE_BYTES * u64::from(scale);
+            let rest = |size: u64| match rounds_up {
+                true => (huge - size % huge) % huge,
+                false => size % huge,
+            };
             sizes
                 .iter()
-                .all(|size| *size >= huge && size % huge <= size / 8)
+                .all(|&size| size >= huge && rest(size) <= size / 8)
         };
         let mut scale = MAX_SCALE;
         while scale > 1 && !stays(scale) {
@@ -261,8 +268,9 @@ impl WorkloadSpec {
         match mappings.filter(small).min_by_key(|&(_, size)| size) {
             None => Ok(()),
             Some((key, _)) => {
+                let (key, less) = key.split_once(' ').unwrap_or((key, ""));
                 let why = "less than a huge page of 2 MiB; make it larger, or leave out `huge`";
-                want(false, key, why)
+                want(false, key, format!("{less} {why}").trim().to_owned())
             }
         }
     }

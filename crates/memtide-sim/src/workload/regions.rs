@@ -71,7 +71,7 @@ impl RegionsSpec {
     }
 
     pub(super) fn build(&self, places: &Places, scale: u32) -> (Plan, Regions) {
-        let count = pages(self.region, scale, false);
+        let count = pages(self.region, scale, self.huge);
         let idle = pages(self.idle, scale, self.huge);
         let hot_pages = whole(count * self.regions, self.huge);
         let region = |name, count, on| {

@@ -50,7 +50,7 @@ pub fn run(
     let light = Light::new(light(machine, spec, hot_per_s, seed));
     let ended = |error: WorldError| KernelError::Machine(format!("memtide tier: {error}"));
     let (_, hot) = light.hot_pages(hot_per_s);
-    let cold = page(spec.memory.0).saturating_sub(hot);
+    let cold = u64::from(spec.layout(1).count).saturating_sub(hot);
     let costs = WorldCosts::BARE;
     let sources = looking(tier)?;
     let mut world = SimWorld::new(light, &sources, costs, seed);
@@ -181,7 +181,7 @@ fn light(machine: &MachineSpec, spec: &HotSetSpec, hot_per_s: f64, seed: u64) ->
         ..Heat::pieces(pages, piece, every, hot_per_s)
     };
     let count = u64::from(layout.count);
-    // A huge page is accessed where one of its pages is.
+    // A huge page is accessed where one of its pages is: once a minute, too.
     let cold_per_s = match spec.huge {
         true => COLD_PER_S / f64::from(HUGE_PAGES),
         false => COLD_PER_S,
