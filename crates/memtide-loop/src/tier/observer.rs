@@ -540,11 +540,14 @@ impl Observer {
         self.stretch = self.cadence.stretch();
         let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
         let taken = world.look(self.source, &subjects, interval_ms)?;
+        // A source without glances looks at fast pages, too.
+        let slow_only = self.abilities.glances;
         let is_slow = |owner: &OwnerId| {
             let watched = shared.ledger.processes.get(*owner);
-            watched.is_some_and(|watched| {
-                !subjects::runs_by_tier(&shared.ledger, watched, false).is_empty()
-            })
+            slow_only
+                || watched.is_some_and(|watched| {
+                    !subjects::runs_by_tier(&shared.ledger, watched, false).is_empty()
+                })
         };
         let owners = subjects.iter().map(|subject| subject.owner);
         self.looks_at = owners.filter(is_slow).collect();

@@ -1,8 +1,8 @@
 //! A small hot set in a large memory: what whoever watches memory has to find.
 //!
 //! All accesses go to the hot set, at random and to all of its lines, without a pause. It lies in one
-//! piece behind the first quarter of the memory, or in pieces of a given size spread evenly over all
-//! of it. The run lasts as long as it is told to; how many accesses were made is its measure.
+//! piece behind the first quarter of the memory, or in pieces of a given size spread over all of it, as
+//! evenly as whole huge pages allow where it has these. The run lasts as long as it is told to; how many accesses were made is its measure.
 
 use super::checks::{some_operations, some_threads, stores_of_100};
 use super::random::share_of_65536;

@@ -13,6 +13,7 @@ mod alias;
 mod checks;
 mod gups;
 mod hot_set;
+mod huge_pages;
 mod inference;
 mod limits;
 mod lines;
