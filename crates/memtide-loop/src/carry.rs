@@ -92,6 +92,7 @@ impl Carrier {
         let mut told = Telling::new(job, tell, false, reasons, (ledger.page, now));
         for settled in &self.settled {
             let (space, placement) = (&ledger.space, &mut ledger.placement);
+            let visitors = &mut ledger.visitors;
             let (outcome, folio_pages) = (settled.outcome, settled.folio_pages());
             space.for_runs(
                 job.owner,
@@ -126,6 +127,14 @@ impl Carrier {
                     for n in (0..pages).step_by(folio_pages as usize) {
                         let page = PageNumber(dense.0 + n);
                         let length = folio_pages.min(pages - n);
+                        let mut outcome = outcome;
+                        // What was there for a moment stays: that moves it, too.
+                        if outcome.is_there() && visitors.end(page) {
+                            if outcome == Outcome::AlreadyThere {
+                                done.moved += length;
+                            }
+                            outcome = Outcome::Moved { from: lay };
+                        }
                         told.folio(
                             VirtualPage(first.0 + n),
                             page,
@@ -318,5 +327,75 @@ impl<'a, R: Reasons> Telling<'a, R> {
             }
         };
         to.event(self.now, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Visit;
+    use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
+    use crate::world::SharedPages;
+    use memtide_core::tiering::space::OwnerId;
+
+    struct NoReason;
+
+    impl Reasons for NoReason {
+        type Key = ();
+        fn key(&self, _: PageNumber) -> Self::Key {}
+        fn moved(&self, (): Self::Key) -> String {
+            String::new()
+        }
+        fn stayed(&self, (): Self::Key, _: Outcome) -> Option<(WhyStayed, Option<NodeId>)> {
+            None
+        }
+    }
+
+    /// A page that was on fast memory for a moment, and is to stay, has moved like any other.
+    #[test]
+    fn who_was_there_for_a_moment_and_stays_has_moved() {
+        let mut world = FakeWorld::two_tiers(100, 100);
+        world.processes.push(FakeProcess::new(7, 1000, 3, SLOW));
+        let mut ledger = Ledger::new(&world, 0);
+        ledger.processes.refresh(&mut world, Millis(0)).unwrap();
+        let owner = OwnerId(0);
+        ledger.survey(&mut world, owner).unwrap();
+        let first = ledger.space.find(owner, VirtualPage(1000)).unwrap();
+        let (home, away) = (SLOW, FAST);
+        ledger.visitors.begin(first, Visit { home, away });
+        world.processes[0].pages.insert(VirtualPage(1000), FAST);
+        let folios = [0, 1, 2].map(|n| Folio {
+            first: PageNumber(first.0 + n),
+            pages: 1,
+        });
+        let job = Job {
+            owner,
+            process: world.processes[0].process,
+            target: FAST,
+            direction: Some(Direction::Promotion),
+            folios: &folios,
+        };
+        let how = MoveHow {
+            batch: 1024,
+            shared: SharedPages::Leave,
+        };
+        let mut told: Vec<(Millis, Event)> = Vec::new();
+        let done = Carrier::default().carry_out(
+            &mut world,
+            &mut ledger,
+            job,
+            how,
+            (Tell::Sums, &NoReason),
+            Millis(1),
+            &mut told,
+            |_, _, _| {},
+        );
+        assert_eq!(done.moved, 3);
+        let sum = |(_, event): &(Millis, Event)| match event {
+            Event::MovedPages(moved) => moved.pages,
+            _ => 0,
+        };
+        assert_eq!(told.iter().map(sum).sum::<u64>(), 3);
+        assert_eq!(ledger.visitors.iter().count(), 0);
     }
 }

@@ -431,10 +431,11 @@ impl Pager {
         }
     }
 
-    /// Brings memory down to the budget now, and waits for that (5 s at most).
-    /// True if it came.
+    /// Looks at everything, brings memory down to the budget now, and waits for that
+    /// (5 s at most). True if it came.
     pub fn settle(&self) -> bool {
         let core = &self.shared.core;
+        core.file.look_at_all();
         let until = Instant::now() + Duration::from_secs(5);
         let start = lock(&core.within).0;
         while core.usable().is_ok() && Instant::now() < until {

@@ -6,9 +6,11 @@
 
 mod processes;
 mod rooms;
+mod visitors;
 
 pub use processes::{Changes, Processes, Renumbered, Watched};
 pub use rooms::Rooms;
+pub use visitors::{Visit, Visitors};
 
 use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Sought, Span, World, WorldError};
 use memtide_core::hotness::SECTION_PAGES;
@@ -38,6 +40,8 @@ pub struct Ledger {
     pub space: Space,
     /// Where each page is.
     pub placement: Placement,
+    /// Which pages are elsewhere for a moment.
+    pub visitors: Visitors,
     /// How much room there is.
     pub rooms: Rooms,
     /// Pages that stay free on each node beyond its high watermark.
@@ -55,6 +59,7 @@ impl Ledger {
             processes: Processes::default(),
             space: Space::new(SECTIONS),
             placement: Placement::new(),
+            visitors: Visitors::default(),
             rooms: Rooms::default(),
             headroom,
             spans: Vec::new(),
@@ -92,7 +97,23 @@ impl Ledger {
         }));
         let surveyed = self.survey_spans(world, owner, &spans, |found| (found.first, found.pages));
         self.spans = spans;
+        self.keep_visitors(owner);
         surveyed
+    }
+
+    /// What the survey found to be away for a moment belongs home nevertheless. What it
+    /// found elsewhere, or not at all, was moved by others or is gone.
+    fn keep_visitors(&mut self, owner: OwnerId) {
+        for section in self.space.sections_of(owner) {
+            for (page, visit) in self.visitors.of_section(section).collect::<Vec<_>>() {
+                let place = self.placement.get(page);
+                if place.is_some_and(|place| place.node() == visit.away && !place.huge()) {
+                    self.placement.set_run(page, 1, visit.home, false);
+                } else {
+                    self.visitors.end(page);
+                }
+            }
+        }
     }
 
     /// Finds out where the pages of `spans` are; `whole` may enlarge what is
@@ -131,6 +152,7 @@ impl Ledger {
     pub fn forget(&mut self, owner: OwnerId, mut forget: impl FnMut(u32)) {
         for section in self.space.release(owner) {
             self.placement.clear_section(section);
+            self.visitors.clear_section(section);
             forget(section);
         }
     }

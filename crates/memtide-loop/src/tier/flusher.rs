@@ -17,12 +17,13 @@
 //!
 //! A page that is in use must not be the one: whoever touches it while it is away waits for
 //! slow memory. Of cold pages many turn out to be in use only later. They stay where they
-//! are, and another page takes their place.
+//! are, and another page takes their place. What cannot go home at the moment tries again with
+//! each flush, and another page commutes meanwhile.
 
 use super::demoter::target_of;
 use super::observer::Observer;
 use super::shared::{HOW, Shared};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Visit};
 use crate::records::Records;
 use crate::world::{ClassId, Outcome, PageRun, Settled, World};
 use memtide_core::hotness::SECTION_PAGES;
@@ -41,6 +42,8 @@ const LOOK_FLUSH_SHARE: u64 = 20;
 
 /// Pages of the fast tier among which one to commute is looked for: 1 GiB.
 const ENOUGH_PAGES: u64 = 1 << 18;
+/// How often what is away is asked home at the end.
+const LAST_TRIES: usize = 3;
 /// How long the same section of a process comes first there, in ms.
 const CHOICE_MS: u64 = 2_000;
 
@@ -49,14 +52,23 @@ const CHOICE_MS: u64 = 2_000;
 struct Commuter {
     owner: OwnerId,
     page: PageNumber,
-    home: NodeId,
-    away: NodeId,
-    /// Whether it is away now.
-    out: bool,
+    visit: Visit,
     /// The process's processor time when it was last flushed.
     ticks: Option<u64>,
     /// It is in use, and when another was looked for there was none.
     alone_since: Option<Millis>,
+}
+
+impl Commuter {
+    fn new(owner: OwnerId, page: PageNumber, visit: Visit) -> Commuter {
+        Commuter {
+            owner,
+            page,
+            visit,
+            ticks: None,
+            alone_since: None,
+        }
+    }
 }
 
 /// The flusher. See the module's essay.
@@ -73,8 +85,8 @@ pub(super) struct Flusher {
 
 impl Flusher {
     /// Chooses a cold page of each process whose slow pages are observed.
-    pub fn choose(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
-        self.recall(world, &shared.ledger);
+    pub fn choose(&mut self, world: &mut dyn World, shared: &mut Shared, now: Millis) {
+        self.recall(world, &mut shared.ledger);
         for watched in shared.ledger.processes.iter() {
             let chosen = choose_first(shared, watched.owner, now);
             self.commuters.extend(chosen);
@@ -104,8 +116,9 @@ impl Flusher {
         self.flushed = now;
         let before = world.own_cpu_ns();
         let mut commuters = std::mem::take(&mut self.commuters);
+        self.fetch_stranded(world, &mut shared.ledger, &commuters);
         commuters.retain_mut(|commuter| {
-            let (ledger, records) = (&shared.ledger, &shared.records);
+            let (ledger, records) = (&mut shared.ledger, &shared.records);
             let watched = ledger.processes.get(commuter.owner);
             let ticks = watched.map(|watched| watched.ticks);
             if !looking && ticks == commuter.ticks {
@@ -113,15 +126,18 @@ impl Flusher {
             }
             commuter.ticks = ticks;
             // One that turned out to be in use stays where it is and may be promoted.
-            let on_top = ledger.topology.is_top_tier(commuter.home);
+            let on_top = ledger.topology.is_top_tier(commuter.visit.home);
             let used = match on_top {
                 true => records.idle.age(commuter.page) == 0,
                 false => records.store.peek(commuter.page, now).is_some(),
             };
             // Its process may have come into a class that keeps its idle pages.
-            let kept =
-                on_top && !watched.is_some_and(|watched| idle_pages_leave(shared, watched.class));
-            if (commuter.out || (!used && !kept)) && self.commute(world, ledger, commuter) {
+            let class = watched.map(|watched| watched.class);
+            let leave =
+                |class| shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle;
+            let kept = on_top && !class.is_some_and(leave);
+            let out = ledger.visitors.is_out(commuter.page);
+            if (out || (!used && !kept)) && self.commute(world, ledger, commuter) {
                 commuter.alone_since = None;
                 return true;
             }
@@ -132,7 +148,7 @@ impl Flusher {
             }
             // It is in use, was promoted or is gone, so nothing was flushed: another takes
             // its place at once, or the process's accesses stay hidden.
-            let untried = used && !commuter.out;
+            let untried = used && !out;
             self.note_strays(shared);
             let next = choose_first(shared, commuter.owner, now);
             let Some(next) = next.filter(|next| untried || next.page != commuter.page) else {
@@ -141,7 +157,7 @@ impl Flusher {
                 return on_top && untried && !kept;
             };
             *commuter = Commuter { ticks, ..next };
-            self.commute(world, &shared.ledger, commuter)
+            self.commute(world, &mut shared.ledger, commuter)
         });
         self.note_strays(shared);
         self.commuters = commuters;
@@ -179,38 +195,56 @@ impl Flusher {
         self.commuters.retain(|commuter| commuter.owner != owner);
     }
 
-    /// The pages that are away now, and where they belong.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn visitors(&self) -> impl Iterator<Item = (OwnerId, PageNumber, NodeId)> {
-        let out = self.commuters.iter().filter(|commuter| commuter.out);
-        out.map(|commuter| (commuter.owner, commuter.page, commuter.home))
+    /// Brings home what is away, and flushes no more. What cannot go now is tried again with the
+    /// next flush.
+    pub fn recall(&mut self, world: &mut dyn World, ledger: &mut Ledger) {
+        self.commuters.clear();
+        self.fetch_stranded(world, ledger, &[]);
     }
 
-    /// Brings home what is away, and flushes no more.
-    pub fn recall(&mut self, world: &mut dyn World, ledger: &Ledger) {
-        for mut commuter in std::mem::take(&mut self.commuters) {
-            if commuter.out {
-                self.commute(world, ledger, &mut commuter);
+    /// Brings home what is away, for good.
+    pub fn end(&mut self, world: &mut dyn World, ledger: &mut Ledger) {
+        for _ in 0..LAST_TRIES {
+            self.recall(world, ledger);
+        }
+    }
+
+    /// Brings home what is away and not expected to commute.
+    fn fetch_stranded(
+        &mut self,
+        world: &mut dyn World,
+        ledger: &mut Ledger,
+        commuters: &[Commuter],
+    ) {
+        let commutes = |page| commuters.iter().any(|commuter| commuter.page == page);
+        let away = ledger.visitors.iter();
+        let stranded: Vec<(PageNumber, Visit)> =
+            away.filter(|(page, _)| !commutes(*page)).collect();
+        for (page, visit) in stranded {
+            if let Some((owner, _)) = ledger.space.locate(page) {
+                self.commute(world, ledger, &Commuter::new(owner, page, visit));
             }
         }
     }
 
     /// Moves the page the other way; whether it went, and so may serve again.
-    fn commute(&mut self, world: &mut dyn World, ledger: &Ledger, commuter: &mut Commuter) -> bool {
+    fn commute(&mut self, world: &mut dyn World, ledger: &mut Ledger, commuter: &Commuter) -> bool {
         let Some(watched) = ledger.processes.get(commuter.owner) else {
             return false;
         };
         let Some((_, first)) = ledger.space.locate(commuter.page) else {
             return false;
         };
+        let page = commuter.page;
+        let out = ledger.visitors.is_out(page);
         // What is away may go home: its process came into the class meanwhile.
-        if !commuter.out && ledger.processes.is_paused(watched.class) {
+        if !out && ledger.processes.is_paused(watched.class) {
             return false;
         }
         // It turned out to be hot and was promoted, or is gone: it has no home to
         // go back to any more.
         let place = ledger.placement.get(commuter.page);
-        if place.is_none_or(|place| place.node() != commuter.home) {
+        if place.is_none_or(|place| place.node() != commuter.visit.home) {
             return false;
         }
         let one = PageRun {
@@ -218,30 +252,55 @@ impl Flusher {
             pages: 1,
             huge: false,
         };
-        let target = match commuter.out {
-            true => commuter.home,
-            false => commuter.away,
+        let target = match out {
+            true => commuter.visit.home,
+            false => commuter.visit.away,
         };
         // Its owner may have said otherwise since it was chosen. Home it goes unless that is
         // forbidden.
-        let refused = match (watched.memory.may_move(first, target), commuter.out) {
+        let refused = match (watched.memory.may_move(first, target), out) {
             (Ok(()), _) => false,
             (Err(why), true) => matches!(why, Immovable::Mempolicy | Immovable::Cpuset),
             (Err(_), false) => true,
         };
         if refused {
+            self.stays_away(ledger, commuter, out);
             return false;
         }
         self.settled.clear();
         world.move_pages(watched.process, target, &[one], HOW, &mut self.settled);
         let outcome = self.settled.first().map(|settled| settled.outcome);
-        if outcome == Some(Outcome::AlreadyThere) && !commuter.out {
-            self.strays.push((commuter.page, target));
-            return false;
+        match outcome {
+            Some(Outcome::AlreadyThere) if !out => {
+                self.strays.push((page, target));
+                false
+            }
+            Some(outcome) if outcome.is_there() => {
+                match out {
+                    true => _ = ledger.visitors.end(page),
+                    false => ledger.visitors.begin(page, commuter.visit),
+                }
+                true
+            }
+            // It goes when whoever uses it has done so, or there is room.
+            Some(Outcome::Busy | Outcome::NoMemory) => false,
+            Some(Outcome::NotPresent | Outcome::ZeroOrUnmapped | Outcome::ProcessGone) => {
+                ledger.visitors.end(page);
+                false
+            }
+            _ => {
+                self.stays_away(ledger, commuter, out);
+                false
+            }
         }
-        let moved = outcome.is_some_and(Outcome::is_there);
-        commuter.out ^= moved;
-        moved
+    }
+
+    /// What may not go home stays where it is: that is known from now on.
+    fn stays_away(&mut self, ledger: &mut Ledger, commuter: &Commuter, out: bool) {
+        if out {
+            ledger.visitors.end(commuter.page);
+            self.strays.push((commuter.page, commuter.visit.away));
+        }
     }
 }
 
@@ -291,18 +350,11 @@ fn first_commuter(
             for page in (first.0..first.0 + pages).map(PageNumber) {
                 let used = records.store.peek(page, now).is_some();
                 let may = |node| ledger.may_move(page, node).is_ok();
-                if used && in_use.is_some() || !may(away) || !may(home) {
+                let out = ledger.visitors.is_out(page);
+                if out || used && in_use.is_some() || !may(away) || !may(home) {
                     continue;
                 }
-                let commuter = Commuter {
-                    owner,
-                    page,
-                    home,
-                    away,
-                    out: false,
-                    ticks: None,
-                    alone_since: None,
-                };
+                let commuter = Commuter::new(owner, page, Visit { home, away });
                 if used {
                     in_use = Some(commuter);
                 } else {
@@ -346,19 +398,12 @@ fn fast_commuter(
                 return;
             };
             seen += pages;
-            let may = |page, node| ledger.may_move(page, node).is_ok();
+            let may =
+                |page, node| ledger.may_move(page, node).is_ok() && !ledger.visitors.is_out(page);
             let mut pages = (first.0..first.0 + pages).map(PageNumber);
             let page = pages
                 .find(|page| records.idle.age(*page) > 0 && may(*page, away) && may(*page, home));
-            found = page.map(|page| Commuter {
-                owner,
-                page,
-                home,
-                away,
-                out: false,
-                ticks: None,
-                alone_since: None,
-            });
+            found = page.map(|page| Commuter::new(owner, page, Visit { home, away }));
         };
         ledger.placement.runs(first, SECTION_PAGES as u64, visit);
         if found.is_some() || seen >= ENOUGH_PAGES {
@@ -375,32 +420,72 @@ mod tests {
     use crate::world::Allowed;
     use memtide_core::tiering::space::VirtualPage;
 
-    /// A commuter that its owner binds meanwhile goes nowhere any more.
-    #[test]
-    fn a_commuter_stays_where_its_owner_wants_it() {
+    const OWNER: OwnerId = OwnerId(0);
+
+    /// A process of ten slow pages, the first of which commutes.
+    fn with_a_commuter() -> (FakeWorld, Ledger, Commuter) {
         let mut world = FakeWorld::two_tiers(100, 100);
         world.processes.push(FakeProcess::new(7, 1000, 10, SLOW));
         let mut ledger = Ledger::new(&world, 0);
         ledger.processes.refresh(&mut world, Millis(0)).unwrap();
-        let owner = OwnerId(0);
-        ledger.survey(&mut world, owner).unwrap();
-        let mut commuter = Commuter {
-            owner,
-            page: ledger.space.find(owner, VirtualPage(1000)).unwrap(),
-            home: SLOW,
-            away: FAST,
-            out: false,
-            ticks: None,
-            alone_since: None,
-        };
+        ledger.survey(&mut world, OWNER).unwrap();
+        let page = ledger.space.find(OWNER, VirtualPage(1000)).unwrap();
+        let (home, away) = (SLOW, FAST);
+        (
+            world,
+            ledger,
+            Commuter::new(OWNER, page, Visit { home, away }),
+        )
+    }
+
+    /// A survey finds a page that is away elsewhere: that is not where it belongs.
+    #[test]
+    fn who_is_away_while_others_survey_comes_home() {
+        let (mut world, mut ledger, commuter) = with_a_commuter();
         let mut flusher = Flusher::default();
-        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
-        assert!(flusher.commute(&mut world, &ledger, &mut commuter));
+        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
+        assert_eq!(world.process(7).on(FAST), 1);
+        ledger.survey(&mut world, OWNER).unwrap();
+        flusher.end(&mut world, &mut ledger);
+        assert_eq!(world.process(7).on(FAST), 0);
+    }
+
+    /// What others moved while it was away is theirs.
+    #[test]
+    fn who_was_moved_by_others_stays_there() {
+        let (mut world, mut ledger, commuter) = with_a_commuter();
+        let mut flusher = Flusher::default();
+        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
+        world.processes[0].pages.remove(&VirtualPage(1000));
+        ledger.survey(&mut world, OWNER).unwrap();
+        assert_eq!(ledger.visitors.iter().count(), 0);
+    }
+
+    #[test]
+    fn who_cannot_go_home_now_goes_later() {
+        let (mut world, mut ledger, commuter) = with_a_commuter();
+        let mut flusher = Flusher::default();
+        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
+        world.refuse.insert((7, VirtualPage(1000)), Outcome::Busy);
+        flusher.recall(&mut world, &mut ledger);
+        assert_eq!(world.process(7).on(FAST), 1);
+        world.refuse.clear();
+        flusher.recall(&mut world, &mut ledger);
+        assert_eq!(world.process(7).on(FAST), 0);
+    }
+
+    /// A commuter that its owner binds meanwhile goes nowhere any more.
+    #[test]
+    fn a_commuter_stays_where_its_owner_wants_it() {
+        let (mut world, mut ledger, commuter) = with_a_commuter();
+        let mut flusher = Flusher::default();
+        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
+        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
         assert_eq!(world.process(7).on(FAST), 0, "out and home");
         let slow_only = Allowed::Nodes(Box::new([SLOW].into_iter().collect()));
         world.processes[0].memory.areas[0].allowed = slow_only;
-        ledger.processes.reread(&mut world, owner).unwrap();
-        assert!(!flusher.commute(&mut world, &ledger, &mut commuter));
+        ledger.processes.reread(&mut world, OWNER).unwrap();
+        assert!(!flusher.commute(&mut world, &mut ledger, &commuter));
         assert_eq!(world.process(7).on(FAST), 0);
     }
 }

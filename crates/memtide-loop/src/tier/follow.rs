@@ -35,7 +35,7 @@ impl Tierer {
         let mbps = config.gate.rate_limit_mbps;
 
         // Whose pages may leave for a moment is asked anew.
-        self.flusher.recall(world, &self.shared.ledger);
+        self.flusher.recall(world, &mut self.shared.ledger);
         self.shared.follow(world, config, &numbers);
         self.demoter.renumber(&numbers);
         self.leaver.renumber(&numbers);
@@ -49,7 +49,7 @@ impl Tierer {
             self.listeners.set_budget(share);
             self.observer.set_share(now, share);
         }
-        self.flusher.choose(world, &self.shared, now);
+        self.flusher.choose(world, &mut self.shared, now);
         self.refresh.is_due();
         self.listeners.changed();
         // Other classes make room, and other pages leave.

@@ -465,7 +465,7 @@ impl Tierer {
         if self.commuters_chosen.is_none_or(due) {
             self.commuters_chosen = Some(now);
             self.shared.ledger.read_rooms(world)?;
-            self.flusher.choose(world, &self.shared, now);
+            self.flusher.choose(world, &mut self.shared, now);
             self.observer.told.get_or_insert(Observe::Glance);
         }
         let shared = &mut self.shared;
@@ -497,13 +497,13 @@ impl Tierer {
         let Some(observe) = self.observer.change(ledger, wanting, now) else {
             if self.observer.glances_anew(now) {
                 ledger.read_rooms(world)?;
-                self.flusher.choose(world, &self.shared, now);
+                self.flusher.choose(world, &mut self.shared, now);
                 self.observer.glance_anew(world, &self.shared, now)?;
             }
             return Ok(());
         };
         ledger.read_rooms(world)?;
-        self.flusher.choose(world, &self.shared, now);
+        self.flusher.choose(world, &mut self.shared, now);
         let looked = self.observer.tell(world, &self.shared, observe, now)?;
         let skipped = looked.and_then(|looked| looked.skipped());
         if let Some((looked, skipped)) = skipped.filter(|_| self.observer.abilities.glances) {
@@ -736,7 +736,7 @@ impl Tierer {
         self.flusher.recall(world, ledger);
         ledger.processes.pause(class, paused);
         budgets.pause(class, paused);
-        self.flusher.choose(world, &self.shared, now);
+        self.flusher.choose(world, &mut self.shared, now);
         let Shared {
             ledger, records, ..
         } = &mut self.shared;
@@ -774,10 +774,11 @@ impl Tierer {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn visitors(&self) -> impl Iterator<Item = (ProcessId, VirtualPage, NodeId)> {
         let ledger = &self.shared.ledger;
-        let all = self.flusher.visitors();
-        all.filter_map(|(owner, page, home)| {
+        let all = ledger.visitors.iter();
+        all.filter_map(|(page, visit)| {
+            let (owner, at) = ledger.space.locate(page)?;
             let process = ledger.processes.get(owner)?.process;
-            Some((process, ledger.space.locate(page)?.1, home))
+            Some((process, at, visit.home))
         })
     }
 
@@ -788,7 +789,7 @@ impl Tierer {
 
     /// Ends observation and puts back what was changed to observe.
     pub fn finish(&mut self, world: &mut dyn World) -> Result<(), WorldError> {
-        self.flusher.recall(world, &self.shared.ledger);
+        self.flusher.end(world, &mut self.shared.ledger);
         world.close()?;
         if self.observer.is_told() {
             self.observer.newly_spent_ns(world);

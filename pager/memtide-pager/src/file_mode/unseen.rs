@@ -57,6 +57,11 @@ impl Unseen {
         (self.pages, self.next, self.hand) = (u64::MAX, None, (0, 0));
     }
 
+    /// Whether that has not been done yet.
+    pub fn is_owed(&self) -> bool {
+        self.pages == u64::MAX
+    }
+
     /// Notes what a look found.
     fn found(&mut self, pages: u64) {
         if self.pages < u64::MAX {
@@ -81,6 +86,11 @@ impl Unseen {
 }
 
 impl FileMode {
+    /// Has the next rounds look at everything: what a file has from its own holes, or from memory, shows nowhere.
+    pub fn look_at_all(&self) {
+        self.inner().unseen.forget();
+    }
+
     /// Looks at some of what there is, and at all of it where more came than that finds. Pages that came since the
     /// last time, found or not.
     pub(super) fn look_for_all(&self, inner: &mut Inner, read: Option<u64>) -> u64 {

@@ -117,3 +117,24 @@ pub(crate) fn replace_in_child(address: usize, bytes: usize, file: i32) -> bool 
     };
     start as usize == address
 }
+
+/// Keeps addresses at which nothing is mapped, as a forked child finds them where a
+/// strict region without a file was: whoever maps something may not get them, and who
+/// reads there ends. Safe to call between fork and exec. False if the kernel refused.
+pub(crate) fn reserve_in_child(address: usize, bytes: usize) -> bool {
+    // SAFETY: a new mapping, at addresses where there is none.
+    let start = unsafe {
+        libc::mmap(
+            address as *mut libc::c_void,
+            bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE
+                | libc::MAP_ANONYMOUS
+                | libc::MAP_NORESERVE
+                | libc::MAP_FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    };
+    start as usize == address
+}

@@ -17,7 +17,7 @@ use crate::kernel::{Kernel, Range};
 use crate::source::Source;
 use crate::statistics::Counters;
 use crate::sys::Errno;
-use crate::sys::mapping::{Mapping, replace_in_child};
+use crate::sys::mapping::{Mapping, replace_in_child, reserve_in_child};
 use crate::sys::sigbus::{Served, say};
 use memtide_core::residency::{Residency, Stage};
 use memtide_linux::sys::pagemap::PagemapEntry;
@@ -64,6 +64,8 @@ pub(crate) struct StrictRegion {
     errno: AtomicI32,
     failed_at: AtomicU64,
     pub closed: AtomicBool,
+    /// This is a child that `fork` made: the memory and who brings it in are the parent's.
+    inherited: AtomicBool,
 }
 
 /// Numbers of pages of a region.
@@ -131,6 +133,7 @@ impl StrictRegion {
             errno: AtomicI32::new(0),
             failed_at: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
         }
     }
 
@@ -632,6 +635,10 @@ impl Served for StrictRegion {
     }
 
     fn fault(&self, address: usize) -> bool {
+        // What lies here now fails for a reason of its own, and nobody is left to wait for.
+        if self.inherited.load(SeqCst) {
+            return false;
+        }
         let page = (address - self.mapping.address()) / self.page_bytes;
         let word = &self.words[self.granule_of(page)];
         let served = match word.stage() {
@@ -650,13 +657,13 @@ impl Served for StrictRegion {
     }
 
     fn forked(&self) {
-        if let Some(file) = self.source.0.file() {
-            replace_in_child(
-                self.mapping.address(),
-                self.mapping.bytes(),
-                file.as_raw_fd(),
-            );
-        }
+        self.inherited.store(true, SeqCst);
+        let (start, bytes) = (self.mapping.address(), self.mapping.bytes());
+        // What the child maps later must not come to lie in the region: closing it would unmap that.
+        match self.source.0.file() {
+            Some(file) => replace_in_child(start, bytes, file.as_raw_fd()),
+            None => reserve_in_child(start, bytes),
+        };
     }
 }
 
