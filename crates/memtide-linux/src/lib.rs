@@ -13,6 +13,7 @@ pub mod lent;
 pub mod live;
 pub mod measure;
 pub mod mover;
+pub mod open_files;
 pub mod perf;
 mod pidfd;
 pub mod priority;

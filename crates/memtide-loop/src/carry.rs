@@ -127,14 +127,16 @@ impl Carrier {
                     for n in (0..pages).step_by(folio_pages as usize) {
                         let page = PageNumber(dense.0 + n);
                         let length = folio_pages.min(pages - n);
-                        let mut outcome = outcome;
+                        let visit = match outcome.leaves_it_as_it_was() {
+                            true => None,
+                            false => visitors.end(page),
+                        };
                         // What was there for a moment stays: that moves it, too.
-                        if outcome.is_there() && visitors.end(page) {
-                            if outcome == Outcome::AlreadyThere {
-                                done.moved += length;
-                            }
-                            outcome = Outcome::Moved { from: lay };
-                        }
+                        let visit = visit.filter(|_| outcome == Outcome::AlreadyThere);
+                        let outcome = visit.map_or(outcome, |visit| {
+                            done.moved += length;
+                            Outcome::Moved { from: visit.home }
+                        });
                         told.folio(
                             VirtualPage(first.0 + n),
                             page,
@@ -396,6 +398,6 @@ mod tests {
             _ => 0,
         };
         assert_eq!(told.iter().map(sum).sum::<u64>(), 3);
-        assert_eq!(ledger.visitors.iter().count(), 0);
+        assert!(ledger.visitors.is_empty());
     }
 }

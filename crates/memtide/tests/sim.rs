@@ -336,6 +336,29 @@ fn a_recording_is_replayed() {
     let seconds = runs[0]["seconds"].as_f64().unwrap();
     assert!((0.039..0.06).contains(&seconds), "{seconds}");
 
+    // What the machine's file names lies beside it.
+    let text = std::fs::read_to_string(&machine).unwrap();
+    let (head, first) = text.split_once("id = 0\n").unwrap();
+    let measured = format!("{head}id = 0\nmeasured = \"m.json\"\n{first}");
+    let own = folder.path().join("own.toml");
+    std::fs::write(&own, measured).unwrap();
+    std::fs::copy(
+        here("tests/data/measured-cxl.json"),
+        folder.path().join("m.json"),
+    )
+    .unwrap();
+    let own = own.to_str().unwrap();
+    let printed = prints(&[
+        "run",
+        "--trace",
+        csv,
+        "--machine",
+        own,
+        "--only",
+        "off,static",
+    ]);
+    assert!(printed.contains("static"), "{printed}");
+
     std::fs::write(csv, format!("{rows}1,0,0,0\n")).unwrap();
     let (status, line) = fails(&["run", "--trace", csv]);
     assert_eq!(status, Some(2));

@@ -273,6 +273,25 @@ fn results_are_not_put_over_what_they_come_from() {
         }
     }
     assert_eq!(names.map(|name| std::fs::read(at(name)).unwrap()), before);
+    // Whoever forgets that --json takes a file loses no scenario; and what cannot be written is no surprise
+    // at the end.
+    let other = at("other.toml");
+    std::fs::write(&other, "mine").unwrap();
+    let nowhere = at("nowhere/x.html");
+    for (words, status, told) in [
+        (
+            ["--json", text(&other)],
+            2,
+            "results are not written to .toml files",
+        ),
+        (["--report", text(&nowhere)], 1, "cannot write"),
+    ] {
+        let output = memtide(&[&run[..], &words].concat()).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{error}");
+        assert!(error.contains(told) && output.stdout.is_empty(), "{error}");
+    }
+    assert_eq!(std::fs::read(&other).unwrap(), b"mine");
     let output = memtide(&[&run[..], &["--json", text(&at("new.json"))]].concat()).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -164,7 +164,7 @@ typedef struct {
  * caller knows it; counters that this library does not have are 0. */
 void memtide_pager_statistics(const memtide_pager *pager, memtide_pager_counters *counters,
                               size_t struct_bytes);
-/* Brings memory down to the budget now; 1 if it came, 0 if not. */
+/* Looks at everything and brings memory down to the budget now; 1 if it came, 0 if not. */
 int memtide_pager_settle(const memtide_pager *pager);
 
 /* Why the last call of this thread that failed did so. Never null; valid until

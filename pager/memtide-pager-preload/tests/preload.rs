@@ -36,6 +36,7 @@ fn program(name: &str) -> PathBuf {
             "cancelled",
             "closing",
             "filter",
+            "locks",
             "resident",
         ] {
             let source = programs.join(name).with_extension("c");
@@ -280,6 +281,21 @@ fn descriptors_may_be_closed_at_any_moment() {
     command.arg(file).arg("2000");
     let output = text_beside_remarks(&preloaded(&mut command, &stats));
     assert_eq!(output, "wrong 0\n");
+}
+
+/// Closing any descriptor of a file would end them, the library's own copies included.
+#[test]
+fn record_locks_of_the_program_last() {
+    let (folder, file) = data();
+    let stats = folder.path().join("stats.json");
+    let mut command = Command::new(program("locks"));
+    command.arg(file);
+    let plain = text(&command.output().unwrap());
+    assert!(plain.ends_with("then locked, then free\n"), "{plain}");
+    let paged = text_beside_remarks(&preloaded(&mut command, &stats));
+    assert_eq!(plain, paged);
+    let kept = reports(&stats)[0]["kept_mappings"].as_u64();
+    assert!(kept > Some(0), "{kept:?}");
 }
 
 /// The nth that the library makes, once or from then on.

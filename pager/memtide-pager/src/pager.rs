@@ -408,6 +408,17 @@ impl Pager {
     /// What the kernel grants, and how the regions stand.
     pub fn state(&self) -> State {
         let core = &self.shared.core;
+        if !core.at_home() {
+            let gone = || Means::instead("nothing", "a forked child has no pager".to_owned());
+            return State {
+                unmap: gone(),
+                sight: gone(),
+                faults: gone(),
+                priority: gone(),
+                memory: gone(),
+                regions: Vec::new(),
+            };
+        }
         let priority = lock(&core.priority).clone();
         let overrun = core.file.budget_means();
         let memory = overrun.unwrap_or_else(|| core.memory.clone());
@@ -435,6 +446,9 @@ impl Pager {
     /// (5 s at most). True if it came.
     pub fn settle(&self) -> bool {
         let core = &self.shared.core;
+        if core.usable().is_err() {
+            return false;
+        }
         core.file.look_at_all();
         let until = Instant::now() + Duration::from_secs(5);
         let start = lock(&core.within).0;

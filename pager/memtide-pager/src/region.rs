@@ -155,9 +155,12 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] for a file that was cut short or written to.
+    /// [`Error::Changed`] for a file that was cut short or written to, and [`Error::Forked`] in a
+    /// forked child of file mode.
     pub fn check(&self) -> Result<(), Error> {
         match &self.held {
+            // The evictor of the parent may have had the books' lock for itself.
+            Held::File { .. } if !self.shared.core.at_home() => Err(Error::Forked),
             Held::File { number, .. } => self.shared.core.file.check(*number),
             Held::Strict(open) => open.check(),
         }

@@ -9,6 +9,8 @@ pub(crate) struct Round {
     pub wait: Duration,
     /// Memory is within the budget.
     pub within: bool,
+    /// It is, and nothing is left to look at for who asked for that.
+    pub settled: bool,
     /// Nothing came into memory since the last round.
     pub idle: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub stop: AtomicBool,
     pub priority: Mutex<Means>,
     pub memory: Means,
-    /// Looks that found memory within the budget, for `Pager::settle`.
+    /// Looks, and whether the last one found nothing left to do, for `Pager::settle`.
     pub within: Mutex<(u64, bool)>,
     pub process: u32,
     /// Where the evictor tells what is done, if it does.
@@ -148,7 +148,7 @@ pub(crate) fn evictor(core: &Core) {
         let end = sys::thread_time::used_us();
         core.counters.evictor_us.set(end);
         let mut within = lock(&core.within);
-        *within = (within.0 + 1, round.within);
+        *within = (within.0 + 1, round.settled);
         drop(within);
         // Looking must not cost more than half a processor while memory is within the
         // budget, and no more than a tenth while nothing comes.

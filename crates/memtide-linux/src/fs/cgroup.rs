@@ -14,7 +14,9 @@ use super::parse::{ParseError, lines, number, quoted, text, unescape, words};
 use super::{FsError, Result, Root};
 use memtide_core::units::NodeId;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// A directory of the version 2 hierarchy.
@@ -23,6 +25,9 @@ pub struct Cgroup {
     /// Absolute path as processes on the machine see it, without the root.
     directory: PathBuf,
 }
+
+/// Cgroups that are looked at in and below one, at most: users can make many.
+pub const MOST_CGROUPS: usize = 20_000;
 
 /// CPU time used by a cgroup and all below it, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,26 +92,22 @@ impl Cgroup {
     /// The processes in it and in every cgroup below it.
     ///
     /// A threaded cgroup lists no processes (the kernel refuses); those are
-    /// listed by the cgroup above it that owns their memory.
+    /// listed by the cgroup above it that owns their memory. Of more than
+    /// [`MOST_CGROUPS`] those are left out that are further down.
     pub fn processes(&self, root: &Root) -> Result<BTreeSet<u32>> {
         let mut pids = BTreeSet::new();
-        let mut pending = vec![self.directory.clone()];
-        while let Some(directory) = pending.pop() {
+        let mut pending = VecDeque::from([self.directory.clone()]);
+        for _ in 0..MOST_CGROUPS {
+            let Some(directory) = pending.pop_front() else {
+                break;
+            };
             match own_processes(root, &directory)? {
                 Some(own) => pids.extend(own),
                 None => continue,
             }
-            for name in root.names(&directory)?.unwrap_or_default() {
-                let below = directory.join(name);
-                // Not through links: a copied tree may hold any.
-                if root
-                    .path(&below)
-                    .symlink_metadata()
-                    .is_ok_and(|m| m.is_dir())
-                {
-                    pending.push(below);
-                }
-            }
+            // Not through links: a copied tree may hold any.
+            let below = root.folders(&directory, MOST_CGROUPS)?.unwrap_or_default();
+            pending.extend(below.into_iter().map(|name| directory.join(name)));
         }
         Ok(pids)
     }
@@ -221,7 +222,8 @@ pub fn parse_membership(bytes: &[u8]) -> std::result::Result<Option<PathBuf>, Pa
             return Err(ParseError::new(line, "cgroup", problem));
         };
         if number(hierarchy, line, "hierarchy")? == 0 {
-            let path = unescape(path);
+            // The kernel escapes nothing here: a name cannot have a line's end in it.
+            let path = PathBuf::from(OsStr::from_bytes(path));
             let leads_up = path.components().any(|part| part == Component::ParentDir);
             return Ok((!leads_up).then_some(path));
         }
@@ -375,6 +377,11 @@ mod tests {
         assert_eq!(
             parse("4:memory:/x\n0::/user.slice/a:b\n").unwrap(),
             Some(PathBuf::from("/user.slice/a:b"))
+        );
+        // Names are told as they are.
+        assert_eq!(
+            parse("0::/a\\x2db/\\056\\056\n").unwrap(),
+            Some(PathBuf::from("/a\\x2db/\\056\\056"))
         );
         assert_eq!(parse("4:memory:/x\n").unwrap(), None);
         assert_eq!(parse("0::/../../system.slice/a\n").unwrap(), None);

@@ -29,7 +29,7 @@
 //! all classes is in none once two walks have missed it.
 
 use super::class_stalls::ClassStalls;
-use crate::fs::cgroup::{self, Cgroup, own_processes};
+use crate::fs::cgroup::{self, Cgroup, MOST_CGROUPS, own_processes};
 use crate::fs::proc::Process;
 use crate::fs::{FsError, Root, pods};
 use crate::source::from_page_table::thread_time;
@@ -49,8 +49,6 @@ const LOOK_AGAIN: u32 = 8;
 /// What the kernel writes behind the path of an executable that was replaced.
 const REPLACED: &[u8] = b" (deleted)";
 
-/// The most cgroups that one walk goes to.
-const MOST_CGROUPS: usize = 20_000;
 /// Walks take at most one part in so many of a processor.
 const WALK_SHARE: u128 = 300;
 /// How often it is asked who is in which class, in ns.

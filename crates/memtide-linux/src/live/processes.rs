@@ -58,6 +58,10 @@ const MOST_BYTES: u64 = 32 << 20;
 /// How long a process is left out at first, and how often that doubles: to 17 hours.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 const DOUBLINGS: u32 = 10;
+/// How long a process that was left out has to be readable before that is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// How often a file is read whose content contradicts itself.
+const MOST_TRIES: u32 = 3;
 
 /// A process that could not be read.
 #[derive(Clone, Copy, Debug)]
@@ -189,8 +193,10 @@ impl Selected {
             return;
         }
         let lives = |id: &ProcessId| seen.binary_search_by_key(&id.pid, |seen| seen.process.pid);
-        self.left_out
-            .retain(|id, _| lives(id).is_ok_and(|at| seen[at].process == *id));
+        self.left_out.retain(|id, out| {
+            let lives = lives(id).is_ok_and(|at| seen[at].process == *id);
+            lives && now < out.until + FORGOTTEN
+        });
         let stays_out = |id| self.left_out.get(&id).is_some_and(|out| out.until > now);
         seen.retain(|seen| !stays_out(seen.process));
     }
@@ -231,8 +237,8 @@ impl Selected {
             start_ticks: id.start_ticks,
         };
         let name = process.stat(&self.root)?.name;
-        let maps = process.maps_within(&self.root, MOST_BYTES)?;
-        let policies = process.numa_maps_within(&self.root, MOST_BYTES)?;
+        let maps = untorn(|| process.maps_within(&self.root, MOST_BYTES))?;
+        let policies = untorn(|| process.numa_maps_within(&self.root, MOST_BYTES))?;
         let policies = policies.unwrap_or_default();
         let cpuset = process.status(&self.root)?.mems_allowed;
         *into = AddressSpace {
@@ -241,6 +247,18 @@ impl Selected {
             areas: join(self.page, &maps, &policies),
         };
         Ok(())
+    }
+}
+
+/// What `read` gives. The kernel writes these files a page at a time, and what is mapped may change between
+/// two pages, so that an answer may contradict itself: then it is asked again.
+fn untorn<T>(read: impl Fn() -> Result<T, FsError>) -> Result<T, FsError> {
+    let mut tries = 1;
+    loop {
+        match read() {
+            Err(FsError::Malformed { .. }) if tries < MOST_TRIES => tries += 1,
+            answer => return answer,
+        }
     }
 }
 

@@ -127,17 +127,15 @@ impl DamonSource {
                     });
                     return Ok(pages);
                 }
-                // It ended meanwhile; the others are still there.
-                Err(
-                    DamonError::Process { pid, .. }
-                    | DamonError::Plan(PlanError::NoMappings { pid, .. }),
-                ) => {
-                    subjects.retain(|subject| subject.process.pid != pid);
-                }
                 // The rest has its turn in a later look. The caller begins with
                 // another process each time.
-                Err(DamonError::Plan(PlanError::TooMany { .. })) if subjects.len() > 1 => {
+                Err(error) if error.is_too_much() && subjects.len() > 1 => {
                     subjects.truncate(subjects.len() / 2);
+                }
+                // It ended meanwhile; the others are still there.
+                Err(error) if error.process_gone().is_some() => {
+                    let gone = error.process_gone();
+                    subjects.retain(|subject| Some(subject.process.pid) != gone);
                 }
                 Err(DamonError::Plan(PlanError::TooMany { limit, .. })) => {
                     self.turn = take_turn(&mut subjects[0].spans, self.turn, limit);

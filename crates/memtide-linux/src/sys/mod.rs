@@ -7,6 +7,7 @@
 //! same number means different things in different calls.
 #![allow(unsafe_code)]
 
+pub mod descriptors;
 pub mod file_map;
 pub mod flush_line;
 pub mod huge_pages;

@@ -12,7 +12,10 @@ pub use processes::{Changes, Processes, Renumbered, Watched};
 pub use rooms::Rooms;
 pub use visitors::{Visit, Visitors};
 
-use crate::world::{ClassId, Found, HUGE_PAGES, Presence, Sought, Span, World, WorldError};
+use crate::world::{
+    ClassId, Found, HUGE_PAGES, MoveHow, PageRun, Presence, ProcessId, Sought, Span, World,
+    WorldError,
+};
 use memtide_core::hotness::SECTION_PAGES;
 use memtide_core::pages::{Folio, Immovable, NodeSpace, Pages};
 use memtide_core::tiering::placement::Placement;
@@ -47,6 +50,9 @@ pub struct Ledger {
     /// Pages that stay free on each node beyond its high watermark.
     headroom: u64,
     spans: Vec<Sought>,
+    /// Pages of this process were found for which there is no section any more: they stay where they
+    /// are. Anybody can make memory of which each page takes one.
+    full: Option<(u32, SpaceFull)>,
 }
 
 impl Ledger {
@@ -63,6 +69,7 @@ impl Ledger {
             rooms: Rooms::default(),
             headroom,
             spans: Vec::new(),
+            full: None,
         }
     }
 
@@ -97,7 +104,9 @@ impl Ledger {
         }));
         let surveyed = self.survey_spans(world, owner, &spans, |found| (found.first, found.pages));
         self.spans = spans;
-        self.keep_visitors(owner);
+        if surveyed.is_ok() {
+            self.keep_visitors(owner);
+        }
         surveyed
     }
 
@@ -114,6 +123,14 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// In whose survey the space was full, for people; once for each time.
+    pub fn was_full(&mut self) -> Option<String> {
+        let (pid, full) = self.full.take()?;
+        Some(format!(
+            "{full}: pages of process {pid} that are beyond stay where they are"
+        ))
     }
 
     /// Finds out where the pages of `spans` are; `whole` may enlarge what is
@@ -139,11 +156,32 @@ impl Ledger {
             full = full.or(placed.err());
         })?;
         match (presence, full) {
-            (Presence::Here, Some(full)) => Err(WorldError::Survey {
-                pid: process.pid,
-                what: full.to_string(),
-            }),
-            (Presence::Here | Presence::Gone, _) => Ok(()),
+            (Presence::Here, Some(full)) => self.full = Some((process.pid, full)),
+            (Presence::Here | Presence::Gone, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Brings home what is away of a process that is to be left alone.
+    pub fn send_home(
+        &mut self,
+        world: &mut dyn World,
+        owner: OwnerId,
+        process: ProcessId,
+        how: MoveHow,
+    ) {
+        let mut settled = Vec::new();
+        for section in self.space.sections_of(owner) {
+            for (page, visit) in self.visitors.of_section(section) {
+                if let Some((_, first)) = self.space.locate(page) {
+                    let one = PageRun {
+                        first,
+                        pages: 1,
+                        huge: false,
+                    };
+                    world.move_pages(process, visit.home, &[one], how, &mut settled);
+                }
+            }
         }
     }
 

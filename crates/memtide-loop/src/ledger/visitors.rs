@@ -17,7 +17,7 @@ pub struct Visit {
     pub away: NodeId,
 }
 
-/// The visitors; a few, at most about one a process.
+/// The visitors; at most one a process.
 #[derive(Debug, Default)]
 pub struct Visitors {
     pages: BTreeMap<PageNumber, Visit>,
@@ -29,14 +29,19 @@ impl Visitors {
         self.pages.insert(page, visit);
     }
 
-    /// `page` is where it belongs from now on, wherever that is. Whether it was a visitor.
-    pub fn end(&mut self, page: PageNumber) -> bool {
-        self.pages.remove(&page).is_some()
+    /// `page` is where it belongs from now on, wherever that is, or is no more. The visit, if it was a visitor.
+    pub fn end(&mut self, page: PageNumber) -> Option<Visit> {
+        self.pages.remove(&page)
     }
 
     /// Whether `page` is away.
     pub fn is_out(&self, page: PageNumber) -> bool {
         self.pages.contains_key(&page)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
     }
 
     /// All of them, in order of page.

@@ -314,6 +314,9 @@ fn once(seed: u64, only: Option<&BTreeSet<usize>>, mistake: Option<Mistake>, sal
         world.violations.add(|| format!("it does not end: {error}"));
     }
     world.check_given_back();
+    for ((pid, page), home) in looping.visitors() {
+        world.check_came_home(pid, page, home);
+    }
     Ran {
         events,
         violations: world.violations.0,

@@ -18,8 +18,10 @@
 //! A page that is in use must not be the one: whoever touches it while it is away waits for
 //! slow memory. Of cold pages many turn out to be in use only later. They stay where they
 //! are, and another page takes their place. What cannot go home at the moment tries again with
-//! each flush, and another page commutes meanwhile.
+//! each flush; until then no other page of its process commutes.
 
+use super::budgets::Budgets;
+use super::config::TierConfig;
 use super::demoter::target_of;
 use super::observer::Observer;
 use super::shared::{HOW, Shared};
@@ -32,6 +34,7 @@ use memtide_core::promotion::Moved;
 use memtide_core::tiering::placement::Place;
 use memtide_core::tiering::space::OwnerId;
 use memtide_core::units::{Millis, NodeId, PageNumber};
+use std::collections::BTreeSet;
 
 /// How often they are flushed while glancing, at most, in ms: once a pass.
 const GLANCE_FLUSH_MS: u64 = 250;
@@ -79,17 +82,20 @@ pub(super) struct Flusher {
     /// What the last time cost, in ms of a CPU.
     cost_ms: u64,
     settled: Vec<Settled>,
-    /// Pages that were found where they were to go, and where that is: others moved them.
-    strays: Vec<(PageNumber, NodeId)>,
+    /// Pages that have turned out to lie elsewhere than was known, and which way they went.
+    strays: Vec<(PageNumber, Moved)>,
 }
 
 impl Flusher {
     /// Chooses a cold page of each process whose slow pages are observed.
     pub fn choose(&mut self, world: &mut dyn World, shared: &mut Shared, now: Millis) {
         self.recall(world, &mut shared.ledger);
+        let away: BTreeSet<OwnerId> = self.commuters.iter().map(|away| away.owner).collect();
         for watched in shared.ledger.processes.iter() {
-            let chosen = choose_first(shared, watched.owner, now);
-            self.commuters.extend(chosen);
+            if !away.contains(&watched.owner) {
+                let chosen = choose_first(shared, watched.owner, now);
+                self.commuters.extend(chosen);
+            }
         }
     }
 
@@ -116,7 +122,6 @@ impl Flusher {
         self.flushed = now;
         let before = world.own_cpu_ns();
         let mut commuters = std::mem::take(&mut self.commuters);
-        self.fetch_stranded(world, &mut shared.ledger, &commuters);
         commuters.retain_mut(|commuter| {
             let (ledger, records) = (&mut shared.ledger, &shared.records);
             let watched = ledger.processes.get(commuter.owner);
@@ -133,12 +138,14 @@ impl Flusher {
             };
             // Its process may have come into a class that keeps its idle pages.
             let class = watched.map(|watched| watched.class);
-            let leave =
-                |class| shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle;
-            let kept = on_top && !class.is_some_and(leave);
+            let may_leave = |class| idle_pages_leave(&shared.config, &shared.budgets, class);
+            let kept = on_top && !class.is_some_and(may_leave);
             let out = ledger.visitors.is_out(commuter.page);
             if (out || (!used && !kept)) && self.commute(world, ledger, commuter) {
                 commuter.alone_since = None;
+                return true;
+            }
+            if ledger.visitors.is_out(commuter.page) {
                 return true;
             }
             // Looking through fast memory in vain takes long.
@@ -164,15 +171,11 @@ impl Flusher {
         self.cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
     }
 
-    /// Notes where pages lie that others moved. Taken for visitors, those that are home on fast
-    /// memory by now would be sent to slow memory, whoever uses them.
+    /// Tells the rest of the loop of pages that turned out to lie elsewhere.
     fn note_strays(&mut self, shared: &mut Shared) {
-        for (page, node) in self.strays.drain(..) {
-            shared.ledger.placement.set_run(page, 1, node, false);
-            if shared.ledger.topology.is_top_tier(node) {
-                shared.moved.push((page, 1, Moved::Up));
-            }
-        }
+        let strays = self.strays.drain(..);
+        let known = strays.filter(|(page, _)| shared.ledger.space.locate(*page).is_some());
+        shared.moved.extend(known.map(|(page, way)| (page, 1, way)));
     }
 
     /// A pass clears all pages' bits, waits, and reads them in the same order: its
@@ -195,35 +198,26 @@ impl Flusher {
         self.commuters.retain(|commuter| commuter.owner != owner);
     }
 
-    /// Brings home what is away, and flushes no more. What cannot go now is tried again with the
-    /// next flush.
+    /// Brings home what is away, and flushes no more but what cannot go now: that is tried again with
+    /// the next flush.
     pub fn recall(&mut self, world: &mut dyn World, ledger: &mut Ledger) {
         self.commuters.clear();
-        self.fetch_stranded(world, ledger, &[]);
+        for (page, visit) in ledger.visitors.iter().collect::<Vec<_>>() {
+            let Some((owner, _)) = ledger.space.locate(page) else {
+                continue;
+            };
+            let away = Commuter::new(owner, page, visit);
+            self.commute(world, ledger, &away);
+            if ledger.visitors.is_out(page) {
+                self.commuters.push(away);
+            }
+        }
     }
 
     /// Brings home what is away, for good.
     pub fn end(&mut self, world: &mut dyn World, ledger: &mut Ledger) {
         for _ in 0..LAST_TRIES {
             self.recall(world, ledger);
-        }
-    }
-
-    /// Brings home what is away and not expected to commute.
-    fn fetch_stranded(
-        &mut self,
-        world: &mut dyn World,
-        ledger: &mut Ledger,
-        commuters: &[Commuter],
-    ) {
-        let commutes = |page| commuters.iter().any(|commuter| commuter.page == page);
-        let away = ledger.visitors.iter();
-        let stranded: Vec<(PageNumber, Visit)> =
-            away.filter(|(page, _)| !commutes(*page)).collect();
-        for (page, visit) in stranded {
-            if let Some((owner, _)) = ledger.space.locate(page) {
-                self.commute(world, ledger, &Commuter::new(owner, page, visit));
-            }
         }
     }
 
@@ -243,8 +237,8 @@ impl Flusher {
         }
         // It turned out to be hot and was promoted, or is gone: it has no home to
         // go back to any more.
-        let place = ledger.placement.get(commuter.page);
-        if place.is_none_or(|place| place.node() != commuter.visit.home) {
+        let place = ledger.placement.get(page);
+        if !out && place.is_none_or(|place| place.node() != commuter.visit.home) {
             return false;
         }
         let one = PageRun {
@@ -272,7 +266,7 @@ impl Flusher {
         let outcome = self.settled.first().map(|settled| settled.outcome);
         match outcome {
             Some(Outcome::AlreadyThere) if !out => {
-                self.strays.push((page, target));
+                self.lies_at(ledger, page, target);
                 false
             }
             Some(outcome) if outcome.is_there() => {
@@ -295,19 +289,30 @@ impl Flusher {
         }
     }
 
-    /// What may not go home stays where it is: that is known from now on.
+    /// What may not go home stays where it is.
     fn stays_away(&mut self, ledger: &mut Ledger, commuter: &Commuter, out: bool) {
         if out {
             ledger.visitors.end(commuter.page);
-            self.strays.push((commuter.page, commuter.visit.away));
+            self.lies_at(ledger, commuter.page, commuter.visit.away);
         }
+    }
+
+    /// A page lies elsewhere than was known. Taken for a visitor, one that is home on fast memory by
+    /// now would be sent to slow memory, whoever uses it.
+    fn lies_at(&mut self, ledger: &mut Ledger, page: PageNumber, node: NodeId) {
+        ledger.placement.set_run(page, 1, node, false);
+        let way = match ledger.topology.is_top_tier(node) {
+            true => Moved::Up,
+            false => Moved::Down,
+        };
+        self.strays.push((page, way));
     }
 }
 
 /// Whether idle pages of `class` leave fast memory although there is room. Where they stay no page of it
 /// commutes from there, not even for a moment.
-fn idle_pages_leave(shared: &Shared, class: Option<ClassId>) -> bool {
-    shared.config.idle.is_some() && shared.budgets.tiered(class).demote_idle
+fn idle_pages_leave(config: &TierConfig, budgets: &Budgets, class: Option<ClassId>) -> bool {
+    config.idle.is_some() && budgets.tiered(class).demote_idle
 }
 
 /// The page of a process that is the first to commute, if any may.
@@ -317,7 +322,8 @@ fn choose_first(shared: &Shared, owner: OwnerId, now: Millis) -> Option<Commuter
     } = shared;
     first_commuter(ledger, records, owner, now).or_else(|| {
         let class = ledger.processes.get(owner)?.class;
-        idle_pages_leave(shared, class).then(|| fast_commuter(ledger, records, owner, now))?
+        idle_pages_leave(&shared.config, &shared.budgets, class)
+            .then(|| fast_commuter(ledger, records, owner, now))?
     })
 }
 
@@ -450,15 +456,21 @@ mod tests {
         assert_eq!(world.process(7).on(FAST), 0);
     }
 
-    /// What others moved while it was away is theirs.
+    /// What others moved or unmapped while it was away visits nobody any more.
     #[test]
-    fn who_was_moved_by_others_stays_there() {
-        let (mut world, mut ledger, commuter) = with_a_commuter();
-        let mut flusher = Flusher::default();
-        assert!(flusher.commute(&mut world, &mut ledger, &commuter));
-        world.processes[0].pages.remove(&VirtualPage(1000));
-        ledger.survey(&mut world, OWNER).unwrap();
-        assert_eq!(ledger.visitors.iter().count(), 0);
+    fn who_was_moved_by_others_is_no_visitor() {
+        for node in [Some(SLOW), None] {
+            let (mut world, mut ledger, commuter) = with_a_commuter();
+            let mut flusher = Flusher::default();
+            assert!(flusher.commute(&mut world, &mut ledger, &commuter));
+            let pages = &mut world.processes[0].pages;
+            match node {
+                Some(node) => pages.insert(VirtualPage(1000), node),
+                None => pages.remove(&VirtualPage(1000)),
+            };
+            ledger.survey(&mut world, OWNER).unwrap();
+            assert!(ledger.visitors.is_empty());
+        }
     }
 
     #[test]

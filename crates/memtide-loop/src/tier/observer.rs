@@ -405,6 +405,9 @@ impl Observer {
     /// anew: where passes are long, and programs come and go all the time, none would ever end. It begins anew
     /// where its pass is late, too: its end may be lost. A search is told otherwise.
     pub fn memory_changed(&mut self, news: &News, now: Millis) {
+        // Who comes in the place of one that went has other memory.
+        self.stretches
+            .retain(|(owner, _), _| !news.went.contains(owner));
         if self.searching.is_some() {
             return;
         }
@@ -413,9 +416,6 @@ impl Observer {
         let since = now.since(self.told_at.max(self.pass_ended));
         let is_late = since >= LATE_MS + LATE_PASSES * self.pass_ms;
         if looking && !slow && !is_late {
-            // Who comes in the place of one that went has other memory.
-            self.stretches
-                .retain(|(owner, _), _| !news.went.contains(owner));
             self.glance_outdated = true;
             return;
         }

@@ -14,7 +14,7 @@
 //! when it is [`SURVEY_MS`] old, and is left out where surveys cost more than
 //! [`EARLY_PERMILLE`]; of many that came together some wait.
 
-use super::shared::Shared;
+use super::shared::{HOW, Shared};
 use super::subjects;
 use crate::ledger::Ledger;
 use crate::records::Records;
@@ -79,6 +79,8 @@ pub(super) struct Refresh {
     surveyed: BTreeMap<OwnerId, Surveyed>,
     unstuck: Millis,
     expired: Millis,
+    /// That there is more memory than is watched was told.
+    told_full: bool,
 }
 
 /// What a refresh found.
@@ -131,6 +133,8 @@ impl Refresh {
         }
         let changes = ledger.processes.refresh(world, now)?;
         for (owner, process) in &changes.went {
+            // It may live, and only be in a class that is left alone now.
+            ledger.send_home(world, *owner, *process, HOW);
             ledger.forget(*owner, |section| records.remove_section(section));
             self.surveyed.remove(owner);
             reporter.event(now, Event::ProcessGone { pid: process.pid });
@@ -147,6 +151,10 @@ impl Refresh {
             self.survey(world, ledger, owner)?;
             // A hundredth more slow memory than before is news.
             slow |= ledger.lower_pages() > lower + lower / 100;
+        }
+        if let Some(text) = ledger.was_full().filter(|_| !self.told_full) {
+            self.told_full = true;
+            reporter.event(now, Event::Notice { text });
         }
         if !config.dry_run && now.since(self.unstuck) >= UNSTICK_MS {
             self.unstuck = now;

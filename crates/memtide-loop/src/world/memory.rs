@@ -161,6 +161,15 @@ impl Outcome {
         matches!(self, Outcome::Moved { .. } | Outcome::AlreadyThere)
     }
 
+    /// Whether the page is still where it was.
+    pub fn leaves_it_as_it_was(self) -> bool {
+        let gone = matches!(
+            self,
+            Outcome::NotPresent | Outcome::ZeroOrUnmapped | Outcome::ProcessGone
+        );
+        !gone && !self.is_there()
+    }
+
     /// Why the kernel did not move the page, for people.
     pub fn refusal(self) -> &'static str {
         match self {

@@ -110,6 +110,10 @@ pub fn spread(figures: &[f64]) -> Option<Spread> {
 /// The scale of the second machine, if there is one that means something.
 #[must_use]
 pub fn coarser(scenario: &Scenario, scale: u32) -> Option<u32> {
+    // Nothing was left out: there is no error of scale.
+    if scale == 1 {
+        return None;
+    }
     // On the machine of rates everything is at full size.
     let scaled = scenario.cases.iter().any(|case| {
         let all = scenario.configurations_of(case);
@@ -275,6 +279,8 @@ mod tests {
         assert_eq!(sure[1].seed_error, None);
         assert_eq!(coarser(&scenario, 512), Some(2048));
         assert_eq!(coarser(&scenario, 1 << 15), None);
+        // At full size nothing is left out.
+        assert_eq!(coarser(&scenario, 1), None);
     }
     #[test]
     fn one_seed_is_thrown_twice_on_the_coarser_machine() {

@@ -17,6 +17,34 @@ fn class(class: &str) -> String {
     program("cgroup = \"/db\"\n").replacen(interleave, &class, 1)
 }
 
+/// Each program has files of its own, also those of which processes share one.
+#[test]
+fn programs_share_no_files() {
+    let inference = |name: &str, processes: u32| {
+        format!(
+            "[[program]]\nname = \"{name}\"\n[program.workload.inference]\nnode = 0\nthreads = 1\n\
+             processes = {processes}\nmodel = \"64 MiB\"\nlayers = 2\nmatrices = 2\ntokens = 2\n\
+             vectors = \"1 MiB\"\nprogram = \"1 MiB\"\nthink = \"0 ns\"\n"
+        )
+    };
+    let (head, rest) = GOOD.split_once("[workload.random]").unwrap();
+    let (_, rows) = rest.split_once("\n\n").unwrap();
+    let rows = rows.split("[[published]]").next().unwrap();
+    let text = |of: [String; 2]| format!("{head}{}{rows}", of.concat());
+    let scenario = read(&text([inference("a", 2), inference("b", 3)])).unwrap();
+    let workload = scenario.workload(&scenario.cases[0], &scenario.configurations[0], 64);
+    let files = |program: &str| {
+        let regions = workload.plan().regions.iter();
+        let mine = regions.filter(|region| region.name.starts_with(program));
+        let files = mine.filter_map(|region| region.file);
+        files.collect::<std::collections::BTreeSet<u16>>()
+    };
+    let (a, b) = (files("a: "), files("b: "));
+    // A model for each process, and the text that all of them run.
+    assert_eq!((a.len(), b.len()), (3, 4));
+    assert!(a.is_disjoint(&b), "{a:?} {b:?}");
+}
+
 #[test]
 fn what_is_wrong_with_programs_comes_with_line_and_key() {
     read(

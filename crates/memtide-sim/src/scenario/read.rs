@@ -184,8 +184,28 @@ fn cases(
             workload,
         })
     });
-    let cases = cases.into_iter().map(|text| case(source, text, places));
-    only.into_iter().chain(cases).collect()
+    let mut all: Vec<Case> = only.into_iter().collect::<Result<_, _>>()?;
+    for text in cases {
+        let span = text.span();
+        let case = case(source, text, places)?;
+        if all.iter().any(|other| other.name == case.name) {
+            let what = format!("name: \"{}\" is taken; give each case its own", case.name);
+            return Err(source.error(key_within(source, span, "name"), &what));
+        }
+        let file = |case: &Case| case.workload.trace().map(|trace| trace.file.clone());
+        let first = all.iter().find_map(file);
+        if let (Some(first), Some(second)) = (first, file(&case))
+            && first != second
+        {
+            let what = format!(
+                "file: another case replays \"{first}\"; a scenario has one recording, so put \"{second}\" \
+                 into a scenario of its own"
+            );
+            return Err(source.error(key_within(source, span, "file"), &what));
+        }
+        all.push(case);
+    }
+    Ok(all)
 }
 
 /// One of several cases, checked: a workload, or programs.

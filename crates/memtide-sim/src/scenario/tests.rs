@@ -286,6 +286,35 @@ fn a_case_names_configurations_that_there_are() {
     assert!(read(&cases.replace("[\"of\"]", "[\"off\"]")).is_ok());
 }
 
+/// What is the same for two cases would be told of one of them only.
+#[test]
+fn cases_have_names_of_their_own_and_one_recording() {
+    let (head, rest) = GOOD.split_once("[workload.random]").unwrap();
+    let (random, rows) = rest.split_once("\n\n").unwrap();
+    let rows = rows.split("[[published]]").next().unwrap();
+    let random =
+        |name: &str| format!("[[case]]\nname = \"{name}\"\n[case.workload.random]{random}\n");
+    let trace = |name: &str, file: &str| {
+        format!(
+            "[[case]]\nname = \"{name}\"\n[case.workload.trace]\nfile = \"{file}\"\nnode = 0\non = 1\n\
+             ops_per_access = 10\nthink = \"1 ns\"\n"
+        )
+    };
+    let of = |cases: [String; 2]| read(&format!("{head}{}{rows}", cases.concat()));
+    assert!(of([random("a"), random("b")]).is_ok());
+    let error = of([random("a"), random("a")]).unwrap_err();
+    assert!(
+        error.ends_with(": name: \"a\" is taken; give each case its own"),
+        "{error}"
+    );
+    assert!(of([trace("a", "x.csv"), trace("b", "x.csv")]).is_ok());
+    let error = of([trace("a", "x.csv"), trace("b", "y.csv")]).unwrap_err();
+    assert!(
+        error.contains(": file: another case replays \"x.csv\""),
+        "{error}"
+    );
+}
+
 #[test]
 fn an_interleave_takes_the_place_of_the_workloads_policy() {
     let scenario = shipped("stream-interleave").unwrap().read().unwrap();

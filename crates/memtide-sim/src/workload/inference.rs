@@ -50,8 +50,6 @@ pub struct InferenceSpec {
 const PER_PAGE: usize = 4;
 /// Regions of a process: model, vectors, results, program.
 const REGIONS: usize = 4;
-/// The file number of the program; models have those before.
-const PROGRAM_FILE: u16 = u16::MAX;
 
 impl InferenceSpec {
     pub(super) fn check(&self, places: &Places) -> Result<(), Wrong> {
@@ -96,7 +94,8 @@ impl InferenceSpec {
             region("model", self.model, Some(process as u16)),
             region("vectors", self.vectors, None),
             region("results", self.vectors, None),
-            region("program", self.program, Some(PROGRAM_FILE)),
+            // Models have the numbers before.
+            region("program", self.program, Some(self.processes as u16)),
         ]
     }
 

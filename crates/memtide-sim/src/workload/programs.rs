@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Most programs of a scenario.
 pub const MAX_PROGRAMS: usize = 1000;
+/// Processes of all of them at most: each has an address space and files, which have numbers of 16 bits.
+const MOST_PROCESSES: u64 = 10_000;
 /// How long a thread whose part of the set-up is done waits before it looks if the others' is, too.
 const LOOK_NS: u64 = 1_000_000;
 
@@ -114,6 +116,13 @@ impl ProgramsSpec {
         let all = self.0.iter().all(|one| one.background);
         let why = "all of them are background, so nothing is measured; let one not be";
         want(self.0.is_empty() || !all, "background", why)?;
+        let processes = |one: &ProgramSpec| match &one.workload {
+            WorkloadSpec::Inference(spec) => u64::from(spec.processes),
+            _ => 1,
+        };
+        let processes: u64 = self.0.iter().map(processes).sum();
+        let why = format!("{processes} processes are more than {MOST_PROCESSES}; give fewer");
+        want(processes <= MOST_PROCESSES, "program", why)?;
         let recorded = self.0.iter().filter(|one| one.workload.trace().is_some());
         want(
             recorded.count() <= 1,

@@ -1,14 +1,11 @@
 //! The file behind a descriptor of the program.
 
+use memtide_linux::sys::descriptors::{self, Identity, high, identity};
 use std::fs::{File, Metadata};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-/// Descriptors of ours are at least this, so that a program that counts on the
-/// lowest free number gets the one that it would get without us.
-const LOWEST: i32 = 512;
 
 /// A file that we hold open, and by which we know it again: programs close
 /// descriptors that they did not open.
@@ -25,7 +22,7 @@ pub struct Held {
 #[derive(Debug)]
 pub struct Own {
     fd: ManuallyDrop<OwnedFd>,
-    identity: Option<(u64, u64)>,
+    identity: Option<Identity>,
 }
 
 impl Own {
@@ -43,11 +40,8 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if self.is_ours() {
-            // SAFETY: closed once, here; `self` is not used any more. Where the program
-            // closed it meanwhile, the call fails.
-            unsafe { libc::close(self.fd.as_raw_fd()) };
-        }
+        // SAFETY: closed once, here; `self` is not used any more.
+        unsafe { descriptors::close(self.fd.as_raw_fd(), self.identity) };
     }
 }
 
@@ -133,24 +127,6 @@ fn open_to_read(path: &Path) -> Option<Own> {
     let flags = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     let opened = File::options().read(true).custom_flags(flags).open(path);
     Some(Own::new(opened.ok()?.into()))
-}
-
-/// A copy of the descriptor with a high number, or any if those are not allowed.
-fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
-    for lowest in [LOWEST, 3] {
-        // SAFETY: a copy of an open descriptor; a new number comes back.
-        let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, lowest) };
-        if copy >= 0 {
-            // SAFETY: it is new and nobody else's.
-            return Some(unsafe { OwnedFd::from_raw_fd(copy) });
-        }
-    }
-    None
-}
-
-/// Device and inode; `None` if it is not open.
-fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    metadata(fd).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn is_regular(fd: BorrowedFd<'_>) -> bool {

@@ -57,6 +57,9 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
                 let everything = inner.everything();
                 inner.release(&everything, Then::Stays).map(drop)
             });
+            // What stands in for our mappings now was mapped after the call.
+            // SAFETY: as above.
+            return unsafe { libc::syscall(libc::SYS_mlockall, flags) as c_int };
         }
     }
     result

@@ -220,10 +220,13 @@ mod tests {
                 let lines = maps.lines().filter(|line| line.ends_with(MAPPED_AS));
                 lines.map(str::to_owned).collect::<Vec<_>>()
             };
-            assert_eq!(lines(), [""; 0]);
+            // One that another test's thread was just making when this child was made may be here.
+            let before = lines();
             let board = Board::new(counts, None).unwrap();
-            let [line] = &lines()[..] else {
-                panic!("{:?}", lines());
+            let mut new = lines();
+            new.retain(|line| !before.contains(line));
+            let [line] = &new[..] else {
+                panic!("{new:?} beside {before:?}");
             };
             let address = format!("{:x}-", board.words().as_ptr() as usize);
             assert!(
@@ -235,7 +238,7 @@ mod tests {
             let mut links = links.map(|link| link.display().to_string());
             assert!(links.all(|link| link != MAPPED_AS));
             drop(board);
-            assert_eq!(lines(), [""; 0]);
+            assert_eq!(lines(), before);
             0
         });
         assert_eq!(status, Ok(0));

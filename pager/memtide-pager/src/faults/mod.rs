@@ -6,6 +6,7 @@
 //! waits for ever, and in strict mode the budget holds.
 
 mod broken;
+mod closed;
 mod files;
 mod modes;
 mod need;

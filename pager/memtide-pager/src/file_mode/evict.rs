@@ -113,7 +113,6 @@ impl FileMode {
         self.wanted.made_room();
         // What others lead is not ours to evict.
         let within = inner.in_memory() <= budget || inner.leads_nothing();
-        let within = within && !inner.unseen.is_owed();
         // Pages come in bursts: what came fast a moment ago will again.
         let pace = filled as f64 / last_wait.as_secs_f64().max(SHORTEST.as_secs_f64());
         inner.pace = pace.max(inner.pace * PACE_KEPT);
@@ -133,6 +132,7 @@ impl FileMode {
         Round {
             wait: wait.clamp(SHORTEST, longest),
             within,
+            settled: within && !inner.unseen.is_owed() && !inner.wants_a_lead(),
             idle: filled == 0 && wait >= longest,
         }
     }

@@ -205,6 +205,11 @@ impl Group {
         self.errand && (self.leads() || !self.tried.is_some_and(early))
     }
 
+    /// Whether the lead may be free.
+    pub fn wants_the_lead(&self) -> bool {
+        self.errand && !self.leads()
+    }
+
     /// Tries for the lead, and strikes out members whose processes ended without a word.
     pub fn run_errand(&mut self, now: Instant) {
         self.errand = false;

@@ -17,10 +17,12 @@ use memtide_core::eviction::Granule;
 use memtide_linux::sys::pagemap::PagemapEntry;
 use std::os::fd::AsFd;
 
+/// The type of overlay file systems, as in `linux/magic.h`.
+const OVERLAY: u64 = 0x794c_7630;
 /// Blocks that one round looks at.
 const BLOCKS_A_ROUND: usize = 1024;
 /// Blocks that one round looks at page by page; the rest wait for their turn.
-const CLOSELY_A_ROUND: usize = 48;
+pub(super) const CLOSELY_A_ROUND: usize = 48;
 /// Every so many rounds, blocks with an unchanged count are looked at too.
 const CLOSER_LOOK: u64 = 256;
 /// Of the blocks that are not warm, one in so many is counted in a round.
@@ -35,6 +37,12 @@ impl FileMode {
             let reason = "the kernel hides the page cache of a file that this user may not write \
                           to: only mapped pages are counted";
             return (Sight::Mapped, Means::instead("pagemap", reason));
+        }
+        // The cache is that of the file below, and cachestat counts an empty one.
+        let is_overlay = |about: rustix::fs::StatFs| about.f_type as u64 == OVERLAY;
+        if rustix::fs::fstatfs(file).is_ok_and(is_overlay) {
+            let reason = "cachestat sees nothing of files in an overlay";
+            return (Sight::Seen, Means::instead("mincore", reason));
         }
         match self
             .kernel

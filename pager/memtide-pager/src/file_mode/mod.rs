@@ -144,6 +144,13 @@ impl Inner {
         self.resident_pages + self.followed_pages
     }
 
+    /// Whether nobody may lead a file that this pager followed so far.
+    fn wants_a_lead(&self) -> bool {
+        let groups = self.regions.iter().flatten();
+        let mut groups = groups.filter_map(|region| region.group.as_ref());
+        groups.any(group::Group::wants_the_lead)
+    }
+
     /// Whether nothing of what is in memory is this pager's to evict.
     fn leads_nothing(&self) -> bool {
         self.resident_pages == 0 && self.pending.is_empty() && self.unmapped.is_empty()

@@ -9,6 +9,7 @@
 //! nobody's business here. Where that is the rule, such looks become rare, and the count says nothing about how
 //! fast memory fills.
 
+use super::look::CLOSELY_A_ROUND;
 use super::{FileMode, FileRegion, Inner, Sight};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -86,7 +87,7 @@ impl Unseen {
 }
 
 impl FileMode {
-    /// Has the next rounds look at everything: what a file has from its own holes, or from memory, shows nowhere.
+    /// Has the next rounds look at everything: what comes from no device, as the pages of holes, is in no count.
     pub fn look_at_all(&self) {
         self.inner().unseen.forget();
     }
@@ -127,8 +128,12 @@ impl FileMode {
             let region = inner.regions[number].as_ref();
             let led = region.filter(|region| !region.follows());
             let blocks = led.map_or(0, |region| region.blocks.len());
+            // Who asked for a look at all waits until those have been seen that cannot be counted.
+            let uncounted = led.is_some_and(|region| region.sight != Sight::CountedThenSeen);
+            let closely_only = uncounted && inner.unseen.is_owed();
             for first in (first..blocks).step_by(TOGETHER) {
-                if calls > MOST_CALLS || self.is_waited_for() {
+                let tired = closely_only && closely + TOGETHER > CLOSELY_A_ROUND;
+                if calls > MOST_CALLS || calls > 0 && (tired || self.is_waited_for()) {
                     inner.unseen.hand = (number, first);
                     return false;
                 }

@@ -17,6 +17,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// locked or pinned), the budget is overrun by as much as it needs: a reader must not wait
 /// for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often that has to be seen, at least.
+const LOOKS: u32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -63,7 +65,8 @@ impl Gate {
     /// Takes `most` credits, or fewer, and waits until there are `least`. How many;
     /// 0 once nobody gives any more.
     pub fn take(&self, least: u32, most: u32) -> u32 {
-        let mut since = None;
+        // Since when it is stuck, and how often that was seen: a machine that stood still for a while is not.
+        let mut stuck: Option<(Instant, u32)> = None;
         loop {
             let seen = self.credits.free();
             let taken = self.take_now(least, most);
@@ -73,11 +76,16 @@ impl Gate {
             if self.given_up.load(SeqCst) {
                 return 0;
             }
-            let since = *since.get_or_insert_with(Instant::now);
-            if self.stuck.load(SeqCst) && since.elapsed() > PATIENCE {
-                self.credits.borrow(least);
-                self.counters.budget_overruns.add(1);
-                return least;
+            if self.stuck.load(SeqCst) {
+                let (since, times) = stuck.get_or_insert_with(|| (Instant::now(), 0));
+                *times += 1;
+                if since.elapsed() > PATIENCE && *times > LOOKS {
+                    self.credits.borrow(least);
+                    self.counters.budget_overruns.add(1);
+                    return least;
+                }
+            } else {
+                stuck = None;
             }
             self.waiting.fetch_add(1, SeqCst);
             self.evictor.ring();

@@ -27,6 +27,8 @@ use crate::round::Round;
 use crate::source::Source;
 use crate::state::{Means, RegionState};
 use crate::statistics::Counters;
+use crate::sys::known_file::KnownFile;
+use crate::sys::userfault::Held;
 use crate::sys::{self, Errno, mapping::Mapping, sigbus};
 use crate::unmap::{Ranges, Unmapper, lock};
 use gate::Gate;
@@ -52,7 +54,7 @@ pub(crate) struct StrictMode {
     kernel: Arc<dyn Kernel>,
     counters: Arc<Counters>,
     unmapper: Unmapper,
-    faults: Arc<OwnedFd>,
+    faults: Arc<Held>,
     gate: Arc<Gate>,
     readers: Arc<Bell>,
     page_bytes: usize,
@@ -104,7 +106,7 @@ impl Open {
 #[derive(Debug)]
 struct FileSource {
     path: PathBuf,
-    file: OwnedFd,
+    file: KnownFile,
     bytes: u64,
 }
 
@@ -114,7 +116,10 @@ impl Source for FileSource {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-        Ok(rustix::io::pread(&self.file, buffer, offset)?)
+        match self.file() {
+            Some(file) => Ok(rustix::io::pread(file, buffer, offset)?),
+            None => Err(Errno::BADF.into()),
+        }
     }
 
     fn name(&self) -> String {
@@ -122,7 +127,8 @@ impl Source for FileSource {
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.file.as_fd())
+        // A program may close what it did not open, and the number be another file's by now.
+        self.file.is_ours().then(|| self.file.as_fd())
     }
 }
 
@@ -133,7 +139,7 @@ impl StrictMode {
         counters: Arc<Counters>,
         bell: Arc<Bell>,
     ) -> Result<StrictMode, Error> {
-        let faults = sys::userfault::open().map_err(|errno| Error::Userfaultfd {
+        let faults = Held::new().map_err(|errno| Error::Userfaultfd {
             errno,
             advice: advice(errno),
         })?;
@@ -171,7 +177,7 @@ impl StrictMode {
         self.kernel.read_exactly(file.as_fd());
         let source = FileSource {
             path,
-            file,
+            file: KnownFile::new(file).high(),
             bytes: facts.bytes,
         };
         let mut open = self.open(Box::new(source))?;
@@ -202,6 +208,7 @@ impl StrictMode {
                 advice: advice(errno),
             },
         )?;
+        mapping.allow_reading().map_err(space)?;
         let mut inner = lock(&self.inner);
         let number = inner.eviction.add_region();
         let region = Arc::new(StrictRegion::new(Parts {
@@ -306,7 +313,10 @@ impl StrictMode {
             }
             self.note_arrivals(inner);
         }
-        self.gate.set_stuck(stuck);
+        // Who waits may not have had a processor yet since there are credits again.
+        let granule = (self.settings.granule_bytes / self.page_bytes) as u32;
+        let short = self.gate.free() <= low.max(granule);
+        self.gate.set_stuck(stuck && short);
         let pages = |(granule, _): &(Granule, Stamp)| u64::from(inner.eviction.pages(*granule));
         self.counters
             .pending_pages
@@ -321,6 +331,7 @@ impl StrictMode {
         Round {
             wait,
             within,
+            settled: within,
             idle: false,
         }
     }

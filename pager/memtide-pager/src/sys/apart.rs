@@ -43,6 +43,23 @@ pub(crate) fn alone() -> Result<(), Errno> {
     closed.map(|_| ())
 }
 
+/// The same with one descriptor of the shared table in it, by the number that it has.
+///
+/// # Errors
+/// As [`alone`].
+pub(crate) fn alone_but_for(fd: std::os::fd::RawFd) -> Result<(), Errno> {
+    let fd = fd.cast_unsigned();
+    let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
+        // SAFETY: numbers only; what this thread shared with others stays theirs.
+        check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
+    };
+    close(fd + 1, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE)?;
+    if fd > 0 {
+        close(0, fd - 1, 0)?;
+    }
+    Ok(())
+}
+
 /// Starts a thread with all signals blocked. `body` must not panic.
 ///
 /// # Errors

@@ -108,6 +108,18 @@ impl Drop for Private {
     }
 }
 
+/// Closes all but the standard descriptors, as daemons do.
+pub(crate) fn close_all() {
+    // SAFETY: numbers only; a child's own table.
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+}
+
+/// Has all memory be locked that is mapped from now on. Whether that is allowed.
+pub(crate) fn lock_all_to_come() -> bool {
+    // SAFETY: concerns the child's own memory, and changes none.
+    unsafe { libc::mlockall(libc::MCL_FUTURE) == 0 }
+}
+
 /// Has the child end by SIGALRM if it is still there after so many seconds.
 pub(crate) fn alarm(seconds: u32) {
     // SAFETY: sets a timer of the child's own.

@@ -6,26 +6,22 @@
 //!
 //! That may happen at any moment, also while a file is open for a few microseconds. So
 //! every descriptor of ours in the program's table is one of these, and it is closed by
-//! the plain call: the standard library's ends the process where the number is closed
+//! [`descriptors::close`]: the standard library's ends the process where the number is closed
 //! already. The question and the closing are two calls, less than a microsecond apart.
 
 use super::Errno;
+use memtide_linux::sys::descriptors::{self, Identity, high, identity};
 use rustix::fs::{Mode, OFlags};
-use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-
-/// A copy gets at least this number, so that a program gets the numbers that it
-/// would get without us.
-const LOWEST: i32 = 512;
 
 /// A file that is known again by its device and inode.
 #[derive(Debug)]
 pub(crate) struct KnownFile {
     fd: ManuallyDrop<OwnedFd>,
-    identity: Option<(u64, u64)>,
+    identity: Option<Identity>,
 }
 
 impl KnownFile {
@@ -67,10 +63,7 @@ impl KnownFile {
 
     /// The file of a descriptor that stays the caller's.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<KnownFile> {
-        let copy = match high(fd) {
-            Some(copy) => copy,
-            None => fd.try_clone_to_owned()?,
-        };
+        let copy = high(fd).ok_or(Errno::MFILE)?;
         Ok(KnownFile {
             identity: identity(copy.as_fd()),
             fd: ManuallyDrop::new(copy),
@@ -96,11 +89,8 @@ impl AsFd for KnownFile {
 
 impl Drop for KnownFile {
     fn drop(&mut self) {
-        if self.is_ours() {
-            // SAFETY: closed once, here; `self` is not used any more. Where the program
-            // closed it meanwhile, the call fails.
-            unsafe { libc::close(self.fd.as_raw_fd()) };
-        }
+        // SAFETY: closed once, here; `self` is not used any more.
+        unsafe { descriptors::close(self.fd.as_raw_fd(), self.identity) };
     }
 }
 
@@ -109,33 +99,15 @@ pub(crate) fn text_of(path: &Path) -> Option<String> {
     String::from_utf8(KnownFile::open(path).ok()?.contents().ok()?).ok()
 }
 
-/// A copy with a high number; `None` where those are not allowed.
-fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
-    // SAFETY: a copy of an open descriptor; a new number comes back.
-    let copy = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) };
-    // SAFETY: it is new and nobody else's.
-    (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
-}
-
-/// Device and inode; `None` if it is not open.
-fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    // A `File` is closed when it is dropped, which must not happen to this one.
-    // SAFETY: only looked at; what is not open is an error.
-    let file = ManuallyDrop::new(unsafe { File::from_raw_fd(fd.as_raw_fd()) });
-    let metadata = file.metadata().ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn another_files_number_is_left_alone() {
         let file = KnownFile::new(tempfile::tempfile().unwrap().into()).high();
         let number = file.as_fd().as_raw_fd();
-        assert!(number >= LOWEST || high(file.as_fd()).is_none());
         let null = File::open("/dev/null").unwrap();
         // SAFETY: both are open; the number is another file's from here on.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);

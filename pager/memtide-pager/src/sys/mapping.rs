@@ -37,15 +37,17 @@ impl Mapping {
         })
     }
 
-    /// `bytes` bytes of anonymous memory at a multiple of `align`, only readable,
-    /// without huge pages, and not inherited by a forked child. Readable memory
-    /// of which nothing was written takes none.
+    /// `bytes` bytes of anonymous memory at a multiple of `align`, not readable yet,
+    /// without huge pages, and not inherited by a forked child.
+    ///
+    /// In a process that locks all that it maps (mlockall(2), `MCL_FUTURE`) readable memory would have the
+    /// zero page everywhere before anybody could say that it is missing. This is not locked.
     pub(crate) fn anonymous(bytes: usize, align: usize) -> Result<Mapping, Errno> {
         let room = bytes.checked_add(align).ok_or(Errno::NOMEM)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::READ, flags) }?;
+            unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), flags) }?;
         let start = start as usize;
         let address = start.next_multiple_of(align);
         for (from, to) in [(start, address), (address + bytes, start + room)] {
@@ -55,6 +57,8 @@ impl Mapping {
             }
         }
         let mapping = Mapping { address, bytes };
+        // SAFETY: our own mapping; its content does not change. Where nothing is locked it does nothing.
+        let _ = unsafe { rustix::mm::munlock(address as *mut _, bytes) };
         for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontFork] {
             // SAFETY: advice on our own mapping that changes no content.
             match unsafe { rustix::mm::madvise(address as *mut _, bytes, advice) } {
@@ -64,6 +68,13 @@ impl Mapping {
             }
         }
         Ok(mapping)
+    }
+
+    /// It may be read from now on. Readable memory of which nothing was written takes none.
+    pub(crate) fn allow_reading(&self) -> Result<(), Errno> {
+        let flags = rustix::mm::MprotectFlags::READ;
+        // SAFETY: our own mapping, to which nobody has a reference yet.
+        unsafe { rustix::mm::mprotect(self.address as *mut _, self.bytes, flags) }
     }
 
     pub(crate) fn address(&self) -> usize {

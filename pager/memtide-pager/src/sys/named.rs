@@ -27,16 +27,7 @@ impl Named {
     pub fn new(name: &CStr, bytes: usize) -> Result<Named, Errno> {
         // In the program's own table of descriptors another thread might put a file of its own
         // under this number at any moment, and `map` would cut that one.
-        let address = apart(|| map(name, bytes))?;
-        let process = std::process::id();
-        let named = Named {
-            address,
-            bytes,
-            process,
-        };
-        // SAFETY: advice on our own mapping that changes no content.
-        unsafe { rustix::mm::madvise(address as *mut _, bytes, Advice::LinuxDontFork) }?;
-        Ok(named)
+        apart(|| map(name, bytes))
     }
 
     /// All of it.
@@ -47,7 +38,7 @@ impl Named {
     }
 }
 
-fn map(name: &CStr, bytes: usize) -> Result<usize, Errno> {
+fn map(name: &CStr, bytes: usize) -> Result<Named, Errno> {
     // Before Linux 6.3 the second is unknown; later ones may insist on it.
     let never_run = MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL;
     let made = match memfd_create(name, never_run) {
@@ -60,7 +51,15 @@ fn map(name: &CStr, bytes: usize) -> Result<usize, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice.
     let start =
         unsafe { rustix::mm::mmap(null_mut(), bytes, rights, MapFlags::PRIVATE, &file, 0) }?;
-    Ok(start as usize)
+    let named = Named {
+        address: start as usize,
+        bytes,
+        process: std::process::id(),
+    };
+    // At once: a child that is made before has it, too.
+    // SAFETY: advice on our own mapping that changes no content.
+    unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontFork) }?;
+    Ok(named)
 }
 
 impl Drop for Named {

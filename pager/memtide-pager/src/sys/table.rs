@@ -30,12 +30,13 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Keeps `number` places of `bytes` bytes, of whole pages.
+    /// Keeps `number` places of `bytes` bytes, rounded up to whole pages.
     ///
     /// # Errors
     /// What mapping says.
     pub fn new(number: usize, bytes: usize) -> Result<Arc<Places>, Errno> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let bytes = bytes.next_multiple_of(rustix::param::page_size());
         let all = number * bytes;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start =

@@ -3,8 +3,14 @@
 //! `UFFD_FEATURE_SIGBUS` the faulting thread itself is told, by SIGBUS, and no
 //! thread has to read events.
 
+use super::apart::{alone_but_for, spawn_deaf};
+use super::known_file::KnownFile;
+use super::thread::Thread;
 use super::{Errno, check};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use crate::bell::Bell;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 const USER_MODE_ONLY: libc::c_int = 1;
 const API: u64 = 0xaa;
@@ -44,8 +50,68 @@ struct Copy {
     copied: i64,
 }
 
+/// A userfaultfd that stays registered whatever the program closes.
+///
+/// Without one, absent pages would read as zeros. So a thread holds it open in a table of its own, until this
+/// value ends. A program that closes ours all the same gets SIGBUS where it reads what is not in memory.
+#[derive(Debug)]
+pub(crate) struct Held {
+    fd: KnownFile,
+    ends: Arc<Bell>,
+    thread: Option<Thread>,
+    process: u32,
+}
+
+impl Held {
+    /// A new one.
+    ///
+    /// # Errors
+    /// Those of [`open`], and whatever keeps a thread from starting.
+    pub fn new() -> Result<Held, Errno> {
+        const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+        let fd = KnownFile::new(open()?).high();
+        let (begun, ends) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let (number, begins, end) = (fd.as_fd().as_raw_fd(), begun.clone(), ends.clone());
+        let thread = spawn_deaf(c"pager-faults", move || {
+            // Before Linux 5.9 the table stays the program's.
+            let _ = alone_but_for(number);
+            begins.ring();
+            while end.heard() == 0 {
+                end.wait(0, FOR_EVER);
+            }
+        });
+        let thread =
+            thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        while begun.heard() == 0 {
+            begun.wait(0, FOR_EVER);
+        }
+        Ok(Held {
+            fd,
+            ends,
+            thread: Some(thread),
+            process: std::process::id(),
+        })
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.ends.ring();
+        // In a forked child there is no such thread.
+        if let Some(thread) = self.thread.take_if(|_| std::process::id() == self.process) {
+            thread.join();
+        }
+    }
+}
+
 /// A new descriptor, for faults of user code only, which raise SIGBUS.
-pub(crate) fn open() -> Result<OwnedFd, Errno> {
+fn open() -> Result<OwnedFd, Errno> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
     // SAFETY: numbers only.
     let raw = check(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;

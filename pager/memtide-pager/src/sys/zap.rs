@@ -37,21 +37,11 @@ pub(crate) fn many(oneself: BorrowedFd<'_>, ranges: &[Range]) -> Result<usize, E
 
 /// Unmaps one range, past the C library: who intercepts `madvise` there would take it for the program's
 /// own word, and wait for the lock that the caller holds.
-pub(crate) fn quietly(range: Range) -> Result<(), Errno> {
+pub(crate) fn one(range: Range) -> Result<(), Errno> {
     // SAFETY: as above.
     let done = unsafe {
         let (start, bytes) = (range.start, range.bytes);
         libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_DONTNEED)
     };
     check(done).map(|_| ())
-}
-
-/// Unmaps one range.
-pub(crate) fn one(range: Range) -> Result<(), Errno> {
-    let start = range.start as *mut libc::c_void;
-    // SAFETY: as above.
-    match unsafe { libc::madvise(start, range.bytes, libc::MADV_DONTNEED) } {
-        0 => Ok(()),
-        _ => Err(super::last()),
-    }
 }

@@ -92,6 +92,37 @@ impl From<KnobError> for Unavailable {
     }
 }
 
+impl DamonError {
+    /// Whether fewer targets would do.
+    pub fn is_too_much(&self) -> bool {
+        matches!(self, DamonError::Plan(PlanError::TooMany { .. })) || self.lacks_descriptors()
+    }
+
+    /// The process that is not there any more, if that is it.
+    pub fn process_gone(&self) -> Option<u32> {
+        match self {
+            DamonError::Plan(PlanError::NoMappings { pid, .. }) => Some(*pid),
+            DamonError::Process { pid, .. } if !self.lacks_descriptors() => Some(*pid),
+            _ => None,
+        }
+    }
+
+    /// Whether no descriptor was free, of this process's or of the machine's.
+    fn lacks_descriptors(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            let errno = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::raw_os_error);
+            if matches!(errno, Some(libc::EMFILE | libc::ENFILE)) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
 /// What went wrong with a look or a watch.
 #[derive(Debug, thiserror::Error)]
 pub enum DamonError {
@@ -121,4 +152,28 @@ pub enum DamonError {
     /// Waiting failed.
     #[error("waiting for DAMON: {0}")]
     Wait(io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_and_what_is_too_much() {
+        let process = |errno| DamonError::Process {
+            pid: 7,
+            source: io::Error::from_raw_os_error(errno),
+        };
+        assert_eq!(process(libc::ESRCH).process_gone(), Some(7));
+        assert!(!process(libc::ESRCH).is_too_much());
+        let full = process(libc::EMFILE);
+        assert_eq!(full.process_gone(), None);
+        assert!(full.is_too_much());
+        let knob = KnobError::Write {
+            path: "nr_kdamonds".into(),
+            value: "2".into(),
+            source: io::Error::from_raw_os_error(libc::EMFILE),
+        };
+        assert!(DamonError::Knob(knob).is_too_much());
+    }
 }

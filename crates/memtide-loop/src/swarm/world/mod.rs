@@ -261,9 +261,12 @@ impl SwarmWorld {
         }
         let before = self.class_pages(of);
         let outcome = self.machine.move_one(of, page, target);
+        if outcome.is_there() {
+            // What was there for a moment may stay from now on.
+            self.note_down(of, page, target);
+        }
         if let Outcome::Moved { .. } = outcome {
             self.coverage.moved += 1;
-            self.note_down(of, page, target);
             self.judge_share(of, target, &before);
             self.judge_protected(of, target);
             self.judge_waits(of, target);
@@ -304,6 +307,22 @@ impl SwarmWorld {
         if lent > 0 {
             self.violations
                 .add(|| format!("{lent} affinities were not given back"));
+        }
+    }
+
+    /// At the end nothing is away that has room at home.
+    pub fn check_came_home(&mut self, pid: u32, page: VirtualPage, home: NodeId) {
+        let node = self.machine.node(home);
+        let room = node.capacity > node.used + node.taken;
+        let process = self
+            .machine
+            .processes
+            .iter()
+            .find(|process| process.id.pid == pid);
+        let at = process.and_then(|process| process.node(page));
+        if room && let Some(at) = at.filter(|at| *at != home) {
+            self.violations
+                .add(|| format!("{page:?} of {pid} belongs on node {home} and stays on {at}"));
         }
     }
 

@@ -81,9 +81,11 @@ pub fn run(
     let (home, _) = world.machine.hot_pages(hot_per_s);
     let budget = f64::from(tier.observe_cpu.permille()) / 1000.0;
     let mut counters = Counters::ZERO;
-    counters.add(Counter::PgpromoteSuccess, tiering.pgpromote_success);
-    counters.add(Counter::NumaPagesMigrated, tiering.pgpromote_success);
-    counters.add(Counter::PgdemoteProactive, tiering.pgdemote_proactive);
+    if !tier.dry_run {
+        counters.add(Counter::PgpromoteSuccess, tiering.pgpromote_success);
+        counters.add(Counter::NumaPagesMigrated, tiering.pgpromote_success);
+        counters.add(Counter::PgdemoteProactive, tiering.pgdemote_proactive);
+    }
     let nodes = machine.nodes.iter();
     let result = RunResult {
         counters,

@@ -44,7 +44,8 @@ pub(super) fn run<W: Source>(
     let mut booked = Booked::default();
     take_turns(&mut world, progress, |world| {
         let managed = tierer.step(world, &mut ())?;
-        if let Some(tiering) = tierer.status(world).tiering {
+        let moved = tierer.status(world).tiering.filter(|_| !options.dry_run);
+        if let Some(tiering) = moved {
             booked.book(&mut world.machine, &tiering);
         }
         Ok(managed)
@@ -179,7 +180,12 @@ impl Booked {
                 status.pgdemote_proactive,
             ),
         ] {
-            machine.count(counter, now.saturating_sub(*booked));
+            let pages = now.saturating_sub(*booked);
+            machine.count(counter, pages);
+            // The kernel's promotions are in both counts, too.
+            if counter == Counter::PgpromoteSuccess {
+                machine.count(Counter::NumaPagesMigrated, pages);
+            }
             *booked = now;
         }
     }

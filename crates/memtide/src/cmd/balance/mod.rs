@@ -21,6 +21,7 @@ use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
 use memtide_linux::fs::topology;
 use memtide_linux::live::{LiveSource, LiveWorld};
+use memtide_linux::open_files;
 use memtide_loop::balance::{BalanceConfig, Balancer, Tasks, has_choice, tasks};
 use memtide_loop::journal::Line;
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     for notice in &opened.notices {
         printer.notice(notice);
     }
+    open_files::ask();
     let config = BalanceConfig::new(&args.options, page, opened.by_rounds)?;
     let mut world = LiveWorld::new(
         context.root.clone(),

@@ -36,6 +36,7 @@ use fitting::{fits, folders_are_there, group_is_there, names, nodes};
 use manager::Manager;
 use memtide_core::units::PageSize;
 use memtide_linux::live::LiveWorld;
+use memtide_linux::open_files;
 use memtide_linux::priority::{self, Usual};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -221,6 +222,7 @@ impl Service<'_> {
             };
             watchers.tell_control(&status);
             self.manager.ready();
+            open_files::ask();
             let foreground = Foreground {
                 signal: &self.signal,
                 reload: Some(&self.reload),

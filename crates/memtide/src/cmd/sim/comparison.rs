@@ -278,6 +278,18 @@ impl Outcome {
         self.run.home.is_some_and(|home| home.seconds.is_none())
     }
 
+    /// What is shown as its value: of several seeds the middle one.
+    pub fn shown_value(&self) -> f64 {
+        let median = self.confidence.value.map(|value| value.median);
+        median.unwrap_or(self.value)
+    }
+
+    /// What is shown as its ratio, likewise.
+    pub fn shown_ratio(&self) -> Option<f64> {
+        let median = self.confidence.ratio.map(|ratio| ratio.median);
+        median.or(self.ratio)
+    }
+
     /// The same with how sure it is.
     pub fn sure(self, confidence: Confidence) -> Outcome {
         Outcome { confidence, ..self }

@@ -42,8 +42,7 @@ pub fn summary(outcomes: &[Outcome]) -> Option<String> {
     let told = |outcome: &Outcome| {
         let home = outcome.run.home?;
         let name = &outcome.run.configuration;
-        let median = outcome.confidence.value.map(|value| value.median);
-        let came = amount(median.unwrap_or(outcome.value), "s");
+        let came = amount(outcome.shown_value(), "s");
         let came = match home.seconds {
             Some(_) => format!("{name}: home after {came}"),
             None => format!("{name}: not home within {came}"),
@@ -95,7 +94,7 @@ pub fn html(comparison: &Comparison, page: &mut String) {
         let name = format!("{}, pieces of {shape}", outcome.run.configuration);
         // What never came home is not drawn: nobody knows where it would be.
         if home.seconds.is_some() {
-            add(name, false, (gib, outcome.value));
+            add(name, false, (gib, outcome.shown_value()));
         }
         if let Some(promise) = home.promise_s {
             add(format!("promise, pieces of {shape}"), true, (gib, promise));
@@ -125,7 +124,7 @@ fn table(rows: &[(&str, &Outcome, Home)]) -> String {
         let mut cells = vec![
             (*case).to_owned(),
             outcome.run.configuration.clone(),
-            format!("{never}{}", amount(outcome.value, "s")),
+            format!("{never}{}", amount(outcome.shown_value(), "s")),
         ];
         cells.extend(COLUMNS.map(|(_, of)| cell(outcome, of)));
         tables::Row::plain(cells)

@@ -3,14 +3,14 @@
 //! A word with a slash or the ending `.toml` is a path; any other is the name of one that comes with
 //! memtide. Files that a file names are relative to it.
 //!
-//! What was read is kept in a list, for [`never_over`]: results do not replace what they come from.
+//! What was read is kept in a list, for [`may_write`]: results do not replace what they come from.
 
 use super::words::grouped;
 use crate::shared::context::BadUsage;
 use crate::shared::outside;
 use crate::shared::overwriting::replaces;
 use anyhow::Context as _;
-use memtide_linux::files::{self, input};
+use memtide_linux::files::{self, Output, input};
 use memtide_sim::scenario::{MACHINES, SHIPPED, Scenario};
 use memtide_sim::spec::MachineSpec;
 use memtide_sim::text::{Source, nearest};
@@ -93,7 +93,7 @@ fn folder(file: &str) -> &Path {
 }
 
 /// A file by its path relative to another.
-fn beside(file: &str, path: &str, inputs: &mut Inputs) -> Result<String, String> {
+pub(super) fn beside(file: &str, path: &str, inputs: &mut Inputs) -> Result<String, String> {
     let path = folder(file).join(path);
     let text = input::text(&path, LARGEST_TEXT);
     let text = text.map_err(|error| format!("{}: {error}", path.display()));
@@ -153,20 +153,39 @@ fn held(rows: memtide_trace::Rows, path: &Path, most: usize) -> Result<Vec<Trace
     Ok(held)
 }
 
-/// An error if the file that an option names is one of the `inputs`.
-pub fn never_over(inputs: &Inputs, option: &str, file: &Path) -> anyhow::Result<()> {
-    match inputs.iter().any(|input| replaces(file, input)) {
-        true => {
-            let what = "one of the inputs; name another file";
-            Err(BadUsage(format!("{option} {}: {what}", outside::path(file))).into())
+/// Endings of what results come from.
+const ENDINGS_OF_INPUTS: [&str; 3] = ["toml", "csv", "parquet"];
+
+/// An error if the file that an option names is one of the `inputs`, looks like one, or cannot be written:
+/// after an hour's runs it is too late for that.
+pub fn may_write(inputs: &Inputs, option: &str, file: &Path) -> anyhow::Result<()> {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    let what = match ending {
+        _ if inputs.iter().any(|input| replaces(file, input)) => {
+            "one of the inputs; name another file".to_owned()
         }
-        false => Ok(()),
-    }
+        Some(ending) if ENDINGS_OF_INPUTS.contains(&ending) => {
+            format!("results are not written to .{ending} files; name another file")
+        }
+        _ => {
+            // What is no file, as a pipe, is opened once.
+            let special = file.metadata().is_ok_and(|about| !about.is_file());
+            if !special {
+                Output::create(file).with_context(|| cannot_write(file))?;
+            }
+            return Ok(());
+        }
+    };
+    Err(BadUsage(format!("{option} {}: {what}", outside::path(file))).into())
+}
+
+fn cannot_write(file: &Path) -> String {
+    format!("cannot write {}", outside::path(file))
 }
 
 /// Writes a file that an option names.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    files::write(path, text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+    files::write(path, text.as_bytes()).with_context(|| cannot_write(path))
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ use std::path::Path;
 /// The machine of `pghot-mode1`.
 const MACHINE: &str = "zen5-cxl";
 
+/// What the scenario calls its machine's file.
+const THE_MACHINE: &str = "-";
+
 const CONFIGURATIONS: &str = r#"
 [[configuration]]
 name = "off"
@@ -38,8 +41,12 @@ pub fn scenario(
     let spec = load::machine(word, inputs)?;
     let text = text(trace, &spec).map_err(BadUsage)?;
     let file = format!("{}.toml", name(trace));
-    let scenario = Scenario::read(&text, &file, &mut |_| load::machine_text(word, inputs))
-        .map_err(|error| BadUsage(error.to_string()))?;
+    let scenario = Scenario::read(&text, &file, &mut |path| match path {
+        THE_MACHINE => load::machine_text(word, inputs),
+        // What the machine's file names lies beside it.
+        path => load::beside(word, path, inputs),
+    })
+    .map_err(|error| BadUsage(error.to_string()))?;
     Ok(scenario.with_trace(load::trace(trace, inputs)?))
 }
 
@@ -62,7 +69,7 @@ fn text(trace: &Path, machine: &MachineSpec) -> Result<String, String> {
     let slow = machine.nodes.iter().find(|node| !top(node.id));
     let on = slow.unwrap_or(cpus).id;
     Ok(format!(
-        "title = {}\nshows = \"What tiering gains for recorded accesses.\"\nmachine = \"-\"\nscale = 1\n\
+        "title = {}\nshows = \"What tiering gains for recorded accesses.\"\nmachine = \"{THE_MACHINE}\"\nscale = 1\n\
          [workload.trace]\nfile = {}\nnode = {}\non = {on}\nops_per_access = 10\nthink = \"1 ns\"\n\
          {CONFIGURATIONS}",
         line(&format!(

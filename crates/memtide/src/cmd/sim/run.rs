@@ -26,18 +26,23 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             .map(|word| load::scenario(word, &mut inputs))
             .collect::<Result<Vec<_>, _>>()?,
     };
-    for (option, file) in [("--json", &args.json), ("--report", &args.report)] {
+    let to_stdout = args
+        .json
+        .as_deref()
+        .map_or(context.json, |file| file == Path::new("-"));
+    let json = args.json.as_deref().filter(|_| !to_stdout);
+    if json.is_some() && json == args.report.as_deref() {
+        let what = "--json and --report name the same file; name two";
+        return Err(BadUsage(what.to_owned()).into());
+    }
+    for (option, file) in [("--json", json), ("--report", args.report.as_deref())] {
         if let Some(file) = file {
-            load::never_over(&inputs, option, file)?;
+            load::may_write(&inputs, option, file)?;
         }
     }
     for scenario in &scenarios {
         scenario.runs(&options(args, scenario)).map_err(blame)?;
     }
-    let to_stdout = args
-        .json
-        .as_deref()
-        .map_or(context.json, |file| file == Path::new("-"));
     let mut document = Document {
         scenarios: Vec::new(),
     };
@@ -65,7 +70,7 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
             context.print(&format!("Charts: {}\n", outside::path(file)))?;
         }
     }
-    match &args.json {
+    match json {
         _ if to_stdout => context.print_json(&document)?,
         Some(file) => load::write(file, &(serde_json::to_string_pretty(&document)? + "\n"))?,
         None => {}

@@ -61,19 +61,14 @@ pub fn columns(case: &Case) -> Vec<Column<'_>> {
         (
             name,
             Box::new(|outcome| {
-                // Of several seeds the middle one.
-                let median = outcome.confidence.value.map(|value| value.median);
                 let never = if outcome.never_home() { "> " } else { "" };
-                let value = amount(median.unwrap_or(outcome.value), &measure.unit);
+                let value = amount(outcome.shown_value(), &measure.unit);
                 format!("{never}{value}")
             }),
         ),
         (
             "ratio",
-            Box::new(|outcome| {
-                let median = outcome.confidence.ratio.map(|spread| spread.median);
-                or_dash(median.or(outcome.ratio).map(ratio))
-            }),
+            Box::new(|outcome| or_dash(outcome.shown_ratio().map(ratio))),
         ),
     ];
     if all.iter().any(|outcome| outcome.confidence.ratio.is_some()) {

@@ -17,7 +17,7 @@ use crate::shared::selection::selection;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
 use crate::shared::tiering::{self, print};
-use memtide_linux::priority;
+use memtide_linux::{open_files, priority};
 use memtide_loop::options::{Classes, Tiered};
 use std::process::ExitCode;
 
@@ -38,6 +38,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;
     let mut printer = Printer::new(context.json, page);
     priority::ask();
+    open_files::ask();
     metrics.announce(&mut printer);
     let journal = args.journal.as_deref();
     let mut tiering = opened.begin(context, selection, journal, &mut printer)?;

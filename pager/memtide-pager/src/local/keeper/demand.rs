@@ -217,7 +217,7 @@ impl Keeper {
                     if is_ours && (is_copy(mapping) || is_file) {
                         let bytes = end - start;
                         // Locked pages stay mapped, and count as touched.
-                        let _ = zap::quietly(Addresses { start, bytes });
+                        let _ = zap::one(Addresses { start, bytes });
                     }
                 }
             }

@@ -19,10 +19,11 @@ use crate::statistics::Counters;
 use crate::sys::Errno;
 use crate::sys::mapping::{Mapping, replace_in_child, reserve_in_child};
 use crate::sys::sigbus::{Served, say};
+use crate::sys::userfault::Held;
 use memtide_core::residency::{Residency, Stage};
 use memtide_linux::sys::pagemap::PagemapEntry;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -54,7 +55,7 @@ pub(crate) struct StrictRegion {
     /// Granules come as a whole or not at all.
     whole: bool,
     source: SourceBox,
-    faults: Arc<OwnedFd>,
+    faults: Arc<Held>,
     gate: Arc<Gate>,
     readers: Arc<Bell>,
     kernel: Arc<dyn Kernel>,
@@ -87,7 +88,7 @@ pub(super) struct Parts {
     pub granule_bytes: usize,
     pub ahead_bytes: usize,
     pub number: u32,
-    pub faults: Arc<OwnedFd>,
+    pub faults: Arc<Held>,
     pub gate: Arc<Gate>,
     pub readers: Arc<Bell>,
     pub kernel: Arc<dyn Kernel>,
@@ -635,13 +636,11 @@ impl Served for StrictRegion {
     }
 
     fn fault(&self, address: usize) -> bool {
-        // What lies here now fails for a reason of its own, and nobody is left to wait for.
-        if self.inherited.load(SeqCst) {
-            return false;
-        }
         let page = (address - self.mapping.address()) / self.page_bytes;
         let word = &self.words[self.granule_of(page)];
         let served = match word.stage() {
+            // What lies here now fails for a reason of its own, and nobody is left to wait for.
+            _ if self.inherited.load(SeqCst) => false,
             Stage::Here if self.here.has(page) => self.mend(page),
             _ => self.bring(page, 1),
         };
@@ -660,10 +659,11 @@ impl Served for StrictRegion {
         self.inherited.store(true, SeqCst);
         let (start, bytes) = (self.mapping.address(), self.mapping.bytes());
         // What the child maps later must not come to lie in the region: closing it would unmap that.
-        match self.source.0.file() {
-            Some(file) => replace_in_child(start, bytes, file.as_raw_fd()),
-            None => reserve_in_child(start, bytes),
-        };
+        let file = self.source.0.file();
+        let replaced = file.is_some_and(|file| replace_in_child(start, bytes, file.as_raw_fd()));
+        if !replaced {
+            reserve_in_child(start, bytes);
+        }
     }
 }
 

@@ -24,10 +24,11 @@ const SOON: Duration = Duration::from_secs(5);
 pub(super) fn sigint(context: &mut Context) -> Result<()> {
     let dram = context.dram.clone();
     ended_by(context, Signal::INT, &[], |known, told| {
-        let there = census_hot(known, &dram)?.there + census_cold(known, &dram)?.there;
+        let hot = census_hot(known, &dram)?.there;
+        let cold = census_cold(known, &dram)?.there;
         ensure!(
-            told.promoted - told.demoted == there as u64,
-            "{} pages promoted and {} demoted, but {there} are on DRAM",
+            told.promoted - told.demoted == (hot + cold) as u64,
+            "{} pages promoted and {} demoted, but {hot} hot and {cold} cold ones are on DRAM",
             told.promoted,
             told.demoted
         );

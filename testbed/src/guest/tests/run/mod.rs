@@ -105,15 +105,20 @@ fn start(words: &[&str]) -> Result<Victim> {
 
 /// Where the victim's memory is, once all of it is somewhere: a page on its way is on no node.
 fn placed(victim: &Victim) -> Result<NumaLine> {
+    placed_all(victim, PAGES)
+}
+
+/// The same of a victim that has so many pages.
+pub(super) fn placed_all(victim: &Victim, all: u64) -> Result<NumaLine> {
     let stretch = Stretch::begin();
     loop {
         let line = numa_line(victim.truth().pid, victim.truth().start)?;
         let pages: u64 = line.pages.values().sum();
-        if pages == PAGES {
+        if pages == all {
             return Ok(line);
         }
-        let words = || format!("{pages} of {PAGES} pages are there: {line:?}");
-        ensure!(pages < PAGES, words());
+        let words = || format!("{pages} of {all} pages are there: {line:?}");
+        ensure!(pages < all, words());
         within(&stretch, PATIENCE, words)?;
         std::thread::sleep(Duration::from_millis(50));
     }

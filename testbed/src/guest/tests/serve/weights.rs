@@ -16,7 +16,7 @@ use crate::guest::pace::Stretch;
 use crate::guest::procfs::{NumaLine, numa_line};
 use crate::guest::subject::Victim;
 use crate::guest::tests::Context;
-use crate::guest::tests::run::{belongs, table};
+use crate::guest::tests::run::{belongs, placed_all, table};
 
 /// What is spread: so much memory, that nobody uses.
 const SUBJECT: &str = "--anywhere --hot 0 --size 64";
@@ -156,9 +156,9 @@ fn until_spread(victim: &Victim) -> Result<(f64, u64)> {
 
 /// That nothing of the subject moves for a while.
 fn stays(victim: &Victim) -> Result<()> {
-    let (stretch, before) = (Stretch::begin(), line(victim)?.pages);
+    let (stretch, before) = (Stretch::begin(), placed_all(victim, PAGES)?.pages);
     while !stretch.is_over(WATCH) {
-        let now = line(victim)?.pages;
+        let now = placed_all(victim, PAGES)?.pages;
         ensure!(now == before, "{now:?} instead of {before:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -174,7 +174,7 @@ pub(super) fn spread(context: &mut Context) -> Result<()> {
     let other = Slice::create("other")?;
     let early = slice.victim(SUBJECT)?;
     let left = other.victim(SUBJECT)?;
-    let there = line(&left)?.pages;
+    let there = placed_all(&left, PAGES)?.pages;
     let classes = [
         slice.class("spread", "tier = false\nweights = \"0=3,2=1\""),
         other.class("other", "tier = false"),
@@ -203,7 +203,7 @@ pub(super) fn spread(context: &mut Context) -> Result<()> {
     socket::says(&["status"], "paused, spread")?;
     socket::says(&["resume", "spread"], "resumed")?;
     until_spread(&paused)?;
-    let now = line(&left)?.pages;
+    let now = placed_all(&left, PAGES)?.pages;
     ensure!(
         now == there,
         "the other class was spread: {now:?} instead of {there:?}"

@@ -44,7 +44,7 @@ pub fn values(case: &Case, page: &mut String) {
         .map(|(series, outcome)| Bar {
             name: outcome.run.configuration.clone(),
             series,
-            value: (outcome.confidence.ratio.map(|spread| spread.median)).or(outcome.ratio),
+            value: outcome.shown_ratio(),
             interval: outcome
                 .confidence
                 .ratio
