@@ -15,9 +15,9 @@ use crate::state::{Means, State};
 use crate::statistics::{Counters, Statistics};
 use crate::strict::StrictMode;
 use crate::sys;
+use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
 use crate::unmap::lock;
-use rustix::fs::{Mode as Permissions, OFlags};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -145,8 +145,7 @@ impl Pager {
                 errno,
             }
         };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Permissions::empty()).map_err(wrong("open"))?;
+        let file = KnownFile::open(path).map_err(wrong("open"))?;
         let facts = core
             .kernel
             .facts(file.as_fd())

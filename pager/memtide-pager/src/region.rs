@@ -6,11 +6,12 @@ use crate::kernel::Range;
 use crate::order::ReadOrder;
 use crate::shared::Shared;
 use crate::strict;
+use crate::sys::known_file::KnownFile;
 use crate::sys::mapping::Mapping;
 use crate::sys::sigbus::Registration;
 use memtide_linux::sys::signals::Blocked;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,7 +33,7 @@ pub(crate) enum Held {
         explained: Option<Registration>,
         number: u32,
         path: PathBuf,
-        file: OwnedFd,
+        file: KnownFile,
         mapping: Mapping,
         bytes: usize,
     },
@@ -92,14 +93,19 @@ impl Region {
     fn pread(
         &self,
         path: &std::path::Path,
-        file: &OwnedFd,
+        file: &KnownFile,
         buffer: &mut [u8],
         offset: u64,
     ) -> Result<(), Error> {
         let mut done = 0;
         while done < buffer.len() {
             let (rest, at) = (&mut buffer[done..], offset + done as u64);
-            match self.shared.core.kernel.read(file.as_fd(), rest, at) {
+            // A program may close what it did not open, and the number be another file's by now.
+            let read = match file.is_ours() {
+                true => self.shared.core.kernel.read(file.as_fd(), rest, at),
+                false => Err(crate::sys::Errno::BADF),
+            };
+            match read {
                 Ok(0) => {
                     return Err(Error::Changed {
                         path: path.to_owned(),

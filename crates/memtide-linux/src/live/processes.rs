@@ -219,6 +219,13 @@ impl Selected {
         if forbidden || matches!(self.selection, Selection::Pids(_)) {
             return Err(error);
         }
+        // No descriptor was free: that says nothing of this process.
+        let full = [Errno::MFILE, Errno::NFILE];
+        if full.iter().any(|errno| error.is_errno(*errno)) {
+            let until = now + LEFT_OUT;
+            self.left_out.insert(id, LeftOut { times: 0, until });
+            return Ok(Some(error));
+        }
         let times = self.left_out.get(&id).map_or(0, |out| out.times);
         let until = now + LEFT_OUT * 2u32.pow(times.min(DOUBLINGS));
         let out = LeftOut {

@@ -3,8 +3,8 @@
 use super::damon::plan::PlanError;
 use super::damon::{Damon, DamonError, Ended, Session, Target, kept_records};
 use super::observe::{Abilities, Sink, Source, SourceError, Span, Subject, View};
-use crate::fs::Root;
 use crate::fs::proc::Process;
+use crate::fs::{FsError, Root};
 use crate::perf::event;
 use memtide_core::access;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
@@ -180,8 +180,10 @@ impl DamonSource {
                 pid: subject.process.pid,
                 start_ticks: subject.process.start_ticks,
             };
-            let stat = process.stat(&self.root);
-            stat.is_ok_and(|stat| stat.has_address_space())
+            match process.stat(&self.root) {
+                Ok(stat) => stat.has_address_space(),
+                Err(error) => !matches!(error, FsError::Gone { .. }),
+            }
         });
         subjects.len() < before
     }

@@ -5,9 +5,11 @@
 //! of a file ends all record locks (fcntl(2), `F_SETLK`) that the process has on that file, by which databases
 //! keep others out.
 
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::OFlags;
 use rustix::process::{Resource, getrlimit};
-use std::sync::Mutex;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// A copy gets at least this number, so that a program gets the numbers that it would get without us. Where
 /// fewer are allowed it is one of the upper half.
@@ -23,12 +25,65 @@ pub type Identity = (u64, u64);
 
 /// Descriptors that are not needed any more, and whose files have record locks.
 static WAITING: Mutex<Vec<(RawFd, Identity)>> = Mutex::new(Vec::new());
+/// How often it is tried for: a child that was forked while another thread had it finds it locked for ever.
+const TRIES: u32 = 1000;
 
-/// A copy with a high number; `None` where there is none left.
+thread_local! {
+    /// Whether this thread has a table of its own, in which nothing is the program's.
+    static OWN_TABLE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn waiting() -> Option<MutexGuard<'static, Vec<(RawFd, Identity)>>> {
+    for _ in 0..TRIES {
+        match WAITING.try_lock() {
+            Ok(waiting) => return Some(waiting),
+            Err(TryLockError::Poisoned(waiting)) => return Some(waiting.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+/// From now on the calling thread has a table of descriptors of its own.
+pub fn of_own_table() {
+    OWN_TABLE.set(true);
+}
+
+/// A copy with a high number; `None` where there is none left. One that waits to be closed serves again: a program
+/// that has a lock, and maps and unmaps, gets no more and more of them.
 pub fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    if let Some(copy) =
+        identity(fd).and_then(|file| once_more(file, |flags| Some(flags) == flags_of(fd)))
+    {
+        return Some(copy);
+    }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let lowest = LOWEST.min(limit / 2) as RawFd;
     rustix::io::fcntl_dupfd_cloexec(fd, lowest).ok()
+}
+
+/// A descriptor of `file` that waits to be closed, and can only read.
+pub fn to_read(file: Identity) -> Option<OwnedFd> {
+    once_more(file, |flags| flags & OFlags::ACCMODE == OFlags::RDONLY)
+}
+
+fn once_more(file: Identity, fits: impl Fn(OFlags) -> bool) -> Option<OwnedFd> {
+    if OWN_TABLE.get() {
+        return None;
+    }
+    let mut waiting = waiting()?;
+    let at = waiting.iter().position(|(fd, of)| {
+        // SAFETY: a number that was left to us; what is not open is an error.
+        let open = unsafe { BorrowedFd::borrow_raw(*fd) };
+        *of == file && identity(open) == Some(file) && flags_of(open).is_some_and(&fits)
+    })?;
+    let (fd, _) = waiting.swap_remove(at);
+    // SAFETY: left to us by who called `close`, and still that file's.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn flags_of(fd: BorrowedFd<'_>) -> Option<OFlags> {
+    rustix::fs::fcntl_getfl(fd).ok()
 }
 
 /// The file behind a descriptor; `None` if it is not open.
@@ -37,7 +92,7 @@ pub fn identity(fd: BorrowedFd<'_>) -> Option<Identity> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// Closes `fd` if it still is the file of `identity`: at once, or when nobody has a record lock on that file any
+/// Closes `fd` if it still is the file of `identity`: at once, or when no process has a record lock on that file any
 /// more. Nothing tells whose such a lock is where others have one on the same bytes, so that anybody's counts.
 /// One that is taken between the question and the closing is lost; these are less than a microsecond apart.
 ///
@@ -51,18 +106,21 @@ pub unsafe fn close(fd: RawFd, identity: Option<Identity>) {
     let Some(file) = identity.filter(|file| self::identity(open) == Some(*file)) else {
         return;
     };
-    if !has_record_locks(open) {
+    if OWN_TABLE.get() || !has_record_locks(open) {
         // SAFETY: the caller's promise.
         unsafe { libc::close(fd) };
-    } else if let Ok(mut waiting) = WAITING.try_lock() {
+    } else if let Some(mut waiting) = waiting() {
         waiting.push((fd, file));
     }
-    // Else it stays open: a forked child may find the list locked for ever.
 }
 
-/// Closes those that have waited, as far as nobody has a record lock on their files any more.
+/// Closes those that have waited, as far as no process has a record lock on their files any more. To be called now
+/// and then.
 pub fn close_waiting() {
-    let Ok(mut waiting) = WAITING.try_lock() else {
+    if OWN_TABLE.get() {
+        return;
+    }
+    let Some(mut waiting) = waiting() else {
         return;
     };
     waiting.retain(|(fd, file)| {
@@ -81,31 +139,46 @@ pub fn close_waiting() {
 }
 
 /// Whether a process, this one included, has a record lock on a file. `F_OFD_GETLK` asks for a lock that belongs
-/// to nobody yet, so that it meets our own. Locks of open files (`F_OFD_SETLK`) end with these, and are passed over;
-/// so is a lock to read on the same bytes.
+/// to nobody yet, so that it meets our own. Locks of open files (`F_OFD_SETLK`) end with these, and what lies on
+/// both sides of one is asked about; a lock to read on the same bytes is passed over.
 fn has_record_locks(fd: BorrowedFd<'_>) -> bool {
-    let mut start = 0;
-    for _ in 0..MOST_LOCKS {
+    // Beginning and length, 0 for all that is behind it.
+    let mut open: [(libc::off_t, libc::off_t); MOST_LOCKS] = [(0, 0); MOST_LOCKS];
+    let mut left = 1;
+    while left > 0 {
+        left -= 1;
+        let (start, bytes) = open[left];
         // SAFETY: a `flock` may be all zeros.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         (lock.l_type, lock.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
-        lock.l_start = start;
+        (lock.l_start, lock.l_len) = (start, bytes);
         // SAFETY: the kernel reads and writes one `flock`.
         let asked = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
         if asked != 0 || libc::c_int::from(lock.l_type) == libc::F_UNLCK {
-            return false;
+            continue;
         }
-        if lock.l_pid != OF_OPEN_FILE {
+        if lock.l_pid != OF_OPEN_FILE || left + 2 > MOST_LOCKS {
             return true;
         }
-        match lock.l_start.checked_add(lock.l_len) {
-            // To the end of the file, however long that will be.
-            Some(_) if lock.l_len == 0 => return false,
-            Some(end) => start = end,
-            None => return false,
+        if lock.l_start > start {
+            open[left] = (start, lock.l_start - start);
+            left += 1;
+        }
+        // One without a length goes on to the end, however far that will be.
+        let end = lock
+            .l_start
+            .checked_add(lock.l_len)
+            .filter(|_| lock.l_len > 0);
+        let rest = |end: libc::off_t| match bytes {
+            0 => Some(0),
+            _ => Some(start + bytes - end).filter(|rest| *rest > 0),
+        };
+        if let Some((end, rest)) = end.and_then(|end| Some((end, rest(end)?))) {
+            open[left] = (end, rest);
+            left += 1;
         }
     }
-    true
+    false
 }
 
 #[cfg(test)]
@@ -128,19 +201,31 @@ mod tests {
         assert_eq!(set, 0);
     }
 
-    #[test]
-    fn locks_of_open_files_keep_no_copy() {
-        let named = tempfile::NamedTempFile::new().unwrap();
-        let other = std::fs::File::open(named.path()).unwrap();
+    /// `F_SETLK` or `F_OFD_SETLK` on eight bytes.
+    fn lock_at(file: &std::fs::File, how: libc::c_int, start: libc::off_t) {
         // SAFETY: a `flock` may be all zeros, and the kernel reads it.
         let set = unsafe {
             let mut lock: libc::flock = std::mem::zeroed();
             (lock.l_type, lock.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
-            lock.l_len = 8;
-            libc::fcntl(named.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock)
+            (lock.l_start, lock.l_len) = (start, 8);
+            libc::fcntl(file.as_raw_fd(), how, &raw const lock)
         };
         assert_eq!(set, 0);
+    }
+
+    /// They end with that file and with no copy; record locks beside them count, wherever they are.
+    #[test]
+    fn locks_of_open_files_keep_no_copy_and_hide_no_record_lock() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let other = std::fs::File::open(named.path()).unwrap();
+        lock_at(named.as_file(), libc::F_OFD_SETLK, 100);
         assert!(!has_record_locks(other.as_fd()));
+        for start in [0, 92, 108, 1 << 40] {
+            lock_at(named.as_file(), libc::F_SETLK, start);
+            assert!(has_record_locks(other.as_fd()), "{start}");
+            lock(named.as_file(), libc::F_UNLCK);
+            lock_at(named.as_file(), libc::F_OFD_SETLK, 100);
+        }
     }
 
     /// The lock is asked for by an open file of its own, as another process would.
@@ -161,6 +246,11 @@ mod tests {
         unsafe { close(first, of) };
         assert!(has_record_locks(other.as_fd()), "the lock is lost");
         assert!(!is_closed(first));
+        // It serves again instead of another one.
+        let (again, of) = copy();
+        assert_eq!(again, first);
+        // SAFETY: as above.
+        unsafe { close(again, of) };
         lock(file, libc::F_UNLCK);
         close_waiting();
         assert!(is_closed(first));

@@ -50,6 +50,8 @@ pub(super) struct Refresh {
     relocated: Millis,
     unstuck: Millis,
     expired: Millis,
+    /// That there is more memory than is watched was told.
+    told_full: bool,
 }
 
 impl Refresh {
@@ -113,6 +115,10 @@ impl Refresh {
         reporter: &mut dyn Reporter,
     ) -> Result<(), WorldError> {
         let at = world.now();
+        if let Some(text) = shared.ledger.was_full().filter(|_| !self.told_full) {
+            self.told_full = true;
+            reporter.event(at, Event::Notice { text });
+        }
         let changes = shared.ledger.processes.refresh(world, at)?;
         let elapsed_ms = world.now().since(at);
         let cost_ms = elapsed_ms / changes.came.len().max(1) as u64;

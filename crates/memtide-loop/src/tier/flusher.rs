@@ -47,6 +47,7 @@ const LOOK_FLUSH_SHARE: u64 = 20;
 const ENOUGH_PAGES: u64 = 1 << 18;
 /// How often what is away is asked home at the end.
 const LAST_TRIES: usize = 3;
+const LAST_PAUSE_MS: u64 = 20;
 /// How long the same section of a process comes first there, in ms.
 const CHOICE_MS: u64 = 2_000;
 
@@ -216,7 +217,13 @@ impl Flusher {
 
     /// Brings home what is away, for good.
     pub fn end(&mut self, world: &mut dyn World, ledger: &mut Ledger) {
-        for _ in 0..LAST_TRIES {
+        self.recall(world, ledger);
+        for _ in 1..LAST_TRIES {
+            if ledger.visitors.is_empty() {
+                break;
+            }
+            // Whoever holds a page does so for a moment.
+            world.rest(LAST_PAUSE_MS);
             self.recall(world, ledger);
         }
     }

@@ -5,7 +5,8 @@
 //! A recording says when accesses were, not what they waited for. The time from one access of a thread to
 //! its next counts as the thread's own; what the recorded machine's memory took of it (`recorded`, if it
 //! is known) is taken off. Times of more than [`SLEEP_NS`] count as sleep: the thread gives its processor
-//! away and uses none of its time.
+//! away and uses none of its time. At a coarser scale rows that stay are further apart, and between two of
+//! them the thread works and sleeps for as long as it did between all.
 //!
 //! Rows come from whoever can read the file. Addresses become mappings: pages that were touched within
 //! 2 MiB of each other belong to one mapping. At scale 1/S, S neighbouring pages become one, and of each
@@ -21,6 +22,7 @@ use crate::page::Slot;
 use crate::rng::Rng;
 use crate::units::Nanos;
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One recorded access.
@@ -67,7 +69,7 @@ pub const SLEEP_NS: u64 = 10_000_000;
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOWS: u64 = 256;
 
-/// Pages this far apart are not of one mapping: a huge page.
+/// Pages of the real machine that are this far apart are not of one mapping: a huge page.
 const GAP_PAGES: u64 = crate::page::HUGE_PAGES as u64;
 
 impl TraceSpec {
@@ -86,28 +88,26 @@ impl TraceSpec {
         let scale = u64::from(scale);
         let page_of = |row: &TraceRow| row.address / 4096 / scale;
         let origin = rows.iter().map(|row| row.time_ns).min().unwrap_or(0);
-        let kept = kept(rows, scale);
+        let span_ns = rows.iter().map(|row| row.time_ns).max().unwrap_or(0) - origin;
+        let kept = kept(rows, scale, self.recorded.0 as u64);
         let kept = kept.iter();
-        let mut touched: Vec<u64> = kept.clone().map(page_of).collect();
+        let mut touched: Vec<u64> = kept.clone().map(|(row, _)| page_of(row)).collect();
         touched.sort_unstable();
-        let runs = mappings(&touched, self.huge);
-        let mut threads: Vec<u32> = kept.clone().map(|row| row.thread).collect();
+        let runs = mappings(&touched, scale, self.huge);
+        let mut threads: Vec<u32> = kept.clone().map(|(row, _)| row.thread).collect();
         threads.sort_unstable();
         threads.dedup();
         let mut accesses = vec![Vec::new(); threads.len()];
-        for row in kept {
+        for (row, before) in kept {
             let run = runs.partition_point(|&(first, _)| first <= page_of(row)) - 1;
             let thread = threads.partition_point(|&id| id < row.thread);
             accesses[thread].push(Recorded {
-                at_ns: row.time_ns - origin,
+                before: *before,
                 region: run as u32,
                 page: (page_of(row) - runs[run].0) as u32,
                 line: (row.address / 64 % 64) as u8,
                 write: row.write,
             });
-        }
-        for list in &mut accesses {
-            list.sort_by_key(|recorded| recorded.at_ns);
         }
         let mut at = START_VPN;
         let regions = runs.iter().map(|&(first, pages)| {
@@ -131,13 +131,10 @@ impl TraceSpec {
             ends_at_ns: None,
         };
         let counts = runs.iter().map(|&(_, pages)| vec![0u32; pages as usize]);
-        let ends = accesses.iter().filter_map(|list| list.last());
-        let span_ns = ends.map(|last| last.at_ns).max().unwrap_or(0);
         let mut trace = Trace {
             slots: Vec::new(),
             next: vec![0; threads.len()],
-            thought: vec![false; threads.len()],
-            recorded_ns: self.recorded.0 as u64 * scale,
+            left: vec![None; threads.len()],
             counts: counts.collect(),
             windows: (span_ns / WINDOW_NS).clamp(1, WINDOWS) as usize,
             window: 0,
@@ -153,20 +150,26 @@ impl TraceSpec {
 
 /// The pages of the mappings that rows become at scale 1/`scale`, with those in their gaps.
 pub(crate) fn spread(rows: &[TraceRow], scale: u32, huge: bool) -> u64 {
-    let page_of = |row: &TraceRow| row.address / 4096 / u64::from(scale.max(1));
+    let scale = u64::from(scale.max(1));
+    let page_of = |row: &TraceRow| row.address / 4096 / scale;
     let mut touched: Vec<u64> = rows.iter().map(page_of).collect();
     touched.sort_unstable();
-    let mappings = mappings(&touched, huge);
+    let mappings = mappings(&touched, scale, huge);
     mappings.iter().map(|&(_, pages)| pages).sum()
 }
 
 /// The mappings of pages in ascending order, each as its first page and how many. If `huge`, they are
 /// widened to whole huge pages, which begin at multiples of their size as they did where it was recorded.
-fn mappings(touched: &[u64], huge: bool) -> Vec<(u64, u64)> {
+fn mappings(touched: &[u64], scale: u64, huge: bool) -> Vec<(u64, u64)> {
+    // A huge page stands for as many.
+    let gap = match huge {
+        true => GAP_PAGES,
+        false => (GAP_PAGES / scale).max(1),
+    };
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for &page in touched {
         match runs.last_mut() {
-            Some((first, pages)) if page < *first + *pages + GAP_PAGES => {
+            Some((first, pages)) if page < *first + *pages + gap => {
                 *pages = page - *first + 1;
             }
             _ => runs.push((page, 1)),
@@ -193,11 +196,16 @@ pub(crate) fn pauses(rows: &[TraceRow], unit_ns: u64, most: &[u64]) -> Vec<u64> 
     most.iter().map(sum).collect()
 }
 
-/// One of each `scale` rows of each group of `scale` neighbouring pages, in order.
-fn kept(rows: &[TraceRow], scale: u64) -> Vec<TraceRow> {
-    if scale == 1 {
-        return rows.to_vec();
-    }
+/// What a thread does between two accesses, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Between {
+    work: u64,
+    sleep: u64,
+}
+
+/// One of each `scale` rows of each group of `scale` neighbouring pages, in order of time, with what its thread
+/// did since its last one that stays. `recorded_ns` of the time before each row were memory's.
+fn kept(rows: &[TraceRow], scale: u64, recorded_ns: u64) -> Vec<(TraceRow, Between)> {
     let group_of = |row: &TraceRow| row.address / 4096 / scale;
     // A lot for each block of rows: which of them stays.
     let lot = |group: u64, block: u64| {
@@ -207,25 +215,42 @@ fn kept(rows: &[TraceRow], scale: u64) -> Vec<TraceRow> {
     };
     let mut order: Vec<&TraceRow> = rows.iter().collect();
     order.sort_by_key(|row| row.time_ns);
-    let mut seen = std::collections::HashMap::new();
-    let stays = |row: &&TraceRow| {
-        let group = group_of(row);
-        let count: &mut u64 = seen.entry(group).or_default();
+    let mut seen = HashMap::new();
+    let mut stays = |row: &TraceRow| {
+        let count: &mut u64 = seen.entry(group_of(row)).or_default();
         let (block, at) = (*count / scale, *count % scale);
         *count += 1;
-        lot(group, block) % scale == at
+        lot(group_of(row), block) % scale == at
     };
-    let kept: Vec<TraceRow> = order.into_iter().filter(stays).copied().collect();
+    let origin = order.first().map_or(0, |row| row.time_ns);
+    // By thread: when it accessed last, and what it did since a row of it stayed.
+    let mut threads: HashMap<u32, (u64, Between)> = HashMap::new();
+    let mut kept = Vec::new();
+    for row in &order {
+        let known = threads.get(&row.thread).copied();
+        let (last_ns, mut between) = known.unwrap_or((origin, Between::default()));
+        // Nobody knows what it did before its first.
+        let taken_ns = known.map_or(0, |_| recorded_ns);
+        let ns = (row.time_ns - last_ns).saturating_sub(taken_ns);
+        match ns > SLEEP_NS {
+            true => between.sleep += ns,
+            false => between.work += ns,
+        }
+        if scale == 1 || stays(row) {
+            kept.push((**row, std::mem::take(&mut between)));
+        }
+        threads.insert(row.thread, (row.time_ns, between));
+    }
     match (kept.is_empty(), rows.first()) {
         // Something stays of every recording.
-        (true, Some(&first)) => vec![first],
+        (true, Some(&first)) => vec![(first, Between::default())],
         _ => kept,
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Recorded {
-    at_ns: u64,
+    before: Between,
     region: u32,
     page: u32,
     line: u8,
@@ -237,10 +262,8 @@ struct Recorded {
 pub(super) struct Trace {
     slots: Vec<Slot>,
     next: Vec<usize>,
-    /// Whether each thread has done what it did before its next access.
-    thought: Vec<bool>,
-    /// What the recorded machine's memory took of the time between two kept accesses.
-    recorded_ns: u64,
+    /// What each thread has still to do before its next access, once it is at it.
+    left: Vec<Option<Between>>,
     accesses: Arc<Vec<Vec<Recorded>>>,
     /// Accesses of the window, by mapping and page.
     counts: Vec<Vec<u32>>,
@@ -285,22 +308,22 @@ impl Acts for Trace {
     fn fill(&mut self, thread: usize, _: u64, _: &mut Rng, batch: &mut [Access]) -> Filled {
         let all = &self.accesses[thread];
         let next = self.next[thread];
-        let own = |at: usize| {
-            let before = at.checked_sub(1).map_or(0, |before| all[before].at_ns);
-            let taken = if at > 0 { self.recorded_ns } else { 0 };
-            (all[at].at_ns - before).saturating_sub(taken)
-        };
         let mut count = 0;
         for (row, access) in all[next..].iter().zip(batch) {
-            let own_ns = own(next + count);
-            if own_ns > 0 && (count > 0 || !self.thought[thread]) {
+            let left = self.left[thread].get_or_insert(row.before);
+            if *left != Between::default() {
                 if count > 0 {
                     break;
                 }
-                self.thought[thread] = true;
-                return Filled::Thinks(own_ns);
+                // Whoever thinks for longer sleeps.
+                let work = left.work.min(SLEEP_NS);
+                left.work -= work;
+                return Filled::Thinks(match work {
+                    0 => std::mem::take(&mut left.sleep),
+                    work => work,
+                });
             }
-            self.thought[thread] = false;
+            self.left[thread] = None;
             let slot = self.slots[row.region as usize] + row.page;
             *access = Access::new(slot, u32::from(row.line), 1, row.write);
             count += 1;
@@ -361,5 +384,37 @@ mod tests {
         let (plan, _) = spec.build(&Places::new(&machine), 1, &rows);
         let built: Vec<u32> = plan.regions.iter().map(|region| region.pages).collect();
         assert_eq!(built, [513, 2, 1]);
+    }
+
+    /// A row a millisecond, and a pause of a second: coarser recordings work and sleep for as long.
+    #[test]
+    fn what_is_left_out_takes_its_time() {
+        let row = |n: u64| TraceRow {
+            time_ns: n * 1_000_000 + if n >= 500 { 1_000_000_000 } else { 0 },
+            thread: 0,
+            address: (n % 64) << 12,
+            write: false,
+        };
+        let rows: Vec<TraceRow> = (0..1000).map(row).collect();
+        for scale in [1, 16, 64] {
+            let kept = kept(&rows, scale, 0);
+            assert!(kept.len() as u64 <= 1000 / scale + 1, "1/{scale}");
+            let sum = |of: fn(&Between) -> u64| kept.iter().map(|(_, b)| of(b)).sum::<u64>();
+            assert_eq!(sum(|b| b.sleep), 1_001_000_000, "1/{scale}");
+            // All but what came after the last one that stays.
+            let (work, all) = (sum(|b| b.work), 998_000_000);
+            assert!(
+                work <= all && work >= all - 4_000_000 * (scale - 1),
+                "{work}"
+            );
+        }
+        // Pages 3 MiB apart do not become one mapping.
+        let apart: Vec<TraceRow> = (0..8)
+            .map(|n| TraceRow {
+                address: n * 768 << 12,
+                ..row(n)
+            })
+            .collect();
+        assert_eq!(spread(&apart, 64, false), 8);
     }
 }

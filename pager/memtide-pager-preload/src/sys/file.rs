@@ -76,7 +76,13 @@ impl Held {
         }
         let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let own = if private && writable {
-            high(open_to_read(&link(fd))?.fd.as_fd())?
+            // SAFETY: as below.
+            let waits =
+                identity(unsafe { BorrowedFd::borrow_raw(fd) }).and_then(descriptors::to_read);
+            match waits {
+                Some(own) => own,
+                None => high(open_to_read(&link(fd))?.fd.as_fd())?,
+            }
         } else {
             // SAFETY: it was open a moment ago, and the program gave it to us
             // for the length of this call.

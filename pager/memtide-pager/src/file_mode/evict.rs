@@ -15,6 +15,7 @@ use crate::round::Round;
 use crate::unmap::lock;
 use memtide_core::eviction::Granule;
 use memtide_core::lazy_flush::{Due, Stamp};
+use memtide_linux::sys::descriptors;
 use std::os::fd::AsFd;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
@@ -52,6 +53,7 @@ impl FileMode {
         inner.rounds += 1;
         if inner.rounds.is_multiple_of(CHECK_FILES) {
             self.check_files(inner);
+            descriptors::close_waiting();
             inner.hold();
         }
         // What was counted, or seen where nothing counts: the closer look takes its

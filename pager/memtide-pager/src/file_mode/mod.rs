@@ -144,7 +144,7 @@ impl Inner {
         self.resident_pages + self.followed_pages
     }
 
-    /// Whether nobody may lead a file that this pager followed so far.
+    /// Whether a file that this pager followed so far may have no leader any more.
     fn wants_a_lead(&self) -> bool {
         let groups = self.regions.iter().flatten();
         let mut groups = groups.filter_map(|region| region.group.as_ref());
@@ -402,7 +402,7 @@ impl FileMode {
                 let file = KnownFile::of(file)
                     .map_err(|_| wrong("duplicate its descriptor")(Errno::MFILE))?;
                 let (sight, means) = self.sight_of(&file, range, offset);
-                self.trim(&file, range, offset);
+                self.trim((&file, sight), range, offset);
                 let around = self.kernel.read_around(facts.device);
                 if inner.sight.as_ref().is_none_or(|before| before.best) {
                     inner.sight = Some(means);
@@ -466,11 +466,14 @@ impl FileMode {
 
     /// A file that was written or read before may be in memory as a whole: what
     /// goes beyond the budget leaves at once. The beginning stays.
-    fn trim(&self, file: &KnownFile, range: Range, offset: u64) {
+    fn trim(&self, (file, sight): (&KnownFile, Sight), range: Range, offset: u64) {
         let keep = self.settings.budget_bytes / 2;
         let bytes = range.bytes as u64;
         let limit = self.settings.budget_bytes / self.page_bytes as u64;
-        let cached = self.kernel.count_cached(file.as_fd(), offset, bytes);
+        let cached = match sight {
+            Sight::CountedThenSeen => self.kernel.count_cached(file.as_fd(), offset, bytes).ok(),
+            Sight::Seen | Sight::Mapped => None,
+        };
         let all = cached.unwrap_or(bytes / self.page_bytes as u64);
         if all > limit && bytes > keep {
             let dropped = self

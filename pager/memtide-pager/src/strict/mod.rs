@@ -36,7 +36,7 @@ use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Stamp};
 use memtide_core::residency::Stage;
 use region::Parts;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -173,11 +173,16 @@ impl StrictMode {
         })
     }
 
-    pub fn open_file(&self, path: PathBuf, file: OwnedFd, facts: FileFacts) -> Result<Open, Error> {
+    pub fn open_file(
+        &self,
+        path: PathBuf,
+        file: KnownFile,
+        facts: FileFacts,
+    ) -> Result<Open, Error> {
         self.kernel.read_exactly(file.as_fd());
         let source = FileSource {
             path,
-            file: KnownFile::new(file).high(),
+            file,
             bytes: facts.bytes,
         };
         let mut open = self.open(Box::new(source))?;
@@ -194,7 +199,10 @@ impl StrictMode {
         let space = |errno| Error::Limit {
             what: "address space for the data",
             errno,
-            advice: "raise RLIMIT_AS or vm.max_map_count",
+            advice: match errno {
+                Errno::AGAIN => "raise RLIMIT_MEMLOCK: mlockall has all memory to come counted",
+                _ => "raise RLIMIT_AS or vm.max_map_count",
+            },
         };
         let whole = bytes.checked_next_multiple_of(self.page_bytes);
         let whole = whole.ok_or_else(|| space(Errno::NOMEM))?;

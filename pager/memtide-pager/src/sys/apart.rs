@@ -5,6 +5,7 @@
 //! thread with a table of descriptors of its own, an empty one, which ends with the thread.
 
 use super::{Errno, check, thread};
+use memtide_linux::sys::descriptors;
 use std::ptr::null_mut;
 
 /// Does `work`, which must not panic, on such a thread, with all signals blocked, and waits for it.
@@ -31,6 +32,7 @@ pub(crate) fn apart<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> 
 /// # Errors
 /// `NOSYS` before Linux 5.9.
 pub(crate) fn alone() -> Result<(), Errno> {
+    descriptors::of_own_table();
     // SAFETY: numbers only; what this thread shared with others stays theirs.
     let closed = check(unsafe {
         libc::syscall(
@@ -48,6 +50,7 @@ pub(crate) fn alone() -> Result<(), Errno> {
 /// # Errors
 /// As [`alone`].
 pub(crate) fn alone_but_for(fd: std::os::fd::RawFd) -> Result<(), Errno> {
+    descriptors::of_own_table();
     let fd = fd.cast_unsigned();
     let close = |first: libc::c_uint, last: libc::c_uint, flags: libc::c_uint| {
         // SAFETY: numbers only; what this thread shared with others stays theirs.

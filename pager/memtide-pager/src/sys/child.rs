@@ -114,8 +114,15 @@ pub(crate) fn close_all() {
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
 }
 
-/// Has all memory be locked that is mapped from now on. Whether that is allowed.
+/// Has all memory be locked that is mapped from now on. Whether that is allowed, however much it is.
 pub(crate) fn lock_all_to_come() -> bool {
+    if rustix::process::getrlimit(Resource::Memlock)
+        .current
+        .is_some()
+        && !rustix::process::geteuid().is_root()
+    {
+        return false;
+    }
     // SAFETY: concerns the child's own memory, and changes none.
     unsafe { libc::mlockall(libc::MCL_FUTURE) == 0 }
 }

@@ -67,7 +67,9 @@ mod tests {
         let (file, _path) = named.into_parts();
         drop(file);
         // Other tests have children, which have the file open, too, until they end.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while ask() == Ok(true) {
+            assert!(std::time::Instant::now() < until, "it is still open");
             std::thread::yield_now();
         }
     }

@@ -67,6 +67,10 @@ impl LiveSource {
     }
 }
 
+/// Runs of pages that a survey finds until it is told that it goes on: half a second's, of base pages on an
+/// emulated processor.
+const ALIVE_RUNS: u64 = 1 << 18;
+
 /// The running machine.
 pub struct LiveWorld {
     root: Root,
@@ -85,6 +89,8 @@ pub struct LiveWorld {
     /// Whether it was told that nobody says for how long programs wait for memory.
     told_no_pressure: bool,
     surveyor: Surveyor<RunningKernel>,
+    /// Told now and then while a survey goes on.
+    alive: fn(),
     mover: Mover<RunningKernel>,
     sources: Vec<LiveSource>,
     infos: Vec<SourceInfo>,
@@ -129,6 +135,7 @@ impl LiveWorld {
             notices: Vec::new(),
             told_no_pressure: false,
             surveyor: Surveyor::new(kernel.clone(), page),
+            alive: || (),
             mover: Mover::new(kernel, mover),
             infos: sources.iter().map(LiveSource::info).collect(),
             lost: vec![0; sources.len()],
@@ -152,6 +159,12 @@ impl LiveWorld {
     pub fn with_classes(mut self, rules: Rules) -> LiveWorld {
         self.set_classes(rules);
         self
+    }
+
+    /// Calls `alive` at least every few seconds while a survey goes on: that of a terabyte in base pages takes a
+    /// minute, and whoever watches this process counts turns.
+    pub fn tell_while_surveying(&mut self, alive: fn()) {
+        self.alive = alive;
     }
 
     /// The same for one of several loops of this process: our processor time is that of the
@@ -385,9 +398,17 @@ impl World for LiveWorld {
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let proc_root = self.root.path("proc");
+        let (alive, mut runs) = (self.alive, 0u64);
+        let mut found = |run: Found| {
+            runs += 1;
+            if runs.is_multiple_of(ALIVE_RUNS) {
+                alive();
+            }
+            found(run);
+        };
         match self
             .surveyor
-            .survey_spans(&proc_root, process(id), spans, found)
+            .survey_spans(&proc_root, process(id), spans, &mut found)
         {
             Ok(()) => Ok(Presence::Here),
             Err(SurveyError::Gone(_)) => Ok(Presence::Gone),

@@ -84,6 +84,13 @@ impl Manager {
     }
 }
 
+/// In the midst of a turn: the loop goes on.
+pub fn still_alive() {
+    if sd_notify::watchdog_enabled().is_some() {
+        send(&[NotifyState::Watchdog]);
+    }
+}
+
 fn send(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }

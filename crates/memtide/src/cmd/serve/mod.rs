@@ -199,6 +199,7 @@ impl Service<'_> {
                 balancing,
                 spreading,
             } = &mut both;
+            tiering.tell_while_surveying(manager::still_alive);
             let status = tiering.status();
             let rests = tiering.rests().map(str::to_owned);
             let metrics = self.metrics.as_ref().context("no metrics")?;

@@ -263,6 +263,11 @@ impl Tiering {
         self.world.now()
     }
 
+    /// Calls `alive` now and then while one turn takes long.
+    pub fn tell_while_surveying(&mut self, alive: fn()) {
+        self.world.tell_while_surveying(alive);
+    }
+
     /// Why nobody is tiered, if so.
     pub fn rests(&self) -> Option<&str> {
         self.rests.as_deref()

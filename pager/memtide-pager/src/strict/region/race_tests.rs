@@ -16,7 +16,7 @@ fn mode(kernel: Faulty) -> StrictMode {
 }
 
 fn opened(mode: &StrictMode, file: &NamedTempFile) -> Open {
-    let own: std::os::fd::OwnedFd = file.reopen().unwrap().into();
+    let own = crate::sys::known_file::KnownFile::new(file.reopen().unwrap().into());
     let facts = mode.kernel.facts(own.as_fd()).unwrap();
     mode.open_file(file.path().to_owned(), own, facts).unwrap()
 }

@@ -32,7 +32,7 @@ pub(super) fn leaves(context: &mut Context) -> Result<()> {
     let stretch = Stretch::begin();
     loop {
         let cold = census_cold(&known, &dram)?;
-        // One that is just moved by whoever is nowhere for a moment.
+        // A page that is just being moved, by whomever, is on no node for a moment.
         let left = cold.asked - cold.there - cold.nowhere;
         if left * 100 >= cold.asked * MOST_OF_THEM {
             break;
