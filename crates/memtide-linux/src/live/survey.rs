@@ -51,7 +51,13 @@ pub struct Surveyor<K> {
     page: PageSize,
     present: Vec<Present>,
     asked: Vec<(usize, usize)>,
+    /// Called for every so many pages that were asked about.
+    alive: fn(),
+    since_alive: usize,
 }
+
+/// Pages that are asked about until somebody is told that this goes on: about a quarter of a second's.
+const ALIVE_PAGES: usize = 1 << 20;
 
 /// A run of present pages of one kind.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +95,15 @@ impl<K: Kernel> Surveyor<K> {
             page,
             present: Vec::new(),
             asked: Vec::new(),
+            alive: || (),
+            since_alive: 0,
         }
+    }
+
+    /// Calls `alive` at least every few seconds while a survey goes on: that of a terabyte in base pages takes a
+    /// minute, and whoever watches this process counts turns.
+    pub fn tell(&mut self, alive: fn()) {
+        self.alive = alive;
     }
 
     /// Reports where the present pages of `spans` are, in order of address; `spans`
@@ -193,7 +207,13 @@ impl<K: Kernel> Surveyor<K> {
         // runs, and tells of the first page of a huge one.
         let mut at = 0;
         let mut open: Option<Found> = None;
+        let (alive, since_alive) = (self.alive, &mut self.since_alive);
         self.locator.locate(process, &self.asked, |answer| {
+            *since_alive += answer.pages;
+            if *since_alive >= ALIVE_PAGES {
+                *since_alive = 0;
+                alive();
+            }
             let mut first = answer.address as u64 >> shift;
             let end = first + answer.pages as u64;
             while first < end {

@@ -17,8 +17,11 @@ const LOWEST: u64 = 512;
 
 /// What the kernel tells as the process of a lock of an open file.
 const OF_OPEN_FILE: libc::pid_t = -1;
-/// Locks that are asked about; a file with more is one with record locks.
+/// Locks that are asked about, about; a file with more is one with record locks.
 const MOST_LOCKS: usize = 64;
+
+/// Those that wait are asked about in turn, so many whenever another one is closed.
+const FEW: usize = 8;
 
 /// Device and inode.
 pub type Identity = (u64, u64);
@@ -59,7 +62,18 @@ pub fn high(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let lowest = LOWEST.min(limit / 2) as RawFd;
-    rustix::io::fcntl_dupfd_cloexec(fd, lowest).ok()
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, lowest).ok()?;
+    is_in_use(copy.as_raw_fd());
+    Some(copy)
+}
+
+/// The number is somebody's again: the one that waited under it was closed by the program.
+pub fn is_in_use(fd: RawFd) {
+    if !OWN_TABLE.get()
+        && let Some(mut waiting) = waiting()
+    {
+        waiting.retain(|(number, _)| *number != fd);
+    }
 }
 
 /// A descriptor of `file` that waits to be closed, and can only read.
@@ -100,7 +114,7 @@ pub fn identity(fd: BorrowedFd<'_>) -> Option<Identity> {
 ///
 /// `fd` is the caller's to close, and not used any more, unless the program closed it.
 pub unsafe fn close(fd: RawFd, identity: Option<Identity>) {
-    close_waiting();
+    close_some(FEW);
     // SAFETY: the caller's promise, for as long as the file is that one.
     let open = unsafe { BorrowedFd::borrow_raw(fd) };
     let Some(file) = identity.filter(|file| self::identity(open) == Some(*file)) else {
@@ -110,6 +124,7 @@ pub unsafe fn close(fd: RawFd, identity: Option<Identity>) {
         // SAFETY: the caller's promise.
         unsafe { libc::close(fd) };
     } else if let Some(mut waiting) = waiting() {
+        waiting.retain(|(number, _)| *number != fd);
         waiting.push((fd, file));
     }
 }
@@ -117,13 +132,25 @@ pub unsafe fn close(fd: RawFd, identity: Option<Identity>) {
 /// Closes those that have waited, as far as no process has a record lock on their files any more. To be called now
 /// and then.
 pub fn close_waiting() {
+    close_some(usize::MAX);
+}
+
+/// The same of `most` of them, which the next call goes on behind.
+fn close_some(most: usize) {
     if OWN_TABLE.get() {
         return;
     }
     let Some(mut waiting) = waiting() else {
         return;
     };
+    let asked = most.min(waiting.len());
+    waiting.rotate_left(asked);
+    let mut left = waiting.len() - asked;
     waiting.retain(|(fd, file)| {
+        if left > 0 {
+            left -= 1;
+            return true;
+        }
         // SAFETY: a number that was left to us; what is not open is an error.
         let open = unsafe { BorrowedFd::borrow_raw(*fd) };
         if identity(open) != Some(*file) {
@@ -145,7 +172,10 @@ fn has_record_locks(fd: BorrowedFd<'_>) -> bool {
     // Beginning and length, 0 for all that is behind it.
     let mut open: [(libc::off_t, libc::off_t); MOST_LOCKS] = [(0, 0); MOST_LOCKS];
     let mut left = 1;
-    while left > 0 {
+    for _ in 0..2 * MOST_LOCKS {
+        if left == 0 {
+            return false;
+        }
         left -= 1;
         let (start, bytes) = open[left];
         // SAFETY: a `flock` may be all zeros.
@@ -154,10 +184,18 @@ fn has_record_locks(fd: BorrowedFd<'_>) -> bool {
         (lock.l_start, lock.l_len) = (start, bytes);
         // SAFETY: the kernel reads and writes one `flock`.
         let asked = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-        if asked != 0 || libc::c_int::from(lock.l_type) == libc::F_UNLCK {
+        if asked != 0 {
+            // A kernel or a filter without the call. Another error is a server's, which may have one.
+            let error = std::io::Error::last_os_error().raw_os_error();
+            match error {
+                Some(libc::EINVAL | libc::EBADF | libc::ENOSYS | libc::EPERM) => continue,
+                _ => return true,
+            }
+        }
+        if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
             continue;
         }
-        if lock.l_pid != OF_OPEN_FILE || left + 2 > MOST_LOCKS {
+        if lock.l_pid != OF_OPEN_FILE || left + 2 > MOST_LOCKS || answers_by_itself(fd) {
             return true;
         }
         if lock.l_start > start {
@@ -178,7 +216,14 @@ fn has_record_locks(fd: BorrowedFd<'_>) -> bool {
             left += 1;
         }
     }
-    false
+    true
+}
+
+/// Whether the file system is one that tells of every lock as if it were an open file's: FUSE, Ceph, CIFS, SMB, as in
+/// `linux/magic.h`.
+fn answers_by_itself(fd: BorrowedFd<'_>) -> bool {
+    const TYPES: [u32; 4] = [0x6573_5546, 0x00c3_6400, 0xff53_4d42, 0xfe53_4d42];
+    rustix::fs::fstatfs(fd).is_ok_and(|about| TYPES.contains(&(about.f_type as u32)))
 }
 
 #[cfg(test)]

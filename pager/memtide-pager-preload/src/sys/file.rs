@@ -27,6 +27,7 @@ pub struct Own {
 
 impl Own {
     fn new(fd: OwnedFd) -> Own {
+        descriptors::is_in_use(fd.as_raw_fd());
         Own {
             identity: identity(fd.as_fd()),
             fd: ManuallyDrop::new(fd),

@@ -35,6 +35,7 @@ use gate::Gate;
 use memtide_core::eviction::{Config, Eviction, Granule};
 use memtide_core::lazy_flush::{LazyFlush, Stamp};
 use memtide_core::residency::Stage;
+use memtide_linux::sys::descriptors;
 use region::Parts;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -61,6 +62,9 @@ pub(crate) struct StrictMode {
     inner: Mutex<Inner>,
 }
 
+/// Rounds between two looks at whether files that wait may be closed.
+const CLOSES_EACH: u64 = 64;
+
 #[derive(Debug)]
 struct Inner {
     regions: Vec<Option<Arc<StrictRegion>>>,
@@ -68,6 +72,7 @@ struct Inner {
     flush: LazyFlush<Ranges>,
     /// Chosen, still readable.
     pending: Vec<(Granule, Stamp)>,
+    rounds: u64,
 }
 
 /// An open region, and who serves its faults.
@@ -168,6 +173,7 @@ impl StrictMode {
                 eviction: Eviction::new(config),
                 flush: LazyFlush::new(),
                 pending: Vec::new(),
+                rounds: 0,
             }),
             settings,
         })
@@ -182,7 +188,7 @@ impl StrictMode {
         self.kernel.read_exactly(file.as_fd());
         let source = FileSource {
             path,
-            file,
+            file: file.high(),
             bytes: facts.bytes,
         };
         let mut open = self.open(Box::new(source))?;
@@ -300,6 +306,10 @@ impl StrictMode {
     pub fn round(&self) -> Round {
         let mut guard = lock(&self.inner);
         let inner = &mut *guard;
+        inner.rounds += 1;
+        if inner.rounds.is_multiple_of(CLOSES_EACH) {
+            descriptors::close_waiting();
+        }
         self.note_arrivals(inner);
         let resident = u64::from(self.gate.in_use()) * self.page_bytes as u64;
         self.counters.resident_bytes.set(resident);

@@ -27,6 +27,7 @@ pub(crate) struct KnownFile {
 impl KnownFile {
     /// With the number that it has.
     pub fn new(fd: OwnedFd) -> KnownFile {
+        descriptors::is_in_use(fd.as_raw_fd());
         KnownFile {
             identity: identity(fd.as_fd()),
             fd: ManuallyDrop::new(fd),

@@ -67,10 +67,6 @@ impl LiveSource {
     }
 }
 
-/// Runs of pages that a survey finds until it is told that it goes on: half a second's, of base pages on an
-/// emulated processor.
-const ALIVE_RUNS: u64 = 1 << 18;
-
 /// The running machine.
 pub struct LiveWorld {
     root: Root,
@@ -89,7 +85,7 @@ pub struct LiveWorld {
     /// Whether it was told that nobody says for how long programs wait for memory.
     told_no_pressure: bool,
     surveyor: Surveyor<RunningKernel>,
-    /// Told now and then while a survey goes on.
+    /// Told at the beginning of each survey.
     alive: fn(),
     mover: Mover<RunningKernel>,
     sources: Vec<LiveSource>,
@@ -161,10 +157,10 @@ impl LiveWorld {
         self
     }
 
-    /// Calls `alive` at least every few seconds while a survey goes on: that of a terabyte in base pages takes a
-    /// minute, and whoever watches this process counts turns.
+    /// Calls `alive` at the beginning of each survey and while one goes on; see [`Surveyor::tell`].
     pub fn tell_while_surveying(&mut self, alive: fn()) {
         self.alive = alive;
+        self.surveyor.tell(alive);
     }
 
     /// The same for one of several loops of this process: our processor time is that of the
@@ -398,17 +394,10 @@ impl World for LiveWorld {
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let proc_root = self.root.path("proc");
-        let (alive, mut runs) = (self.alive, 0u64);
-        let mut found = |run: Found| {
-            runs += 1;
-            if runs.is_multiple_of(ALIVE_RUNS) {
-                alive();
-            }
-            found(run);
-        };
+        (self.alive)();
         match self
             .surveyor
-            .survey_spans(&proc_root, process(id), spans, &mut found)
+            .survey_spans(&proc_root, process(id), spans, found)
         {
             Ok(()) => Ok(Presence::Here),
             Err(SurveyError::Gone(_)) => Ok(Presence::Gone),

@@ -12,6 +12,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// Pings in the time in which one must come.
 const PINGS: u32 = 4;
 
+/// How often it is told in the midst of a turn.
+const STILL_EVERY: Duration = Duration::from_secs(1);
+
 /// The service manager.
 pub struct Manager {
     /// From one ping to the next.
@@ -84,9 +87,16 @@ impl Manager {
     }
 }
 
-/// In the midst of a turn: the loop goes on.
+thread_local! {
+    /// When it was last told in the midst of a turn.
+    static STILL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// In the midst of a turn: the loop goes on. Once a second is enough.
 pub fn still_alive() {
-    if sd_notify::watchdog_enabled().is_some() {
+    let due = STILL.get().is_none_or(|last| last.elapsed() >= STILL_EVERY);
+    if due && sd_notify::watchdog_enabled().is_some() {
+        STILL.set(Some(Instant::now()));
         send(&[NotifyState::Watchdog]);
     }
 }

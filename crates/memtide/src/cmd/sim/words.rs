@@ -38,7 +38,7 @@ pub fn summary(measure: &Measure, outcomes: &[Outcome]) -> String {
         (ratio, _) if std::ptr::eq(best, first) || ratio.is_some_and(as_good) => {
             match outcomes.iter().filter(|outcome| !outcome.bound).count() {
                 1 => format!("{name}: {}", value(best)),
-                _ => format!("Nothing gains over {against} here: {}", value(best)),
+                _ => format!("Nothing gains over {against} here: {}", value(first)),
             }
         }
         (Some(ratio), MeasureKind::Time) => format!(
