@@ -411,7 +411,7 @@ mod tests {
         // Pages 3 MiB apart do not become one mapping.
         let apart: Vec<TraceRow> = (0..8)
             .map(|n| TraceRow {
-                address: n * 768 << 12,
+                address: (n * 768) << 12,
                 ..row(n)
             })
             .collect();
