@@ -51,7 +51,7 @@ pub struct Surveyor<K> {
     page: PageSize,
     present: Vec<Present>,
     asked: Vec<(usize, usize)>,
-    /// Called for every so many pages that were asked about.
+    /// Called at the beginning, and for every so many pages that were asked about.
     alive: fn(),
     since_alive: usize,
 }
@@ -100,7 +100,7 @@ impl<K: Kernel> Surveyor<K> {
         }
     }
 
-    /// Calls `alive` at least every few seconds while a survey goes on: that of a terabyte in base pages takes a
+    /// Calls `alive` when a survey begins and now and then while it goes on: that of a terabyte in base pages takes a
     /// minute, and whoever watches this process counts turns.
     pub fn tell(&mut self, alive: fn()) {
         self.alive = alive;
@@ -115,6 +115,7 @@ impl<K: Kernel> Surveyor<K> {
         spans: &[Sought],
         found: impl FnMut(Found),
     ) -> Result<(), SurveyError> {
+        (self.alive)();
         let pid = process.pid;
         let failed = |what: String| SurveyError::Failed { pid, what };
         let map = match Pagemap::open(proc_root, pid) {

@@ -85,8 +85,6 @@ pub struct LiveWorld {
     /// Whether it was told that nobody says for how long programs wait for memory.
     told_no_pressure: bool,
     surveyor: Surveyor<RunningKernel>,
-    /// Told at the beginning of each survey.
-    alive: fn(),
     mover: Mover<RunningKernel>,
     sources: Vec<LiveSource>,
     infos: Vec<SourceInfo>,
@@ -131,7 +129,6 @@ impl LiveWorld {
             notices: Vec::new(),
             told_no_pressure: false,
             surveyor: Surveyor::new(kernel.clone(), page),
-            alive: || (),
             mover: Mover::new(kernel, mover),
             infos: sources.iter().map(LiveSource::info).collect(),
             lost: vec![0; sources.len()],
@@ -159,7 +156,6 @@ impl LiveWorld {
 
     /// Calls `alive` at the beginning of each survey and while one goes on; see [`Surveyor::tell`].
     pub fn tell_while_surveying(&mut self, alive: fn()) {
-        self.alive = alive;
         self.surveyor.tell(alive);
     }
 
@@ -394,7 +390,6 @@ impl World for LiveWorld {
         found: &mut dyn FnMut(Found),
     ) -> Result<Presence, WorldError> {
         let proc_root = self.root.path("proc");
-        (self.alive)();
         match self
             .surveyor
             .survey_spans(&proc_root, process(id), spans, found)

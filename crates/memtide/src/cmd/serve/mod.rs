@@ -193,6 +193,7 @@ impl Service<'_> {
     fn run(&mut self, mut both: Both) -> anyhow::Result<()> {
         let root = &self.context.root;
         let mut nodes_watch = NodesWatch::new(root);
+        open_files::ask();
         loop {
             let Both {
                 tiering,
@@ -223,7 +224,6 @@ impl Service<'_> {
             };
             watchers.tell_control(&status);
             self.manager.ready();
-            open_files::ask();
             let foreground = Foreground {
                 signal: &self.signal,
                 reload: Some(&self.reload),
