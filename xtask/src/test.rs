@@ -5,7 +5,8 @@
 //! format difference, a lint, code that does not build) counts as one failure, so that the last line
 //! can never look better than the run was. Failed tests are named once more before the counts.
 
-use std::io::{BufRead, BufReader};
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,8 @@ const STEPS: [Step; 6] = [
     },
     Step {
         name: TESTS,
-        words: &["test", "--quiet", "--workspace", "--no-fail-fast"],
+        // Every test is named: of a program that ends early, that is how one knows where.
+        words: &["test", "--workspace", "--no-fail-fast"],
         rustflags: None,
     },
     Step {
@@ -306,8 +308,13 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
     if step.name == DOCUMENTATION {
         command.env("RUSTDOCFLAGS", "-D warnings");
     }
-    let mut child = command.spawn().context("cannot run cargo")?;
+    let mut child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
     let output = child.stdout.take().context("cargo without output")?;
+    let errors = child.stderr.take().context("cargo without errors")?;
+    let said = std::thread::spawn(move || pass_on_errors(errors));
     let mut summary = Summary::default();
     let mut failures = Failures::default();
     for line in BufReader::new(output).lines() {
@@ -324,11 +331,81 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
             summary.failures.extend(failed.map(of_step));
         }
     }
+    for ended in said.join().unwrap_or_default() {
+        let unfinished = ended.unfinished(&failures.passed, workspace);
+        let why = format!("{}; not finished: {unfinished}", ended.said.join(" / "));
+        summary.count(ended.program, &Verdict::Failed(why));
+    }
     if !child.wait()?.success() && summary.tally.failed == 0 {
         let why = "the command failed and named no test; see its output".to_owned();
         summary.count(step.name.to_owned(), &Verdict::Failed(why));
     }
     Ok(summary)
+}
+
+/// A program of tests that ended before its harness could count: by a signal, or because a test left.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    program: String,
+    /// What was said last, the signal included.
+    said: Vec<String>,
+}
+
+/// Of what a program said before it ended, so many lines are repeated.
+const LAST_LINES: usize = 6;
+/// Of its tests that did not come to their end, so many are named: each thread had one, and the harness begins
+/// them in the order of their names.
+const UNFINISHED: usize = 4;
+
+/// Passes on what cargo and the tests say, and finds who ended early.
+fn pass_on_errors(errors: impl Read) -> Vec<Ended> {
+    let mut last = VecDeque::new();
+    let mut found = Vec::new();
+    for line in BufReader::new(errors).lines().map_while(Result::ok) {
+        eprintln!("{line}");
+        found.extend(ended_early(&line, &last));
+        last.push_back(line);
+        if last.len() > LAST_LINES {
+            last.pop_front();
+        }
+    }
+    found
+}
+
+/// Of cargo's line ``process didn't exit successfully: `target/debug/deps/name-hash` (signal: 11, SIGSEGV: …)``. A
+/// harness that counted ends with 101.
+fn ended_early(line: &str, before: &VecDeque<String>) -> Option<Ended> {
+    let (_, rest) = line.split_once("process didn't exit successfully: `")?;
+    let (program, how) = rest.split_once('`')?;
+    (!how.contains("(exit status: 101)")).then(|| Ended {
+        program: program.split(' ').next().unwrap_or(program).to_owned(),
+        said: before
+            .iter()
+            .map(String::as_str)
+            .chain([how])
+            .map(|said| said.trim().to_owned())
+            .filter(|said| !said.is_empty())
+            .collect(),
+    })
+}
+
+impl Ended {
+    /// The first of its tests that did not pass.
+    fn unfinished(&self, passed: &BTreeSet<String>, workspace: &Workspace) -> String {
+        let mut list = Command::new(&self.program);
+        list.arg("--list").current_dir(&workspace.root);
+        let Ok(output) = list.output() else {
+            return "it cannot be asked".to_owned();
+        };
+        first_left(&String::from_utf8_lossy(&output.stdout), passed)
+    }
+}
+
+/// Of a harness's list, the first that did not pass.
+fn first_left(list: &str, passed: &BTreeSet<String>) -> String {
+    let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
+    let left: Vec<&str> = all.filter(|name| !passed.contains(*name)).collect();
+    left[..left.len().min(UNFINISHED)].join(", ")
 }
 
 /// The harness's list of failures: the indented lines right below the line `failures:`. Of two such lines, the first
@@ -340,6 +417,8 @@ struct Failures {
     /// What they said, from the panic on, by name.
     said: Vec<(String, String)>,
     saying: bool,
+    /// Of all harnesses so far.
+    passed: BTreeSet<String>,
 }
 
 /// Of what a test said, about so many bytes are repeated at the end.
@@ -348,6 +427,10 @@ const MOST_SAID: usize = 600;
 impl Failures {
     fn take(&mut self, line: &str) {
         let heading = line.strip_prefix("---- ");
+        let passed = line.strip_prefix("test ");
+        if let Some(name) = passed.and_then(|rest| rest.strip_suffix(" ... ok")) {
+            self.passed.insert(name.to_owned());
+        }
         if line == "failures:" {
             self.listing = true;
             self.saying = false;
@@ -372,9 +455,9 @@ impl Failures {
 
     /// The names of one harness, at its line of counts, and what each said.
     fn finish(&mut self) -> Vec<(String, Option<String>)> {
-        let Failures {
-            names, mut said, ..
-        } = std::mem::take(self);
+        let names = std::mem::take(&mut self.names);
+        let mut said = std::mem::take(&mut self.said);
+        (self.listing, self.saying) = (false, false);
         let why = |name: String| {
             let of = said.iter_mut().find(|(of, _)| *of == name);
             let why = of.map(|(_, said)| std::mem::take(said));
@@ -424,6 +507,38 @@ mod tests {
         assert!(found[0].1.as_ref().unwrap().starts_with(why), "{found:?}");
         assert_eq!(found[1], ("src/lib.rs - c (line 7)".to_owned(), None));
         assert!(failures.finish().is_empty());
+    }
+
+    /// Its harness named no test: what it said last tells, and what had not passed.
+    #[test]
+    fn a_program_that_ended_early_is_told_of() {
+        let errors = "a warning\n\nfatal runtime error: it ends here, aborting\n\
+                      error: test failed, to rerun pass `-p a --lib`\n\nCaused by:\n  process didn't exit \
+                      successfully: `/bin/false --quiet` (signal: 6, SIGABRT: process abort signal)\n\
+                      process didn't exit successfully: `/bin/false` (exit status: 101)\n";
+        let found = pass_on_errors(errors.as_bytes());
+        let said = [
+            "a warning",
+            "fatal runtime error: it ends here, aborting",
+            "error: test failed, to rerun pass `-p a --lib`",
+            "Caused by:",
+            "(signal: 6, SIGABRT: process abort signal)",
+        ];
+        let program = "/bin/false".to_owned();
+        let said = said.map(str::to_owned).to_vec();
+        assert_eq!(found, [Ended { program, said }]);
+    }
+
+    #[test]
+    fn what_passed_is_known_of_all_programs() {
+        let mut failures = Failures::default();
+        for line in ["test a ... ok", "test b ... FAILED", "test c ... ignored"] {
+            failures.take(line);
+        }
+        failures.finish();
+        assert_eq!(failures.passed, BTreeSet::from(["a".to_owned()]));
+        let list = "a: test\nb: test\nc: test\nd: benchmark\n\n3 tests, 1 benchmark";
+        assert_eq!(first_left(list, &failures.passed), "b, c");
     }
 
     /// Models elsewhere would be left out silently.

@@ -150,16 +150,29 @@ static double forking(void) {
     return best;
 }
 
+/* In turns, so that a machine that is busier for a while makes both take longer. */
 static int many(int count) {
-    double quarter = 0;
-    for (int n = 0; n < count; n++) {
-        if (n == count / 4)
-            quarter = forking();
-        /* Every other page, so that the kernel joins none of them. */
-        if (mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, (off_t)(n * 2 % 1024) * PAGE) == MAP_FAILED)
-            return 1;
+    double quarter = 1e9, all = 1e9;
+    int has = 0;
+    char **kept = calloc((size_t)count, sizeof *kept);
+    if (!kept)
+        return 1;
+    for (int turn = 0; turn < 3; turn++) {
+        while (has > count / 4)
+            munmap(kept[--has], PAGE);
+        for (; has < count; has++) {
+            if (has == count / 4) {
+                double took = forking();
+                quarter = took < quarter ? took : quarter;
+            }
+            /* Every other page, so that the kernel joins none of them. */
+            kept[has] = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, file, (off_t)(has * 2 % 1024) * PAGE);
+            if (kept[has] == MAP_FAILED)
+                return 1;
+        }
+        double took = forking();
+        all = took < all ? took : all;
     }
-    double all = forking();
     printf("%.1f\n", all / quarter);
     return 0;
 }
