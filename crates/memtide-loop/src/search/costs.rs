@@ -78,6 +78,8 @@ pub struct Costs {
     much_too_late_ms: [f64; 2],
     /// The latest passes, in ms, by view.
     pass_ms: [f64; 2],
+    /// Of the very last pass by view, how many pieces it had and how late it was, in ms a piece.
+    last: [(u64, f64); 2],
 }
 
 /// Expected microseconds until what was measured counts.
@@ -97,6 +99,7 @@ impl Costs {
             late_ms: [0.0; 2],
             much_too_late_ms: [0.0; 2],
             pass_ms: [0.0; 2],
+            last: [(0, 0.0); 2],
         }
     }
 
@@ -164,6 +167,8 @@ impl Costs {
         };
         learn(&mut self.late_ms[view], wanted_ms);
         learn(&mut self.much_too_late_ms[view], 2 * wanted_ms);
+        let late_ms = ms.saturating_sub(wanted_ms) as f64 / pieces.max(1) as f64;
+        self.last[view] = (pieces, late_ms);
         self.pass_ms[view] = (self.pass_ms[view] * 0.75).max(ms as f64);
     }
 
@@ -181,6 +186,14 @@ impl Costs {
     /// How much later than asked for a pass of `view` over `pieces` ends, in ms.
     pub fn late(&self, view: View, pieces: u64) -> u64 {
         (self.late_ms[view as usize] * pieces as f64) as u64
+    }
+
+    /// How much later than asked for it ends at least: as on the average, or as the very last did if that says
+    /// something of so many pieces.
+    pub fn least_late(&self, view: View, pieces: u64) -> u64 {
+        let (of, late_ms) = self.last[view as usize];
+        let last = (pieces <= 4 * of).then_some((late_ms * pieces as f64) as u64);
+        self.late(view, pieces).min(last.unwrap_or(u64::MAX))
     }
 
     /// How long the longest of the latest passes took, in ms.
@@ -207,6 +220,23 @@ mod tests {
         costs.expect_to_tell(costs.tell(180));
         costs.used(0.0, 4_000.0);
         assert_eq!((costs.factor(), costs.tell(3)), (50.0, 2.0 * 230.0));
+    }
+
+    /// One pass that something else held up makes those after it late for long on the average only.
+    #[test]
+    fn a_pass_in_time_ends_what_one_late_pass_made_of_the_average() {
+        let mut costs = Costs::new(UnitCosts::default());
+        costs.took(View::Look, 4_096, 100, 500);
+        assert_eq!(costs.late(View::Look, 1_024), 25);
+        assert_eq!(costs.least_late(View::Look, 1_024), 25);
+        costs.took(View::Look, 1_024, 100, 100);
+        assert_eq!(costs.late(View::Look, 1_024), 23);
+        assert_eq!(costs.least_late(View::Look, 1_024), 0);
+        // Of so many more pages it says nothing.
+        assert_eq!(
+            costs.least_late(View::Look, 8_192),
+            costs.late(View::Look, 8_192)
+        );
     }
 
     /// What is dear to tell is joined over gaps that cost less.

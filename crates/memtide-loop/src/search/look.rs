@@ -222,9 +222,17 @@ impl Search {
         self.look.at_work = true;
     }
 
-    /// The smallest chunk: one block, twice, and begun.
+    /// The smallest chunk: one block, twice, and begun. To begin must not cost more than to look, where a look may
+    /// be larger.
     fn least_us(&self) -> f64 {
-        self.costs.tell(1) + 2.0 * self.costs.look(self.blocks.block_pages())
+        let (begun, block) = (
+            self.costs.tell(1),
+            self.costs.look(self.blocks.block_pages()),
+        );
+        let most = self
+            .costs
+            .look(self.config.look_pages.min(self.blocks.pages()));
+        begun + 2.0 * block.max((begun / 2.0).min(most))
     }
 
     /// Begins with the next chunk, if it can be paid for.

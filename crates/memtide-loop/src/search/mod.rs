@@ -592,6 +592,12 @@ impl Search {
         interval_ms + self.costs.late(View::Look, pages)
     }
 
+    /// How long it takes at least, in ms, by the last passes: what is to be in its middle must not come behind its end.
+    pub fn least_look_pass_ms(&self) -> u64 {
+        let (pages, interval_ms) = self.look.size();
+        interval_ms + self.costs.least_late(View::Look, pages)
+    }
+
     /// Whether a look should have ended before anything is done that takes long: nobody reads
     /// its reports meanwhile, and they are more than its source [keeps](Config::keeps). Not for
     /// ever: a pass may have lost its end all the same.

@@ -38,8 +38,9 @@ use std::collections::BTreeSet;
 
 /// How often they are flushed while glancing, at most, in ms: once a pass.
 const GLANCE_FLUSH_MS: u64 = 250;
-/// While glancing, flushing may take one part in so many of a CPU.
-const GLANCE_FLUSH_SHARE: u64 = 1000;
+/// While glancing, flushing may take one part in so many of a CPU. A glance without a flush may cost more, and
+/// sees nothing.
+const GLANCE_FLUSH_SHARE: u64 = 200;
 /// In the second pass of a look it may take one part in so many of the pass.
 const LOOK_FLUSH_SHARE: u64 = 20;
 
@@ -80,8 +81,8 @@ impl Commuter {
 pub(super) struct Flusher {
     commuters: Vec<Commuter>,
     flushed: Millis,
-    /// What the last time cost, in ms of a CPU.
-    cost_ms: u64,
+    /// What the last times cost, in us of a CPU. On a busy machine one of them tells little.
+    costs_us: [u64; 3],
     settled: Vec<Settled>,
     /// Pages that have turned out to lie elsewhere than was known, and which way they went.
     strays: Vec<(PageNumber, Moved)>,
@@ -113,7 +114,7 @@ impl Flusher {
         let due = match looking {
             true => self.look_flush_due(observer, now),
             false => {
-                let pause_ms = self.cost_ms.saturating_mul(GLANCE_FLUSH_SHARE);
+                let pause_ms = self.cost_us().saturating_mul(GLANCE_FLUSH_SHARE) / 1000;
                 now.since(self.flushed) >= pause_ms.max(GLANCE_FLUSH_MS)
             }
         };
@@ -169,7 +170,20 @@ impl Flusher {
         });
         self.note_strays(shared);
         self.commuters = commuters;
-        self.cost_ms = world.own_cpu_ns().saturating_sub(before) / 1_000_000;
+        self.noted(world.own_cpu_ns().saturating_sub(before) / 1000);
+    }
+
+    /// It has cost so much once more.
+    fn noted(&mut self, cost_us: u64) {
+        self.costs_us.rotate_right(1);
+        self.costs_us[0] = cost_us;
+    }
+
+    /// What flushing costs: the middle one of the last times.
+    fn cost_us(&self) -> u64 {
+        let mut costs = self.costs_us;
+        costs.sort_unstable();
+        costs[1]
     }
 
     /// Tells the rest of the loop of pages that turned out to lie elsewhere.
@@ -188,7 +202,7 @@ impl Flusher {
         let began = observer.pass_ended.max(observer.told_at);
         // The search does not ask for more passes than it needs.
         let searching = observer.searching.is_some();
-        let cheap = self.cost_ms.saturating_mul(LOOK_FLUSH_SHARE) <= observer.pass_ms;
+        let cheap = self.cost_us().saturating_mul(LOOK_FLUSH_SHARE) <= 1000 * observer.pass_ms;
         let needed = first || searching || cheap || observer.cadence.stretch() > 1;
         needed && self.flushed < began && now.since(began) >= observer.pass_ms / 2
     }
@@ -477,6 +491,16 @@ mod tests {
             };
             ledger.survey(&mut world, OWNER).unwrap();
             assert!(ledger.visitors.is_empty());
+        }
+    }
+
+    /// A flush that something else held up says little of what flushing costs.
+    #[test]
+    fn one_dear_flush_does_not_end_flushing() {
+        let mut flusher = Flusher::default();
+        for (cost_us, middle) in [(900, 0), (20_000, 900), (800, 900), (700, 800), (600, 700)] {
+            flusher.noted(cost_us);
+            assert_eq!(flusher.cost_us(), middle);
         }
     }
 

@@ -326,7 +326,7 @@ impl Searching {
                 let subjects = by_process(&shared.ledger, &watch);
                 observer.told = Some(Observe::Look);
                 observer.told_at = now;
-                observer.pass_ms = self.search.look_pass_ms();
+                observer.pass_ms = self.search.least_look_pass_ms();
                 let taken = world.look(observer.source, &subjects, watch.interval_ms)?;
                 let asked: u64 = subjects.iter().map(Subject::pages).sum();
                 if taken < asked.max(1) {
