@@ -6,6 +6,7 @@
 //! Options on which records and sources are built need another loop:
 //! [`TierOptions::goes_on_with`](crate::options::TierOptions::goes_on_with) says which.
 
+use super::exchange::Exchange;
 use super::shared::idle_rounds;
 use super::{TierConfig, Tierer};
 use crate::ledger::Renumbered;
@@ -33,6 +34,7 @@ impl Tierer {
         let share = config.cadence.share_permille;
         let other_share = old.cadence.share_permille != share;
         let mbps = config.gate.rate_limit_mbps;
+        let other_classes = old.classes != config.classes;
 
         // Whose pages may leave for a moment is asked anew.
         self.flusher.recall(world, &mut self.shared.ledger);
@@ -52,7 +54,11 @@ impl Tierer {
         self.flusher.choose(world, &mut self.shared, now);
         self.refresh.is_due();
         self.listeners.changed();
-        // Other classes make room, and other pages leave.
+        // Other classes make room, and other pages leave: who starved may not any more.
+        if other_classes {
+            self.observer.exchange = Exchange::default();
+            self.observer.give_up_search(&self.shared, now);
+        }
         self.observer.chooses_anew();
     }
 }
@@ -219,6 +225,31 @@ mod tests {
         tierer.follow(&mut world, off);
         run(&mut tierer, &mut world, 10);
         tierer.finish(&mut world).unwrap();
+    }
+
+    /// Hot pages that starved beside a protected class were searched for block by block. Where nothing is protected
+    /// any more a look at all of them is sooner done.
+    #[test]
+    fn who_starved_beside_what_was_protected_is_looked_at_again() {
+        let mut world = FakeWorld::two_tiers(1000, 100_000);
+        let mut kept = FakeProcess::new(7, 7 << 20, 1000, FAST);
+        kept.class = Some(ClassId(0));
+        let mut other = FakeProcess::new(8, 8 << 20, 1000, SLOW);
+        other.hot = other.pages.keys().take(500).copied().collect();
+        other.class = Some(ClassId(1));
+        world.processes = vec![kept, other];
+        let protected = config(&world, "", "[a]\nfast.low = '4MiB'\n[b]\n");
+        let mut tierer = Tierer::new(&mut world, protected.clone());
+        run(&mut tierer, &mut world, 20);
+        assert!(tierer.observer.searching.is_some(), "nobody starved");
+        tierer.follow(&mut world, protected);
+        assert!(tierer.observer.searching.is_some(), "nothing is other");
+        let free = config(&world, "", "[a]\n[b]\n");
+        tierer.follow(&mut world, free);
+        assert!(tierer.observer.searching.is_none());
+        run(&mut tierer, &mut world, 10);
+        let home = world.process(8).on(FAST);
+        assert!(home >= 500, "{home}");
     }
 
     #[test]

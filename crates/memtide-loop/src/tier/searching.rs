@@ -642,6 +642,19 @@ impl Observer {
         }
     }
 
+    /// Ends a search that was begun because hot pages starved, and that looks at all of slow memory can do without.
+    pub fn give_up_search(&mut self, shared: &Shared, now: Millis) {
+        if shared.ledger.lower_pages() > shared.config.look_pages {
+            return;
+        }
+        if let Some(searching) = self.searching.take() {
+            self.cadence.hold_at_most(now, searching.search.credit_us());
+            self.stretches.clear();
+            self.told = None;
+            self.cadence.look_due();
+        }
+    }
+
     /// Has the source do what the search wants next. Nothing without one.
     pub fn follow_search(
         &mut self,
