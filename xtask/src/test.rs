@@ -314,7 +314,8 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
         .context("cannot run cargo")?;
     let output = child.stdout.take().context("cargo without output")?;
     let errors = child.stderr.take().context("cargo without errors")?;
-    let said = std::thread::spawn(move || pass_on_errors(errors));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(pass_on_errors(errors)));
     let mut summary = Summary::default();
     let mut failures = Failures::default();
     for line in BufReader::new(output).lines() {
@@ -331,12 +332,14 @@ fn run_step(step: &Step, workspace: &Workspace) -> Result<Summary> {
             summary.failures.extend(failed.map(of_step));
         }
     }
-    for ended in said.join().unwrap_or_default() {
-        let unfinished = ended.unfinished(&failures.passed, workspace);
+    let status = child.wait()?;
+    // Who was left behind by a program that ended early may keep the pipe open.
+    for ended in told.recv_timeout(LAST_WORDS).unwrap_or_default() {
+        let unfinished = ended.unfinished(&failures.finished, workspace);
         let why = format!("{}; not finished: {unfinished}", ended.said.join(" / "));
         summary.count(ended.program, &Verdict::Failed(why));
     }
-    if !child.wait()?.success() && summary.tally.failed == 0 {
+    if !status.success() && summary.tally.failed == 0 {
         let why = "the command failed and named no test; see its output".to_owned();
         summary.count(step.name.to_owned(), &Verdict::Failed(why));
     }
@@ -351,6 +354,8 @@ struct Ended {
     said: Vec<String>,
 }
 
+/// How long after cargo's end what it said is waited for.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 /// Of what a program said before it ended, so many lines are repeated.
 const LAST_LINES: usize = 6;
 /// Of its tests that did not come to their end, so many are named: each thread had one, and the harness begins
@@ -361,7 +366,14 @@ const UNFINISHED: usize = 4;
 fn pass_on_errors(errors: impl Read) -> Vec<Ended> {
     let mut last = VecDeque::new();
     let mut found = Vec::new();
-    for line in BufReader::new(errors).lines().map_while(Result::ok) {
+    let mut errors = BufReader::new(errors);
+    let mut bytes = Vec::new();
+    while errors
+        .read_until(b'\n', &mut bytes)
+        .is_ok_and(|read| read > 0)
+    {
+        let line = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        bytes.clear();
         eprintln!("{line}");
         found.extend(ended_early(&line, &last));
         last.push_back(line);
@@ -390,21 +402,21 @@ fn ended_early(line: &str, before: &VecDeque<String>) -> Option<Ended> {
 }
 
 impl Ended {
-    /// The first of its tests that did not pass.
-    fn unfinished(&self, passed: &BTreeSet<String>, workspace: &Workspace) -> String {
+    /// The first of its tests that told of no result.
+    fn unfinished(&self, finished: &BTreeSet<String>, workspace: &Workspace) -> String {
         let mut list = Command::new(&self.program);
         list.arg("--list").current_dir(&workspace.root);
         let Ok(output) = list.output() else {
             return "it cannot be asked".to_owned();
         };
-        first_left(&String::from_utf8_lossy(&output.stdout), passed)
+        first_left(&String::from_utf8_lossy(&output.stdout), finished)
     }
 }
 
-/// Of a harness's list, the first that did not pass.
-fn first_left(list: &str, passed: &BTreeSet<String>) -> String {
+/// Of a harness's list, the first that are not among those that finished.
+fn first_left(list: &str, finished: &BTreeSet<String>) -> String {
     let all = list.lines().filter_map(|line| line.strip_suffix(": test"));
-    let left: Vec<&str> = all.filter(|name| !passed.contains(*name)).collect();
+    let left: Vec<&str> = all.filter(|name| !finished.contains(*name)).collect();
     left[..left.len().min(UNFINISHED)].join(", ")
 }
 
@@ -417,8 +429,8 @@ struct Failures {
     /// What they said, from the panic on, by name.
     said: Vec<(String, String)>,
     saying: bool,
-    /// Of all harnesses so far.
-    passed: BTreeSet<String>,
+    /// Of all harnesses so far, which tests had a result.
+    finished: BTreeSet<String>,
 }
 
 /// Of what a test said, about so many bytes are repeated at the end.
@@ -427,9 +439,10 @@ const MOST_SAID: usize = 600;
 impl Failures {
     fn take(&mut self, line: &str) {
         let heading = line.strip_prefix("---- ");
-        let passed = line.strip_prefix("test ");
-        if let Some(name) = passed.and_then(|rest| rest.strip_suffix(" ... ok")) {
-            self.passed.insert(name.to_owned());
+        let result = line.strip_prefix("test ");
+        if let Some((name, _)) = result.and_then(|rest| rest.split_once(" ... ")) {
+            let name = name.strip_suffix(" - should panic").unwrap_or(name);
+            self.finished.insert(name.to_owned());
         }
         if line == "failures:" {
             self.listing = true;
@@ -530,15 +543,18 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_is_known_of_all_programs() {
+    fn what_finished_is_known_of_all_programs() {
         let mut failures = Failures::default();
-        for line in ["test a ... ok", "test b ... FAILED", "test c ... ignored"] {
-            failures.take(line);
-        }
+        let lines = [
+            "test a ... ok",
+            "test b - should panic ... ok",
+            "test c ... ignored, it takes an hour",
+            "test d ... FAILED",
+        ];
+        lines.map(|line| failures.take(line));
         failures.finish();
-        assert_eq!(failures.passed, BTreeSet::from(["a".to_owned()]));
-        let list = "a: test\nb: test\nc: test\nd: benchmark\n\n3 tests, 1 benchmark";
-        assert_eq!(first_left(list, &failures.passed), "b, c");
+        let list = "a: test\nb: test\nc: test\nd: test\ne: test\nf: test\ng: benchmark\n";
+        assert_eq!(first_left(list, &failures.finished), "e, f");
     }
 
     /// Models elsewhere would be left out silently.

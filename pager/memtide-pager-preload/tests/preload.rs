@@ -104,7 +104,10 @@ fn preload<'a>(command: &'a mut Command, stats: &Path) -> &'a mut Command {
 
 fn text(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(error, "");
+    // Many readers of little memory overrun it where the evictor has no processor, and are told so.
+    let overrun = |line: &&str| line.starts_with("memtide-pager: the budget of ");
+    let said: Vec<&str> = error.lines().filter(|line| !overrun(line)).collect();
+    assert_eq!(said, [""; 0]);
     text_beside_remarks(output)
 }
 

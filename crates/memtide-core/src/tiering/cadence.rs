@@ -243,6 +243,14 @@ impl Cadence {
         self.look_due = Millis(0);
     }
 
+    /// Others have driven the source up to now: a look begins as soon as there is credit for it, and none is
+    /// under way.
+    pub fn begin_anew(&mut self) {
+        self.looking = false;
+        self.barren = 0;
+        self.look_due();
+    }
+
     /// The present look takes in only a part of the pages: the others should
     /// have their turn soon.
     pub fn look_is_partial(&mut self) {
@@ -373,6 +381,25 @@ mod tests {
             c.pass_done(Millis(pass * 100), news(600, 0, 600));
         }
         assert_eq!(c.observe(Millis(400)), Observe::Glance);
+    }
+
+    /// Passes of a look that others began do not count for the next.
+    #[test]
+    fn who_begins_anew_begins_with_the_first_pass() {
+        let mut cadence = Cadence::new(CadenceConfig::default(), Millis(0));
+        assert_eq!(cadence.observe(Millis(0)), Observe::Look);
+        for pass in 1..4 {
+            let news = PassNews {
+                touched: 10,
+                became_ready: 10,
+                first_touch: 10,
+            };
+            cadence.pass_done(Millis(50 * pass), news);
+        }
+        assert!(cadence.stretch() > 1);
+        cadence.begin_anew();
+        assert_eq!(cadence.observe(Millis(200)), Observe::Look);
+        assert_eq!(cadence.stretch(), 1);
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl Flusher {
         }
         self.flushed = now;
         let before = world.own_cpu_ns();
+        let mut tried = false;
         let mut commuters = std::mem::take(&mut self.commuters);
         commuters.retain_mut(|commuter| {
             let (ledger, records) = (&mut shared.ledger, &shared.records);
@@ -131,7 +132,7 @@ impl Flusher {
             if !looking && ticks == commuter.ticks {
                 return ticks.is_some();
             }
-            commuter.ticks = ticks;
+            (commuter.ticks, tried) = (ticks, true);
             // One that turned out to be in use stays where it is and may be promoted.
             let on_top = ledger.topology.is_top_tier(commuter.visit.home);
             let used = match on_top {
@@ -170,7 +171,10 @@ impl Flusher {
         });
         self.note_strays(shared);
         self.commuters = commuters;
-        self.noted(world.own_cpu_ns().saturating_sub(before) / 1000);
+        // To find that nobody has run says nothing of what flushing costs.
+        if tried {
+            self.noted(world.own_cpu_ns().saturating_sub(before) / 1000);
+        }
     }
 
     /// It has cost so much once more.

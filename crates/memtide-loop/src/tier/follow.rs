@@ -8,14 +8,31 @@
 
 use super::exchange::Exchange;
 use super::shared::idle_rounds;
-use super::{TierConfig, Tierer};
+use super::{Class, TierConfig, Tierer};
 use crate::ledger::Renumbered;
+use crate::options::Tiered;
 use crate::world::World;
+use std::collections::BTreeMap;
 
 fn names(config: &TierConfig) -> Vec<&str> {
     let classes = config.classes.iter();
     classes.map(|class| class.name.as_str()).collect()
 }
+
+/// Who has other room on fast memory than all others: by name what is protected, what is the bound, and whether they
+/// are left alone and what is done for them; and what is done for all others.
+fn rooms(config: &TierConfig) -> (BTreeMap<&str, Room>, Tiered) {
+    let others = (None, None, false, config.others);
+    let room = |class: &Class| (class.low, class.high, class.leave_alone, class.tiered);
+    let classes = config.classes.iter();
+    let rooms = classes.map(|class| (class.name.as_str(), room(class)));
+    (
+        rooms.filter(|(_, room)| *room != others).collect(),
+        config.others,
+    )
+}
+
+type Room = (Option<u64>, Option<u64>, bool, Tiered);
 
 impl Tierer {
     /// Goes on by `config`. Classes of the same name are the same classes, whatever their numbers; `world`
@@ -34,7 +51,7 @@ impl Tierer {
         let share = config.cadence.share_permille;
         let other_share = old.cadence.share_permille != share;
         let mbps = config.gate.rate_limit_mbps;
-        let other_classes = old.classes != config.classes;
+        let other_room = rooms(old) != rooms(&config);
 
         // Whose pages may leave for a moment is asked anew.
         self.flusher.recall(world, &mut self.shared.ledger);
@@ -55,7 +72,7 @@ impl Tierer {
         self.refresh.is_due();
         self.listeners.changed();
         // Other classes make room, and other pages leave: who starved may not any more.
-        if other_classes {
+        if other_room {
             self.observer.exchange = Exchange::default();
             self.observer.give_up_search(&self.shared, now);
         }
@@ -66,7 +83,7 @@ impl Tierer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Classes, TierOptions, Tiered};
+    use crate::options::{Classes, TierOptions};
     use crate::report::{ClassStatus, TierStatus};
     use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
     use crate::world::ClassId;

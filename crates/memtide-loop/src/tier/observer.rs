@@ -51,7 +51,7 @@ const MOST_TURNS: u64 = 64;
 const LATE_MS: u64 = 5_000;
 const LATE_PASSES: u64 = 20;
 /// How long a pass of a look is taken to be before the first has ended, in ms.
-const FIRST_PASS_MS: u64 = 300;
+pub(super) const FIRST_PASS_MS: u64 = 300;
 
 /// The stretches of the top tier that are being glanced at: their length, and
 /// whether this pass saw them touched.

@@ -9,7 +9,7 @@
 
 use super::demoter::{self, Demoter};
 use super::exchange::{self, Wanted};
-use super::observer::{Observer, STRETCHES_MS, room_is_scarce};
+use super::observer::{FIRST_PASS_MS, Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;
@@ -651,7 +651,9 @@ impl Observer {
             self.cadence.hold_at_most(now, searching.search.credit_us());
             self.stretches.clear();
             self.told = None;
-            self.cadence.look_due();
+            // What the search looked at was smaller.
+            self.pass_ms = self.pass_ms.max(FIRST_PASS_MS);
+            self.cadence.begin_anew();
         }
     }
 

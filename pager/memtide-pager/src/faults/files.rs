@@ -1,7 +1,7 @@
 //! What happens to the data: cut short, replaced, written to, locked, with holes,
 //! not readable; and to the process: forked, limited.
 
-use super::{Faulty, Op, PAGE, builder, number_of, numbered, start, value};
+use super::{Faulty, Intruder, Op, PAGE, builder, number_of, numbered, start, value};
 use crate::builder::Mode;
 use crate::error::Error;
 use crate::kernel::Kernel;
@@ -353,21 +353,24 @@ fn what_is_put_there_behind_the_end_of_a_short_call_is_not_lost() {
 
 fn intrude(mut kernel: Faulty, unmapping: crate::Unmapping) {
     let file = numbered(PAGES);
-    let place = Arc::new(AtomicUsize::new(0));
-    kernel.intruder = Some(place.clone());
+    let intruder = Arc::new(Intruder::default());
+    kernel.intruder = Some(intruder.clone());
     let pager = start(builder(PAGES, 4).unmapping(unmapping), kernel);
     let bytes = PAGES * PAGE;
     let mapping = crate::sys::mapping::Mapping::of_file(file.as_file().as_fd(), 0, bytes).unwrap();
     let _adopted = pager
         .adopt(mapping.address(), bytes, file.as_file(), 0)
         .unwrap();
-    let own = || (place.load(SeqCst).max(mapping.address()) - mapping.address()) / PAGE;
+    intruder.end.store(mapping.address() + bytes, SeqCst);
+    let place = || intruder.place.load(SeqCst);
+    let own = || (place().max(mapping.address()) - mapping.address()) / PAGE;
     for _ in 0..3 {
         for page in 0..PAGES {
             let bytes = &mapping.as_slice(bytes)[page * PAGE..][..PAGE];
-            let found = number_of(bytes);
             // Page 0 is never the one behind another.
-            match own() == page && page > 0 {
+            let is_own = intruder.done.load(SeqCst) && own() == page && page > 0;
+            let found = number_of(bytes);
+            match is_own {
                 true => assert_eq!(found, Some(0xa5a5_a5a5_a5a5_a5a5), "page {page} is lost"),
                 // It may be put there while the page is read.
                 false => assert!(found == Some(value(page)) || own() == page),

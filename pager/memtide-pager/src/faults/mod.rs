@@ -20,7 +20,7 @@ use memtide_linux::sys::pagemap::PagemapEntry;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use tempfile::NamedTempFile;
 
 pub(super) const PAGE: usize = 4096;
@@ -73,7 +73,7 @@ pub(super) struct Faulty {
     pub lie: bool,
     /// With the first range that is unmapped by itself, the program puts memory of its own
     /// right behind it, filled with 0xa5: then its address, 0 before.
-    pub intruder: Option<Arc<AtomicUsize>>,
+    pub intruder: Option<Arc<Intruder>>,
     /// Bytes read from devices beside what the kernel counts.
     pub beside: AtomicU64,
 }
@@ -136,6 +136,27 @@ impl Faulty {
     }
 }
 
+/// Puts a page of the program's own behind the first piece that is unmapped by itself, within a mapping.
+#[derive(Debug, Default)]
+pub struct Intruder {
+    /// Where the mapping ends; 0 until it is there. What lies behind is somebody else's.
+    end: AtomicUsize,
+    /// Where the page comes to lie; 0 until it comes.
+    place: AtomicUsize,
+    /// Whether it is there.
+    done: AtomicBool,
+}
+
+impl Intruder {
+    fn comes_to(&self, address: usize) {
+        if address < self.end.load(SeqCst) && self.place.load(SeqCst) == 0 {
+            self.place.store(address, SeqCst);
+            crate::sys::child::overwrite(address, PAGE, 0xa5);
+            self.done.store(true, SeqCst);
+        }
+    }
+}
+
 impl Kernel for Faulty {
     fn zap(&self, ranges: &[Range]) -> Result<usize, Errno> {
         let all = ranges.iter().map(|range| range.bytes).sum();
@@ -143,9 +164,8 @@ impl Kernel for Faulty {
     }
 
     fn zap_one(&self, range: Range) -> Result<(), Errno> {
-        if let Some(place) = self.intruder.as_ref().filter(|at| at.load(SeqCst) == 0) {
-            crate::sys::child::overwrite(range.end(), PAGE, 0xa5);
-            place.store(range.end(), SeqCst);
+        if let Some(intruder) = &self.intruder {
+            intruder.comes_to(range.end());
         }
         self.or_fail(Op::ZapOne, (), || self.inner.zap_one(range))
     }

@@ -337,7 +337,12 @@ mod tests {
             assert!(pager.settle());
             region
         });
-        for _ in 0..3 {
+        // Until the evictors had their turns: else all would be unmapped once, at the end.
+        let until = Instant::now() + Duration::from_secs(60);
+        let few = || first.statistics().dropped_pages < PAGES as u64 && Instant::now() < until;
+        let mut sweeps = 0;
+        while sweeps < 3 || few() {
+            sweeps += 1;
             for page in 0..PAGES {
                 for region in &regions {
                     let word = &region.as_slice()[page * PAGE..page * PAGE + 8];

@@ -87,7 +87,9 @@ pub(crate) struct Registration {
 pub(crate) fn serve(served: Arc<dyn Served>) -> Result<Registration, Errno> {
     install()?;
     super::fork::at_fork(in_child);
-    if HOME.load(SeqCst) != std::process::id() {
+    // The first of all regions: nobody was counted yet, and others may be at the same.
+    let here = std::process::id();
+    if HOME.compare_exchange(0, here, SeqCst, SeqCst).is_err() && HOME.load(SeqCst) != here {
         settle_here();
     }
     let entry = Box::into_raw(Box::new(served));

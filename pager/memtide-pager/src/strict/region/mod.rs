@@ -513,7 +513,8 @@ impl StrictRegion {
         let mapped = || {
             let mut entry = [PagemapEntry::default()];
             let asked = self.kernel.mapped(self.span(&alone).start, &mut entry);
-            asked.is_ok() && entry[0].present()
+            // One that is just being moved is there, too.
+            asked.is_ok() && (entry[0].present() || entry[0].swapped())
         };
         if mapped() {
             return true;

@@ -155,7 +155,8 @@ pub(super) fn reads_are_not_seen(context: &mut Context) -> Result<()> {
 pub(super) fn dry_run(context: &mut Context) -> Result<()> {
     let victim = sets(SWAPPED)?;
     let known = victim.known_pages();
-    let words = ["--source", "writes", "--dry-run"];
+    // What it may cost has a test of its own: here nothing is left out for want of time.
+    let words = ["--source", "writes", "--dry-run", "--cpu-limit", "100"];
     let mut memtide = Memtide::spawn(balance(&words, &victim))?;
     let stretch = Stretch::begin();
     while !stretch.is_over(PLANNING) {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::endings::until_observing;
 use super::settings::Settings;
 use super::{PATIENCE, TABLE, cells};
+use crate::guest::late::in_time;
 use crate::guest::memtide::Memtide;
 use crate::guest::pace::Stretch;
 use crate::guest::tests::Context;
@@ -106,10 +107,16 @@ pub(super) fn offline_block(context: &mut Context) -> Result<()> {
 /// A person's Ctrl-C while DAMON is tried.
 pub(super) fn interrupted(context: &mut Context) -> Result<()> {
     let before = Settings::now();
-    let memtide = doctor()?;
+    let mut memtide = doctor()?;
     until_observing()?;
+    in_time(!memtide.has_ended()?, || {
+        "doctor was done before the signal".to_owned()
+    })?;
     let ended = memtide.end(Signal::INT)?;
     before.check_unchanged()?;
+    in_time(!ended.status.success(), || {
+        "the signal came when all was proved".to_owned()
+    })?;
     let [line] = &ended.errors[..] else {
         anyhow::bail!("not one line but {:?}", ended.errors);
     };
