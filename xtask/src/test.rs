@@ -551,7 +551,9 @@ mod tests {
             "test c ... ignored, it takes an hour",
             "test d ... FAILED",
         ];
-        lines.map(|line| failures.take(line));
+        for line in lines {
+            failures.take(line);
+        }
         failures.finish();
         let list = "a: test\nb: test\nc: test\nd: test\ne: test\nf: test\ng: benchmark\n";
         assert_eq!(first_left(list, &failures.finished), "e, f");

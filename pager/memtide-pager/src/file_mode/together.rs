@@ -309,6 +309,7 @@ mod tests {
     use crate::pager::Pager;
     use std::os::fd::AsFd;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     const PAGES: usize = 4096;
 
