@@ -161,14 +161,11 @@ impl Costs {
     pub fn took(&mut self, view: View, pieces: u64, wanted_ms: u64, ms: u64) {
         let weight = (pieces as f64 / LARGE).min(1.0) / 4.0;
         let view = view as usize;
-        let learn = |known: &mut f64, wanted_ms: u64| {
-            let late = ms.saturating_sub(wanted_ms) as f64 / pieces.max(1) as f64;
-            *known += (late - *known) * weight;
-        };
-        learn(&mut self.late_ms[view], wanted_ms);
-        learn(&mut self.much_too_late_ms[view], 2 * wanted_ms);
-        let late_ms = ms.saturating_sub(wanted_ms) as f64 / pieces.max(1) as f64;
-        self.last[view] = (pieces, late_ms);
+        let late = |wanted_ms| ms.saturating_sub(wanted_ms) as f64 / pieces.max(1) as f64;
+        let learn = |known: &mut f64, late: f64| *known += (late - *known) * weight;
+        learn(&mut self.late_ms[view], late(wanted_ms));
+        learn(&mut self.much_too_late_ms[view], late(2 * wanted_ms));
+        self.last[view] = (pieces, late(wanted_ms));
         self.pass_ms[view] = (self.pass_ms[view] * 0.75).max(ms as f64);
     }
 

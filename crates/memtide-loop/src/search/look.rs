@@ -225,13 +225,10 @@ impl Search {
     /// The smallest chunk: one block, twice, and begun. To begin must not cost more than to look, where a look may
     /// be larger.
     fn least_us(&self) -> f64 {
-        let (begun, block) = (
-            self.costs.tell(1),
-            self.costs.look(self.blocks.block_pages()),
-        );
-        let most = self
-            .costs
-            .look(self.config.look_pages.min(self.blocks.pages()));
+        let Search { costs, blocks, .. } = self;
+        let begun = costs.tell(1);
+        let block = costs.look(blocks.block_pages());
+        let most = costs.look(self.config.look_pages.min(blocks.pages()));
         begun + 2.0 * block.max((begun / 2.0).min(most))
     }
 

@@ -201,12 +201,7 @@ impl Observer {
     pub fn take_over(&mut self, world: &mut dyn World, next: SourceId) {
         self.source = next;
         self.abilities = abilities(world, next);
-        self.told = None;
-        if let Some(searching) = self.searching.take() {
-            let now = world.now();
-            self.cadence.hold_at_most(now, searching.search.credit_us());
-        }
-        self.stretches.clear();
+        self.drop_search(world.now());
         self.cadence.look_due();
         // Its clock of costs is its own. What it had cost before, others were charged.
         let status = match self.is_told() {

@@ -647,14 +647,21 @@ impl Observer {
         if shared.ledger.lower_pages() > shared.config.look_pages {
             return;
         }
-        if let Some(searching) = self.searching.take() {
-            self.cadence.hold_at_most(now, searching.search.credit_us());
-            self.stretches.clear();
-            self.told = None;
+        if self.searching.is_some() {
+            self.drop_search(now);
             // What the search looked at was smaller.
             self.pass_ms = self.pass_ms.max(FIRST_PASS_MS);
             self.cadence.begin_anew();
         }
+    }
+
+    /// The source is to be told anew what to observe, and by no search: what that had not spent is all there is.
+    pub fn drop_search(&mut self, now: Millis) {
+        if let Some(searching) = self.searching.take() {
+            self.cadence.hold_at_most(now, searching.search.credit_us());
+        }
+        self.stretches.clear();
+        self.told = None;
     }
 
     /// Has the source do what the search wants next. Nothing without one.
