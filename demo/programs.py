@@ -1,4 +1,4 @@
-"""LMDB and safetensors for demo/programs.sh.
+"""LMDB, safetensors, pyarrow, faiss and usearch for demo/programs.sh.
 
 programs.py make NAME FOLDER MIB
 programs.py read NAME FOLDER READS
@@ -53,6 +53,100 @@ def read_safetensors(folder, _):
         for _ in range(2):
             for name in sorted(tensors.keys()):
                 seen.update(tensors.get_tensor(name)[::64].tobytes())
+    print(seen.hexdigest())
+
+
+COLUMNS = 16
+
+
+def make_pyarrow(folder, mib):
+    import numpy
+    import pyarrow
+
+    numbers = numpy.random.default_rng(1)
+    schema = pyarrow.schema([(f"column{n}", pyarrow.int64()) for n in range(COLUMNS)])
+    rows = 2**20  # of a batch: a column of it is 8 MiB
+    with pyarrow.ipc.new_file(os.path.join(folder, "data.arrow"), schema) as file:
+        for left in range(mib * 2**20 // 8 // COLUMNS, 0, -rows):
+            shape = (COLUMNS, min(rows, left))
+            columns = numbers.integers(0, 2**62, shape)
+            file.write_batch(pyarrow.record_batch([pyarrow.array(c) for c in columns], schema))
+
+
+def read_pyarrow(folder, reads):
+    import pyarrow
+    import pyarrow.compute
+
+    numbers, seen = random.Random(1), hashlib.sha256()
+    with pyarrow.memory_map(os.path.join(folder, "data.arrow")) as file:
+        table = pyarrow.ipc.open_file(file).read_all()
+        for _ in range(max(reads // 1000, 4)):
+            # One column that every query reads, and one at random.
+            for column in ("column0", f"column{numbers.randrange(COLUMNS)}"):
+                largest = pyarrow.compute.max(table[column]).as_py()
+                seen.update(b"%d" % largest)
+    print(seen.hexdigest())
+
+
+DIMENSIONS = 512  # of a vector, so that one has 2 KiB
+LISTS = 512
+
+
+def vectors(numpy, mib):
+    """All of them, a MiB at a time."""
+    numbers = numpy.random.default_rng(1)
+    for _ in range(mib):
+        yield numbers.standard_normal((512, DIMENSIONS), numpy.float32)
+
+
+def queries(numpy, count):
+    return numpy.random.default_rng(2).standard_normal((count, DIMENSIONS), numpy.float32)
+
+
+def make_faiss(folder, mib):
+    import faiss
+    import numpy
+
+    lists = min(LISTS, mib * 4)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(DIMENSIONS), DIMENSIONS, lists)
+    index.train(queries(numpy, lists * 40))
+    for some in vectors(numpy, mib):
+        index.add(some)
+    faiss.write_index(index, os.path.join(folder, "data.faiss"))
+
+
+def read_faiss(folder, reads):
+    import faiss
+    import numpy
+
+    index = faiss.read_index(os.path.join(folder, "data.faiss"), faiss.IO_FLAG_MMAP)
+    index.nprobe = 8
+    seen = hashlib.sha256()
+    for query in queries(numpy, reads // 20):
+        _, found = index.search(query[None, :], 10)
+        seen.update(found.tobytes())
+    print(seen.hexdigest())
+
+
+def make_usearch(folder, mib):
+    import numpy
+    from usearch.index import Index
+
+    # Made in a minute, not in ten: the graph is worse, and the reads are the same kind.
+    index = Index(ndim=DIMENSIONS, metric="l2sq", dtype="f32", expansion_add=32)
+    for number, some in enumerate(vectors(numpy, mib)):
+        index.add(numpy.arange(number * 512, (number + 1) * 512), some)
+    index.save(os.path.join(folder, "data.usearch"))
+
+
+def read_usearch(folder, reads):
+    import numpy
+    from usearch.index import Index
+
+    index = Index.restore(os.path.join(folder, "data.usearch"), view=True)
+    seen = hashlib.sha256()
+    for query in queries(numpy, reads // 10):
+        seen.update(index.search(query, 10).keys.tobytes())
     print(seen.hexdigest())
 
 

@@ -4,7 +4,7 @@
 # usage: programs.sh needs NAME              says what is missing (exit status 1 then)
 #        programs.sh make NAME FOLDER MIB    makes its data
 #        programs.sh read NAME FOLDER        reads it; the same words in every run
-# NAME: sqlite3 lmdb ripgrep numpy safetensors git
+# NAME: sqlite3 lmdb ripgrep numpy safetensors git pyarrow faiss usearch
 # environment: PYTHON (python3), SMALL (fewer reads)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,6 +14,9 @@ module=
 case $name in
 numpy | lmdb) module=$name ;;
 safetensors) module=safetensors.numpy ;;
+pyarrow) module=pyarrow.compute ;;
+faiss) module=faiss ;;
+usearch) module=usearch.index ;;
 esac
 # Where python3 is not the system's, that one may have what it lacks.
 if [ "$module" ] && ! "$python" -c "import $module" 2>/dev/null && /usr/bin/python3 -c "import $module" 2>/dev/null; then
@@ -28,7 +31,7 @@ case "$what $name" in
 "needs sqlite3") program sqlite3 ;;
 "needs ripgrep") program rg ;;
 "needs git") program git ;;
-"needs numpy" | "needs lmdb" | "needs safetensors")
+"needs numpy" | "needs lmdb" | "needs safetensors" | "needs pyarrow" | "needs faiss" | "needs usearch")
   "$python" -c "import $module" 2>/dev/null || { echo "no $module for $python"; exit 1; }
   ;;
 
@@ -69,7 +72,8 @@ case "$what $name" in
 "make numpy") head -c $((mib << 20)) /dev/urandom >"$folder/data.bin" ;;
 "read numpy") "$python" "$here/memmap.py" "$folder/data.bin" "$reads" 2 2>/dev/null ;;
 
-"make lmdb" | "read lmdb" | "make safetensors" | "read safetensors")
+"make lmdb" | "make safetensors" | "make pyarrow" | "make faiss" | "make usearch" | \
+  "read lmdb" | "read safetensors" | "read pyarrow" | "read faiss" | "read usearch")
   "$python" "$here/programs.py" "$what" "$name" "$folder" "$([ "$what" = make ] && echo "$mib" || echo "$reads")"
   ;;
 *) echo "usage: programs.sh needs|make|read NAME [FOLDER] [MIB]" >&2; exit 2 ;;

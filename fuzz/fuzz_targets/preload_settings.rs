@@ -13,11 +13,12 @@ mod pattern;
 #[allow(dead_code)]
 mod settings;
 
-use settings::{BUDGET, EVICTION, FILES, STATS, Settings};
+use settings::{BUDGET, EVICTION, FILES, LOCAL, STATS, STATUS, Settings};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let values: Vec<&OsStr> = bytes.splitn(5, |byte| *byte == 0).map(OsStr::from_bytes).collect();
-    let names = [FILES, BUDGET, EVICTION, STATS];
+    let values: Vec<&OsStr> = bytes.splitn(7, |byte| *byte == 0).map(OsStr::from_bytes).collect();
+    // The fifth value is the path.
+    let names = [FILES, BUDGET, EVICTION, STATS, "", LOCAL, STATUS];
     let read = Settings::read(|asked| {
         let at = names.iter().position(|name| *name == asked)?;
         values.get(at).map(|value| (*value).to_owned())

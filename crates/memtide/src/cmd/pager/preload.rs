@@ -10,8 +10,9 @@ use crate::shared::pagers::LIBRARY;
 use crate::shared::program::not_started;
 use anyhow::bail;
 use memtide_linux::files;
-use std::ffi::OsString;
-use std::fs::File;
+use rustix::fs::StatVfsMountFlags;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -156,7 +157,7 @@ fn library() -> anyhow::Result<PathBuf> {
 }
 
 /// The program's file, as the shell would find it.
-fn find(program: &std::ffi::OsStr) -> Option<PathBuf> {
+fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }
@@ -166,26 +167,92 @@ fn find(program: &std::ffi::OsStr) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Why a program would not load the library, if it would not.
+/// Why a program would not load the library, if it would not. Of a script, its interpreter's reason.
 fn refusal(path: &Path) -> Option<&'static str> {
-    let metadata = path.metadata().ok()?;
-    // Set-uid and set-gid.
-    if metadata.is_file() && metadata.mode() & 0o6000 != 0 && !rustix::process::geteuid().is_root()
-    {
-        return Some("set-uid or set-gid: the loader gives such a program no library of ours");
-    }
-    let mut head = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(4096).read_to_end(&mut head))
-        .ok()?;
-    match elf_loader(&head)? {
-        Loader::None => {
-            Some("linked statically: its mappings would not be seen; link it with glibc")
+    // As many as Linux follows.
+    const INTERPRETERS: usize = 5;
+    let mut path = path.to_owned();
+    for _ in 0..=INTERPRETERS {
+        let metadata = path.metadata().ok()?;
+        let mut head = Vec::new();
+        File::open(&path)
+            .and_then(|file| file.take(4096).read_to_end(&mut head))
+            .ok()?;
+        if let Some(interpreter) = interpreter(&head) {
+            path = interpreter;
+            continue;
         }
-        Loader::OtherWidth => Some("not a program of 64 bits: the library is one"),
-        Loader::Other => Some("made for another C library than glibc: the library would not load"),
-        Loader::Glibc => None,
+        if gains_privileges(&path, &metadata, &Caller::this()) {
+            return Some(
+                "gains privileges when it starts (set-uid, set-gid or capabilities of its file): \
+                 the loader gives such a program no library of ours",
+            );
+        }
+        return match elf_loader(&head)? {
+            Loader::None => {
+                Some("linked statically: its mappings would not be seen; link it with glibc")
+            }
+            Loader::OtherWidth => Some("not a program of 64 bits: the library is one"),
+            Loader::Other => {
+                Some("made for another C library than glibc: the library would not load")
+            }
+            Loader::Glibc => None,
+        };
     }
+    None
+}
+
+/// What runs a script, by its first line.
+fn interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| b" \t".contains(byte));
+    let first = words.find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(first)))
+}
+
+/// Who starts a program, as far as it matters to privileges.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    user: u32,
+    group: u32,
+    /// The program may gain nothing, whatever its file says.
+    no_new_privileges: bool,
+}
+
+impl Caller {
+    fn this() -> Caller {
+        Caller {
+            user: rustix::process::getuid().as_raw(),
+            group: rustix::process::getgid().as_raw(),
+            no_new_privileges: rustix::thread::no_new_privs().unwrap_or(false),
+        }
+    }
+}
+
+/// Whether the kernel starts the program with other credentials than the caller's, upon which the loader
+/// ignores `LD_PRELOAD` (`AT_SECURE`, getauxval(3)): a set-uid program of another user, a set-gid program of
+/// another group, and, unless root starts it, one whose file has capabilities.
+fn gains_privileges(path: &Path, metadata: &Metadata, caller: &Caller) -> bool {
+    let capabilities = || {
+        let name = "security.capability";
+        rustix::fs::getxattr(path, name, &mut [0u8; 64]).is_ok()
+    };
+    let ignored = || {
+        let mount = rustix::fs::statvfs(path);
+        mount.is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::NOSUID))
+    };
+    metadata.is_file() && grants(metadata, capabilities, caller) && !ignored()
+}
+
+fn grants(metadata: &Metadata, capabilities: impl FnOnce() -> bool, caller: &Caller) -> bool {
+    const SET_USER: u32 = 0o4000;
+    /// Without the group's right to execute, set-gid is a lock and no privilege.
+    const SET_GROUP: u32 = 0o2010;
+    let mode = metadata.mode();
+    let other_user = mode & SET_USER != 0 && metadata.uid() != caller.user;
+    let other_group = mode & SET_GROUP == SET_GROUP && metadata.gid() != caller.group;
+    !caller.no_new_privileges
+        && (other_user || other_group || caller.user != 0 && capabilities())
 }
 
 /// Who loads a program.
@@ -271,6 +338,69 @@ mod tests {
         }
         assert_eq!(elf_loader(&head), Some(Loader::None));
         assert_eq!(elf_loader(&head[..40]), None);
+    }
+
+    #[test]
+    fn programs_that_gain_privileges_are_told_from_those_that_do_not() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        File::create(&path).unwrap();
+        let metadata = path.metadata().unwrap();
+        let caller = Caller {
+            user: metadata.uid(),
+            group: metadata.gid(),
+            no_new_privileges: false,
+        };
+        let (stranger, other_group) = (caller.user + 1, caller.group + 1);
+        let gains = |mode: u32, caller: Caller| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            grants(&path.metadata().unwrap(), || false, &caller)
+        };
+        let user = Caller { user: stranger, ..caller };
+        let group = Caller { group: other_group, ..caller };
+        for (mode, of_user, of_group) in [
+            (0o755, false, false),
+            (0o4755, true, false),
+            (0o2755, false, true),
+            // Not executable by the group.
+            (0o2745, false, false),
+        ] {
+            assert!(!gains(mode, caller), "{mode:o}");
+            assert_eq!(gains(mode, user), of_user, "{mode:o}");
+            assert_eq!(gains(mode, group), of_group, "{mode:o}");
+            let nothing_new = Caller { no_new_privileges: true, ..user };
+            assert!(!gains(mode, nothing_new), "{mode:o}");
+        }
+        let root = Caller { user: 0, ..caller };
+        let user = Caller { user: 1000, ..caller };
+        let metadata = std::fs::metadata("/").unwrap();
+        assert!(grants(&metadata, || true, &user));
+        assert!(!grants(&metadata, || true, &root));
+    }
+
+    #[test]
+    fn of_a_script_the_interpreter_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path
+        };
+        let mut fixed = vec![0; 64];
+        fixed[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        let fixed = write("fixed", &fixed);
+        let why = refusal(&fixed);
+        assert!(why.is_some_and(|why| why.starts_with("linked statically")));
+        let line = format!("#! {} -x\nexit\n", fixed.display());
+        let script = write("script", line.as_bytes());
+        assert_eq!(refusal(&script), why);
+        let line = format!("#!{}", script.display());
+        assert_eq!(refusal(&write("outer", line.as_bytes())), why);
+        assert_eq!(refusal(&write("shell", b"#!/bin/sh\n")), None);
+        // One that runs itself is the kernel's to refuse.
+        let line = format!("#!{}\n", folder.path().join("itself").display());
+        assert_eq!(refusal(&write("itself", line.as_bytes())), None);
     }
 
     #[test]
