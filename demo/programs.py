@@ -93,10 +93,11 @@ LISTS = 512
 
 
 def vectors(numpy, mib):
-    """All of them, a MiB at a time."""
-    numbers = numpy.random.default_rng(1)
+    """All of them, a MiB at a time, in as many clusters as there are lists."""
+    centers, numbers = queries(numpy, LISTS), numpy.random.default_rng(1)
     for _ in range(mib):
-        yield numbers.standard_normal((512, DIMENSIONS), numpy.float32)
+        some = centers[numbers.integers(0, LISTS, 512)]
+        yield some + numbers.standard_normal(some.shape, numpy.float32) / 4
 
 
 def queries(numpy, count):
@@ -107,9 +108,10 @@ def make_faiss(folder, mib):
     import faiss
     import numpy
 
-    lists = min(LISTS, mib * 4)
-    index = faiss.IndexIVFFlat(faiss.IndexFlatL2(DIMENSIONS), DIMENSIONS, lists)
-    index.train(queries(numpy, lists * 40))
+    quantizer = faiss.IndexFlatL2(DIMENSIONS)
+    quantizer.add(queries(numpy, LISTS))
+    index = faiss.IndexIVFFlat(quantizer, DIMENSIONS, LISTS)
+    index.is_trained = True
     for some in vectors(numpy, mib):
         index.add(some)
     faiss.write_index(index, os.path.join(folder, "data.faiss"))
@@ -122,7 +124,7 @@ def read_faiss(folder, reads):
     index = faiss.read_index(os.path.join(folder, "data.faiss"), faiss.IO_FLAG_MMAP)
     index.nprobe = 8
     seen = hashlib.sha256()
-    for query in queries(numpy, reads // 20):
+    for query in queries(numpy, LISTS + reads // 20)[LISTS:]:
         _, found = index.search(query[None, :], 10)
         seen.update(found.tobytes())
     print(seen.hexdigest())
@@ -145,7 +147,7 @@ def read_usearch(folder, reads):
 
     index = Index.restore(os.path.join(folder, "data.usearch"), view=True)
     seen = hashlib.sha256()
-    for query in queries(numpy, reads // 10):
+    for query in queries(numpy, LISTS + reads // 10)[LISTS:]:
         seen.update(index.search(query, 10).keys.tobytes())
     print(seen.hexdigest())
 

@@ -5,7 +5,7 @@
 #        programs.sh make NAME FOLDER MIB    makes its data
 #        programs.sh read NAME FOLDER        reads it; the same words in every run
 # NAME: sqlite3 lmdb ripgrep numpy safetensors git pyarrow faiss usearch
-# environment: PYTHON (python3), SMALL (fewer reads)
+# environment: PYTHON (python3), READS (20000; the others read in proportion), SMALL (400 reads)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 what=$1 name=$2 folder=${3:-} mib=${4:-64}
@@ -23,7 +23,7 @@ if [ "$module" ] && ! "$python" -c "import $module" 2>/dev/null && /usr/bin/pyth
   python=/usr/bin/python3
 fi
 reads=${SMALL:+400}
-reads=${reads:-20000}
+reads=${reads:-${READS:-20000}}
 
 program() { command -v "$1" >/dev/null || { echo "no program $1"; exit 1; }; }
 
@@ -42,7 +42,7 @@ case "$what $name" in
     insert into t select k, randomblob(1900) from n;"
   ;;
 "read sqlite3")
-  sqlite3 "$folder/data.db" "pragma mmap_size = 1073741824; pragma cache_size = 50;
+  sqlite3 "$folder/data.db" "pragma mmap_size = 2147418112; pragma cache_size = 50;
     with recursive n(i, k) as (
       select 0, 0 union all
       select i + 1, (i + 1) * 2654435761 % (select max(k) + 1 from t) from n where i < $reads)

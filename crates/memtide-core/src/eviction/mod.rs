@@ -52,6 +52,8 @@ const MAIN_EIGHTHS: [u64; 2] = [7, 4];
 /// Where use cannot be seen, the last part of main, one in so many, is for what
 /// came again soon.
 const SOON_PART: u64 = 16;
+/// What comes again within this part of the mean time enters main at once.
+const AT_ONCE_PART: u64 = 8;
 
 /// Granules whose records are made together, with the first use of one of them:
 /// data that nobody touches costs nothing here, however much of it there is.
@@ -234,7 +236,7 @@ impl Eviction {
         &mut self,
         granule: Granule,
         pages: u32,
-        used: impl FnMut(Granule) -> bool,
+        mut used: impl FnMut(Granule) -> bool,
     ) -> bool {
         let record = self.record(granule);
         self.filled_pages += u64::from(pages.saturating_sub(record.pages));
@@ -251,12 +253,23 @@ impl Eviction {
         let record = self.record_mut(granule);
         record.pages = pages;
         record.used_at = now;
-        let room = self.main_pages + u64::from(pages) <= self.main_limit_for(now - before, again);
+        let since = now - before;
+        let room = self.main_pages + u64::from(pages) <= self.main_limit_for(since, again);
         let proven = again || !self.warm;
-        if self.config.keep_main && proven && (room || self.replaces(now - before, again, used)) {
-            self.put(granule, Place::Main);
-        } else {
-            self.put(granule, Place::Trial);
+        let enters = self.config.keep_main
+            && proven
+            && (room
+                || self.replaces(since, again, &mut used)
+                || again && self.replaces_at_once(since, &mut used));
+        self.put(
+            granule,
+            match enters {
+                true => Place::Main,
+                false => Place::Trial,
+            },
+        );
+        if again {
+            self.mean_return = (self.mean_return * 15 + since) / 16;
         }
         again
     }
@@ -392,6 +405,20 @@ impl Eviction {
         true
     }
 
+    /// Where use is seen by probes only, main begins with what came first, and it takes long until so much was
+    /// probed that what is hot finds a place. What comes again at once takes that of the member that was kept for
+    /// longest, whether that one is used or not.
+    fn replaces_at_once(&mut self, since: u64, used: &mut impl FnMut(Granule) -> bool) -> bool {
+        if !self.config.second_chance || since * AT_ONCE_PART > self.mean_return {
+            return false;
+        }
+        let Some(oldest) = self.oldest_of_main(used) else {
+            return false;
+        };
+        self.put_first(oldest);
+        true
+    }
+
     /// The member that was probed first and not used since. Those that were used
     /// go back to the end of main.
     fn oldest_probed(&mut self, used: &mut impl FnMut(Granule) -> bool) -> Option<Granule> {
@@ -495,9 +522,7 @@ impl Eviction {
         if self.config.second_chance || !again {
             return limit;
         }
-        let soon = self.is_soon(since);
-        self.mean_return = (self.mean_return * 15 + since) / 16;
-        match soon {
+        match self.is_soon(since) {
             true => limit,
             false => limit - limit / SOON_PART,
         }
@@ -529,3 +554,5 @@ mod parts_tests;
 mod shared_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod tree_tests;

@@ -381,15 +381,17 @@ impl FileMode {
             let block = self.block_of(granule.index);
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
             let region = inner.regions[granule.region as usize].as_ref();
-            let elsewhere = held && region.is_some_and(FileRegion::is_followed);
+            // Touched again by this process just now, or most likely by another one.
+            let touched = held
+                && (region.is_some_and(FileRegion::is_followed)
+                    || self.is_mapped(&inner.regions, *granule));
             if let Some(region) = inner.regions[granule.region as usize].as_mut() {
                 // A block that was emptied comes back in smaller folios.
                 let block = &mut region.blocks[block];
-                block.large = held || (block.large && block.known > 0);
+                block.large = held && !touched || (block.large && block.known > 0);
             }
-            match (held, elsewhere) {
+            match (held, touched) {
                 (true, true) => {
-                    // Most likely another process maps it again.
                     let regions = &inner.regions;
                     let used = |granule| self.is_mapped(regions, granule);
                     inner.eviction.used(*granule, used);
