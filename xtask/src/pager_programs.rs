@@ -185,7 +185,10 @@ impl Bench {
                 }
             }
         }
-        println!("{name:<12} {budget} of {} MiB", data.metadata()?.len() >> 20);
+        println!(
+            "{name:<12} {budget} of {} MiB",
+            data.metadata()?.len() >> 20
+        );
         for (way, costs) in WAYS.iter().zip(&costs) {
             if costs.is_empty() {
                 continue;

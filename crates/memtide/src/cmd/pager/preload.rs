@@ -204,7 +204,10 @@ fn refusal(path: &Path) -> Option<&'static str> {
 
 /// What runs a script, by its first line.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
-    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let mut words = line.split(|byte| b" \t".contains(byte));
     let first = words.find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsStr::from_bytes(first)))
@@ -251,8 +254,7 @@ fn grants(metadata: &Metadata, capabilities: impl FnOnce() -> bool, caller: &Cal
     let mode = metadata.mode();
     let other_user = mode & SET_USER != 0 && metadata.uid() != caller.user;
     let other_group = mode & SET_GROUP == SET_GROUP && metadata.gid() != caller.group;
-    !caller.no_new_privileges
-        && (other_user || other_group || caller.user != 0 && capabilities())
+    !caller.no_new_privileges && (other_user || other_group || caller.user != 0 && capabilities())
 }
 
 /// Who loads a program.
@@ -357,8 +359,14 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             grants(&path.metadata().unwrap(), || false, &caller)
         };
-        let user = Caller { user: stranger, ..caller };
-        let group = Caller { group: other_group, ..caller };
+        let user = Caller {
+            user: stranger,
+            ..caller
+        };
+        let group = Caller {
+            group: other_group,
+            ..caller
+        };
         for (mode, of_user, of_group) in [
             (0o755, false, false),
             (0o4755, true, false),
@@ -369,11 +377,17 @@ mod tests {
             assert!(!gains(mode, caller), "{mode:o}");
             assert_eq!(gains(mode, user), of_user, "{mode:o}");
             assert_eq!(gains(mode, group), of_group, "{mode:o}");
-            let nothing_new = Caller { no_new_privileges: true, ..user };
+            let nothing_new = Caller {
+                no_new_privileges: true,
+                ..user
+            };
             assert!(!gains(mode, nothing_new), "{mode:o}");
         }
         let root = Caller { user: 0, ..caller };
-        let user = Caller { user: 1000, ..caller };
+        let user = Caller {
+            user: 1000,
+            ..caller
+        };
         let metadata = std::fs::metadata("/").unwrap();
         assert!(grants(&metadata, || true, &user));
         assert!(!grants(&metadata, || true, &root));
