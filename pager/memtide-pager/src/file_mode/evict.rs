@@ -381,14 +381,14 @@ impl FileMode {
             let block = self.block_of(granule.index);
             let held = inner.eviction.is_chosen(*granule) && inner.eviction.pages(*granule) > 0;
             let region = inner.regions[granule.region as usize].as_ref();
-            // Touched again by this process just now, or most likely by another one.
-            let touched = held
-                && (region.is_some_and(FileRegion::is_followed)
-                    || self.is_mapped(&inner.regions, *granule));
+            let followed = region.is_some_and(FileRegion::is_followed);
+            let mapped = held && self.is_mapped(&inner.regions, *granule);
+            // By this process just now, or most likely by another one.
+            let touched = mapped || (held && followed);
             if let Some(region) = inner.regions[granule.region as usize].as_mut() {
                 // A block that was emptied comes back in smaller folios.
                 let block = &mut region.blocks[block];
-                block.large = held && !touched || (block.large && block.known > 0);
+                block.large = held && !mapped || (block.large && block.known > 0);
             }
             match (held, touched) {
                 (true, true) => {
