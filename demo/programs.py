@@ -92,15 +92,19 @@ DIMENSIONS = 512  # of a vector, so that one has 2 KiB
 LISTS = 512
 
 
+AT_ONCE = 512  # vectors, a MiB
+
+
 def vectors(numpy, mib):
     """All of them, a MiB at a time, in as many clusters as there are lists."""
-    centers, numbers = queries(numpy, LISTS), numpy.random.default_rng(1)
+    centers, numbers = points(numpy, LISTS), numpy.random.default_rng(1)
     for _ in range(mib):
-        some = centers[numbers.integers(0, LISTS, 512)]
+        some = centers[numbers.integers(0, LISTS, AT_ONCE)]
         yield some + numbers.standard_normal(some.shape, numpy.float32) / 4
 
 
-def queries(numpy, count):
+def points(numpy, count):
+    """The centers of the clusters first, and queries behind them."""
     return numpy.random.default_rng(2).standard_normal((count, DIMENSIONS), numpy.float32)
 
 
@@ -109,7 +113,7 @@ def make_faiss(folder, mib):
     import numpy
 
     quantizer = faiss.IndexFlatL2(DIMENSIONS)
-    quantizer.add(queries(numpy, LISTS))
+    quantizer.add(points(numpy, LISTS))
     index = faiss.IndexIVFFlat(quantizer, DIMENSIONS, LISTS)
     index.is_trained = True
     for some in vectors(numpy, mib):
@@ -124,7 +128,7 @@ def read_faiss(folder, reads):
     index = faiss.read_index(os.path.join(folder, "data.faiss"), faiss.IO_FLAG_MMAP)
     index.nprobe = 8
     seen = hashlib.sha256()
-    for query in queries(numpy, LISTS + reads // 20)[LISTS:]:
+    for query in points(numpy, LISTS + reads // 20)[LISTS:]:
         _, found = index.search(query[None, :], 10)
         seen.update(found.tobytes())
     print(seen.hexdigest())
@@ -137,7 +141,7 @@ def make_usearch(folder, mib):
     # Made in a minute, not in ten: the graph is worse, and the reads are the same kind.
     index = Index(ndim=DIMENSIONS, metric="l2sq", dtype="f32", expansion_add=32)
     for number, some in enumerate(vectors(numpy, mib)):
-        index.add(numpy.arange(number * 512, (number + 1) * 512), some)
+        index.add(numpy.arange(number * AT_ONCE, (number + 1) * AT_ONCE), some)
     index.save(os.path.join(folder, "data.usearch"))
 
 
@@ -147,7 +151,7 @@ def read_usearch(folder, reads):
 
     index = Index.restore(os.path.join(folder, "data.usearch"), view=True)
     seen = hashlib.sha256()
-    for query in queries(numpy, LISTS + reads // 10)[LISTS:]:
+    for query in points(numpy, LISTS + reads // 10)[LISTS:]:
         seen.update(index.search(query, 10).keys.tobytes())
     print(seen.hexdigest())
 

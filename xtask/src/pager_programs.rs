@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use testbed::lab::{Workspace, cargo};
 
-/// And what part of its data each may have in memory: a sixth, a half.
+/// Each with the part of its data that it may have in memory: a quarter, a sixth, a half.
 const PROGRAMS: [(&str, u64); 9] = [
     ("sqlite3", 4),
     ("lmdb", 6),

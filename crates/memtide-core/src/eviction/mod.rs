@@ -261,13 +261,11 @@ impl Eviction {
             && (room
                 || self.replaces(since, again, &mut used)
                 || again && self.replaces_at_once(since, &mut used));
-        self.put(
-            granule,
-            match enters {
-                true => Place::Main,
-                false => Place::Trial,
-            },
-        );
+        let place = match enters {
+            true => Place::Main,
+            false => Place::Trial,
+        };
+        self.put(granule, place);
         if again {
             self.mean_return = (self.mean_return * 15 + since) / 16;
         }
@@ -517,7 +515,7 @@ impl Eviction {
 
     /// Pages that main may hold with a granule whose last two uses lie `since` apart.
     /// Members that were sampled though they were hot find their place free.
-    fn main_limit_for(&mut self, since: u64, again: bool) -> u64 {
+    fn main_limit_for(&self, since: u64, again: bool) -> u64 {
         let limit = self.main_limit();
         if self.config.second_chance || !again {
             return limit;

@@ -55,7 +55,7 @@ pub fn run(args: &RunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     }
     let program = &args.command[0];
     if let Some(path) = find(program)
-        && let Some(why) = refusal(&path)
+        && let Some((path, why)) = refusal(&path)
     {
         bail!("{}: {why}", path.display());
     }
@@ -167,8 +167,8 @@ fn find(program: &OsStr) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Why a program would not load the library, if it would not. Of a script, its interpreter's reason.
-fn refusal(path: &Path) -> Option<&'static str> {
+/// What would not load the library, and why: the program, or of a script its interpreter.
+fn refusal(path: &Path) -> Option<(PathBuf, &'static str)> {
     // As many as Linux follows.
     const INTERPRETERS: usize = 5;
     let mut path = path.to_owned();
@@ -182,22 +182,22 @@ fn refusal(path: &Path) -> Option<&'static str> {
             path = interpreter;
             continue;
         }
-        if gains_privileges(&path, &metadata, &Caller::this()) {
-            return Some(
-                "gains privileges when it starts (set-uid, set-gid or capabilities of its file): \
-                 the loader gives such a program no library of ours",
-            );
-        }
-        return match elf_loader(&head)? {
-            Loader::None => {
-                Some("linked statically: its mappings would not be seen; link it with glibc")
+        let why = if gains_privileges(&path, &metadata, &Caller::this()) {
+            "gains privileges when it starts (set-uid, set-gid or capabilities of its file): the \
+             loader gives such a program no library of ours"
+        } else {
+            match elf_loader(&head)? {
+                Loader::None => {
+                    "linked statically: its mappings would not be seen; link it with glibc"
+                }
+                Loader::OtherWidth => "not a program of 64 bits: the library is one",
+                Loader::Other => {
+                    "made for another C library than glibc: the library would not load"
+                }
+                Loader::Glibc => return None,
             }
-            Loader::OtherWidth => Some("not a program of 64 bits: the library is one"),
-            Loader::Other => {
-                Some("made for another C library than glibc: the library would not load")
-            }
-            Loader::Glibc => None,
         };
+        return Some((path, why));
     }
     None
 }
@@ -405,7 +405,8 @@ mod tests {
         fixed[..6].copy_from_slice(b"\x7fELF\x02\x01");
         let fixed = write("fixed", &fixed);
         let why = refusal(&fixed);
-        assert!(why.is_some_and(|why| why.starts_with("linked statically")));
+        let (refused, words) = why.as_ref().unwrap();
+        assert!(*refused == fixed && words.starts_with("linked statically"));
         let line = format!("#! {} -x\nexit\n", fixed.display());
         let script = write("script", line.as_bytes());
         assert_eq!(refusal(&script), why);
