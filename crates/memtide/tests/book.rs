@@ -368,7 +368,7 @@ fn a_command_in_no_class_is_found_out() {
         "```console\n$ memtide balance --all\n```\n",
         "words\n\n    memtide tier --pid 4712\n",
         "```console recorded\n$ memtide topology\n```\n",
-        "```\ncargo publish\n```\n",
+        "```\ncargo yank\n```\n",
         "```bash\nmemtide topology\n```\n",
     ] {
         assert_eq!(wrong(text).len(), 1, "{text}");
