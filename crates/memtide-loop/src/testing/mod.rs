@@ -87,6 +87,8 @@ pub struct FakeWorld {
     pub provoke_cpu_ns: u64,
     /// The same, a page that moves.
     pub move_cpu_ns: u64,
+    /// Time that a page that moves takes.
+    pub move_ns: u64,
     /// Whether sources cut spans into pieces, and how large these were at the last glance.
     pub cuts: bool,
     /// Whether looks name the pages that they find untouched, too.
@@ -226,6 +228,7 @@ impl FakeWorld {
             wait_cpu_ns: 0,
             provoke_cpu_ns: 0,
             move_cpu_ns: 0,
+            move_ns: 0,
             cuts: false,
             names_untouched: false,
             observes_itself: false,
@@ -598,6 +601,7 @@ impl World for FakeWorld {
             for page in (run.first.0..run.first.0 + run.pages).map(VirtualPage) {
                 let outcome = self.move_one(process, page, target);
                 self.cpu_ns += self.move_cpu_ns;
+                self.now_ns += self.move_ns;
                 let next = Settled {
                     first: page,
                     pages: 1,

@@ -347,7 +347,9 @@ impl Demoter {
         if moved > 0 {
             shared.budgets.goes_down(class);
         }
-        if moved >= excess || !shared.budgets.patience_is_over(class, now) {
+        // What there was no time for may be idle, too.
+        let is_enough = moved >= excess || shared.moving_time.is_cut();
+        if is_enough || !shared.budgets.patience_is_over(class, now) {
             return moved;
         }
         let why = "among the coldest of its class, which is above its fast.high";
@@ -356,7 +358,7 @@ impl Demoter {
         moved += self.send_in_use(world, shared, &coldest, &targets, why, reporter);
         if moved > 0 {
             shared.budgets.goes_down(class);
-        } else {
+        } else if !shared.moving_time.is_cut() {
             shared.budgets.rest(class, now);
             if shared.budgets.bound_takes_all(class, now) {
                 let coldest = self.coldest(shared, class, false, excess, &targets, now);
@@ -686,7 +688,7 @@ pub(super) fn move_down(
     for (owner, mut folios) in jobs {
         folios.sort_by_key(|folio| folio.first);
         let job = (owner, target, Direction::Demotion);
-        moved += shared.move_folios(world, job, &folios, &[], why.to_owned(), reporter);
+        moved += shared.move_folios(world, job, &folios, &[], why, reporter);
     }
     (taken, moved)
 }

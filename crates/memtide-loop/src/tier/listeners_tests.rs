@@ -3,7 +3,7 @@
 use super::*;
 use crate::options::TierOptions;
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
-use crate::world::{Abilities, SourceInfo};
+use crate::world::{Abilities, SourceId, SourceInfo};
 use memtide_core::access;
 use memtide_core::tiering::space::VirtualPage;
 

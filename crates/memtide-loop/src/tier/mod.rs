@@ -9,7 +9,7 @@
 //!   a look takes in that cannot take all;
 //! - [`searching`] lets a [`Search`](crate::search::Search) drive a source that can do what that needs;
 //! - [`listeners`] hears sources that tell of single accesses;
-//! - [`broken`] remembers what sources that broke had cost;
+//! - [`broken`] goes on without sources that broke, and remembers what they had cost;
 //! - [`flusher`] makes accesses show that processors hide;
 //! - [`intake`] turns reports into [`Records`](crate::records::Records);
 //! - [`promoter`] and [`demoter`] decide with the core, and [`exchange`] has colder pages make way for
@@ -21,7 +21,8 @@
 //! - [`pressed`] knows whether programs wait for memory;
 //! - [`latency`] knows how late nodes answer, and [`account`] what promotion won and cost;
 //! - [`page`] says of one page why it is where it is;
-//! - [`shared`] is what all of them know, and carries out what they decide.
+//! - [`shared`] is what all of them know, and carries out what they decide, for so long at a time
+//!   ([`moving_time`]).
 //!
 //! The order of things is here. What a world adds is that everything can fail:
 //! processes end, memory is unmapped, pages will not move, a source breaks.
@@ -44,6 +45,7 @@ mod latency;
 mod listeners;
 mod losses;
 mod making_way;
+mod moving_time;
 mod observer;
 mod page;
 mod pressed;
@@ -64,6 +66,8 @@ mod idle_tests;
 #[cfg(test)]
 mod listeners_tests;
 #[cfg(test)]
+mod moving_time_tests;
+#[cfg(test)]
 mod nested_tests;
 #[cfg(test)]
 mod pressed_tests;
@@ -83,7 +87,7 @@ use crate::report::{
 };
 #[cfg(any(test, feature = "testing"))]
 use crate::world::ProcessId;
-use crate::world::{Came, SourceId, World, WorldError};
+use crate::world::{Came, World, WorldError};
 use account::Used;
 use broken::Broken;
 use demoter::Demoter;
@@ -192,75 +196,6 @@ impl Tierer {
             Err(error) => return Err(error),
         }
         Ok(!self.shared.ledger.processes.is_empty())
-    }
-
-    /// Goes on with the sources that are left.
-    ///
-    /// # Errors
-    ///
-    /// There is none.
-    fn go_on_without(
-        &mut self,
-        world: &mut dyn World,
-        source_id: SourceId,
-        what: String,
-        reporter: &mut dyn Reporter,
-    ) -> Result<(), WorldError> {
-        let heard = self.listeners.has(source_id);
-        let main = source_id == self.observer.source;
-        if !heard && !main {
-            // It is known to be broken, and something else goes on.
-            return Ok(());
-        }
-        let next = match main {
-            true => Some(self.successor(world, source_id)),
-            false => None,
-        };
-        if let Some(None) = next {
-            return Err(WorldError::Source { source_id, what });
-        }
-        let now = world.source_status(source_id);
-        let known = match self.listeners.last_known(source_id) {
-            Some(known) => known,
-            None => self.observer.last_known(),
-        };
-        self.broken.add(Broken::of(known, now));
-        self.listeners.remove(source_id);
-        let mut how = "goes on";
-        if let Some(next) = next.flatten() {
-            self.observer.take_over(world, next);
-            // How long the other's passes took is nothing to this one.
-            let least_ms = self.shared.config.hotness.window_ms();
-            self.shared.records.follow(0, least_ms);
-            if self.observer.is_told() {
-                self.listeners.remove(next);
-                how = "takes over";
-            }
-        }
-        let now = world.now();
-        if self.listeners.is_empty() {
-            let whole = self.shared.config.cadence.share_permille;
-            self.observer.set_share(now, whole);
-        }
-        let name = |source: SourceId| world.sources()[usize::from(source.0)].name.as_str();
-        let (broken, left) = (name(source_id), name(self.observer.source));
-        let text = match what.starts_with(broken) {
-            true => format!("{what}; {left} {how}"),
-            false => format!("{broken}: {what}; {left} {how}"),
-        };
-        reporter.event(now, Event::Notice { text });
-        Ok(())
-    }
-
-    /// Who takes the place of the source that is told what to observe: the next that
-    /// completes passes, or else one that is listened to.
-    fn successor(&self, world: &dyn World, source_id: SourceId) -> Option<SourceId> {
-        let later = (0..)
-            .zip(world.sources())
-            .skip(usize::from(source_id.0) + 1);
-        let mut looks = later.filter(|(_, info)| info.abilities.passes);
-        let looking = looks.next().map(|(n, _)| SourceId(n));
-        looking.or_else(|| self.listeners.other_than(source_id))
     }
 
     /// Has the sources that tell of single accesses do so.
@@ -563,8 +498,12 @@ impl Tierer {
                 Some(_) => demoter::idle_pages(&shared.config, &shared.records, now),
                 None => 0,
             };
+            shared.moving_time.begin(self.observer.moving_ms(now));
             self.promoter.promote(world, shared, idle, reporter);
         }
+        shared
+            .moving_time
+            .begin(self.observer.moving_ms(world.now()));
         let wanting = self.promoter.wanting;
         let left = self.demoter.demote(world, shared, wanting, reporter);
         self.exchange(world, if left > 0 { 0 } else { wanting }, reporter)?;
@@ -572,9 +511,13 @@ impl Tierer {
         if !shared.budgets.is_empty() {
             let (looks, seen) = self.observer.looks();
             let turn = Turn { now, looks, seen };
+            shared
+                .moving_time
+                .begin(self.observer.moving_ms(world.now()));
             self.demoter.keep_bounds(world, shared, turn, reporter);
             self.observer.look_wanted |= std::mem::take(&mut self.demoter.look_wanted);
         }
+        self.promoter.more |= self.shared.moving_time.take_cut();
         let demoted = self.shared.counters.get(Counter::PgdemoteProactive);
         if (demoted - self.demoted) * UNSEEN_PART >= self.shared.ledger.lower_pages().max(1) {
             self.demoted = demoted;
@@ -595,6 +538,7 @@ impl Tierer {
             return Ok(());
         }
         let now = world.now();
+        self.shared.moving_time.begin(self.observer.moving_ms(now));
         let (shared, exchange) = (&mut self.shared, &mut self.observer.exchange);
         exchange.starve(starving, now);
         if let Some(sides) = exchange.take_sides(now) {
@@ -622,6 +566,8 @@ impl Tierer {
         self.leaver.judge_source(world, source, now, reporter);
         if self.leaver.has_work(&rule, now) {
             shared.ledger.read_rooms(world)?;
+            // The rate admits little.
+            shared.moving_time.begin(u64::MAX);
             if self.leaver.leave(world, shared, &rule, reporter) {
                 self.observer.pages_left(world, &self.shared, now);
             }

@@ -8,6 +8,7 @@ use super::broken::Broken;
 use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
 use super::exchange::Exchange;
+use super::moving_time;
 use super::refresh::News;
 use super::searching::Searching;
 use super::shared::Shared;
@@ -244,6 +245,17 @@ impl Observer {
         let searching = self.searching.as_ref();
         let due_ms = searching.and_then(|searching| searching.search.due_ms(now));
         due_ms.unwrap_or(u64::MAX)
+    }
+
+    /// How long pages may be moved before what is reported meanwhile should be read, in ms.
+    pub fn moving_ms(&self, now: Millis) -> u64 {
+        let (least, most) = moving_time::TIMES_MS;
+        let looks = self.is_looking() && self.abilities.passes && !self.look_ended;
+        match (&self.searching, looks) {
+            (Some(_), _) => self.search_due_ms(now).clamp(least, most),
+            (None, true) => (self.pass_ms / 2).clamp(least, most),
+            (None, false) => most,
+        }
     }
 
     /// Whether reports of a look would be lost if nobody read them for long.

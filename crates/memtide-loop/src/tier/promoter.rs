@@ -411,7 +411,7 @@ fn move_up(
             Direction::Promotion,
         );
         let (folios, hot): (Vec<_>, Vec<_>) = batch.folios.into_iter().unzip();
-        shared.move_folios(world, job, &folios, &hot, why, reporter);
+        shared.move_folios(world, job, &folios, &hot, &why, reporter);
     }
 }
 

@@ -5,6 +5,7 @@ use super::budgets::Budgets;
 use super::config::TierConfig;
 use super::fairness::Fairness;
 use super::latency::Latencies;
+use super::moving_time::MovingTime;
 use super::pressed::Pressed;
 use crate::carry::{Carrier, Job, Reasons, Tell};
 use crate::ledger::{Ledger, MOST_PAGES, Renumbered, Watched};
@@ -51,6 +52,8 @@ pub(super) struct Shared {
     /// Pages that came to a lower tier or left it, or will not leave it soon,
     /// since the search was last told.
     pub moved: Vec<(PageNumber, u64, Moved)>,
+    /// How long pages may still be moved.
+    pub moving_time: MovingTime,
     carrier: Carrier,
 }
 
@@ -110,6 +113,7 @@ impl Shared {
             failed_pages: 0,
             returned_pages: 0,
             moved: Vec::new(),
+            moving_time: MovingTime::default(),
             carrier: Carrier::default(),
             config,
         }
@@ -127,14 +131,44 @@ impl Shared {
     }
 
     /// Moves `folios` of one owner, in order of their dense numbers, with the
-    /// hotness of each if they go up. How many base pages moved, or would have.
+    /// hotness of each if they go up; as many as there is [time](MovingTime) for. How many base pages
+    /// moved, or would have.
     pub fn move_folios(
+        &mut self,
+        world: &mut dyn World,
+        job: (OwnerId, NodeId, Direction),
+        folios: &[Folio],
+        hot: &[Hotness],
+        why: &str,
+        reporter: &mut dyn Reporter,
+    ) -> u64 {
+        let (mut moved, mut at) = (0, 0);
+        while at < folios.len() {
+            let began = world.now();
+            let Some(most) = self.moving_time.next(began) else {
+                // They are hot all the same.
+                for (folio, hotness) in folios.iter().zip(hot).skip(at) {
+                    self.records.store.put_back(folio.first, hotness, began);
+                }
+                break;
+            };
+            let (end, pages) = part(folios, at, most);
+            let hot = hot.get(at..end).unwrap_or_default();
+            moved += self.move_at_once(world, job, &folios[at..end], hot, why, reporter);
+            self.moving_time.moved(pages, world.now().since(began));
+            at = end;
+        }
+        moved
+    }
+
+    /// Moves them without a look at the clock.
+    fn move_at_once(
         &mut self,
         world: &mut dyn World,
         (owner, target, direction): (OwnerId, NodeId, Direction),
         folios: &[Folio],
         hot: &[Hotness],
-        why: String,
+        why: &str,
         reporter: &mut dyn Reporter,
     ) -> u64 {
         let Some(watched) = self.ledger.processes.get(owner) else {
@@ -153,7 +187,7 @@ impl Shared {
             direction: Some(direction),
             folios,
         };
-        let why = Because(why);
+        let why = Because(why.to_owned());
         let done = if self.config.dry_run {
             let done = Carrier::pretend(&self.ledger, job, &why, now, reporter);
             // They then count as pages that the kernel would not move, so that
@@ -231,6 +265,19 @@ impl Shared {
         }
         done.moved
     }
+}
+
+/// Where the folios from `at` on end that have `most` pages, or the first of them alone; and their pages.
+fn part(folios: &[Folio], at: usize, most: u64) -> (usize, u64) {
+    let (mut end, mut pages) = (at, 0);
+    for folio in &folios[at..] {
+        let more = pages + u64::from(folio.pages);
+        if end > at && more > most {
+            break;
+        }
+        (end, pages) = (end + 1, more);
+    }
+    (end, pages)
 }
 
 /// What tiering promises of each move, whatever it was decided by. The first folio and the last
@@ -332,7 +379,7 @@ mod tests {
             false => (SLOW, Direction::Demotion),
         };
         let job = (owner, target, direction);
-        let moved = shared.move_folios(world, job, &folios, &[], String::new(), &mut ());
+        let moved = shared.move_folios(world, job, &folios, &[], "", &mut ());
         assert_eq!(moved, pages);
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::options::TierOptions;
 use crate::report::{Direction, ProcessOrder, Stay, WhyStayed};
 use crate::testing::{FAST, FakeProcess, FakeWorld, SLOW};
-use crate::world::{Allowed, Fixed, Outcome};
+use crate::world::{Allowed, Fixed, Outcome, SourceId};
 use memtide_core::pages::Folio;
 use memtide_core::tiering::space::{OwnerId, VirtualPage};
 use memtide_core::units::NodeId;
@@ -611,7 +611,7 @@ fn decides(change: impl FnOnce(&mut Tierer) -> (OwnerId, NodeId, Direction)) {
         pages: 1,
     };
     let shared = &mut tierer.shared;
-    shared.move_folios(&mut world, job, &[folio], &[], String::new(), &mut ());
+    shared.move_folios(&mut world, job, &[folio], &[], "", &mut ());
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! How long pages may be moved before the loop looks up.
+//!
+//! A source goes on observing meanwhile. The pass that was to be a look's last is followed by another one and
+//! yet another, all of them paid for and read by nobody: on a busy machine 64 MiB take seconds to move, and
+//! what the look cost too much was missing from the next one for minutes. So moves end after a while, and what is
+//! left waits for the next turn.
+
+use memtide_core::units::Millis;
+
+/// The least time for one reason to move, and the most, in ms: people wait for answers, and others for room.
+pub(super) const TIMES_MS: (u64, u64) = (100, 1_000);
+/// The least that is moved at once, in pages; and how many are before it is known what that takes.
+const LEAST_PAGES: u64 = 512;
+/// Of what moving took, that of about so many pages is remembered.
+const REMEMBERED_PAGES: u64 = 1 << 15;
+
+/// See the module's essay.
+#[derive(Debug, Default)]
+pub(super) struct MovingTime {
+    /// None before it [begins](MovingTime::begin) first.
+    limit_ms: Option<u64>,
+    /// When the first page was moved.
+    began: Option<Millis>,
+    is_cut: bool,
+    /// So many pages took so long.
+    pages: u64,
+    took_ms: u64,
+}
+
+impl MovingTime {
+    /// Pages are about to be moved for one reason, for so long. Each reason has time of its own.
+    pub fn begin(&mut self, limit_ms: u64) {
+        (self.limit_ms, self.began) = (Some(limit_ms), None);
+    }
+
+    /// Whether pages are left to the next turn.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Whether pages were left to the next turn since this was asked last.
+    pub fn take_cut(&mut self) -> bool {
+        std::mem::take(&mut self.is_cut)
+    }
+
+    /// How many pages may be moved at once; none if time is over.
+    pub fn next(&mut self, now: Millis) -> Option<u64> {
+        let spent_ms = now.since(*self.began.get_or_insert(now));
+        let limit_ms = self.limit_ms.unwrap_or(u64::MAX);
+        if spent_ms > 0 && spent_ms >= limit_ms {
+            self.is_cut = true;
+            return None;
+        }
+        let left_ms = limit_ms - spent_ms;
+        let by_rate = self.pages.saturating_mul(left_ms).checked_div(self.took_ms);
+        Some(match self.pages {
+            0 => LEAST_PAGES,
+            _ => by_rate.unwrap_or(u64::MAX).max(LEAST_PAGES),
+        })
+    }
+
+    /// So many were, and it took so long.
+    pub fn moved(&mut self, pages: u64, took_ms: u64) {
+        self.pages += pages;
+        self.took_ms += took_ms;
+        while self.pages > REMEMBERED_PAGES {
+            (self.pages, self.took_ms) = (self.pages / 2, self.took_ms / 2);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many pages are moved in `limit_ms` at this price, in how many parts, and how long that takes.
+    fn moved(time: &mut MovingTime, limit_ms: u64, wanted: u64, us_a_page: u64) -> (u64, u64, u64) {
+        time.begin(limit_ms);
+        let (mut us, mut all, mut parts) = (7_000_000, 0, 0);
+        while all < wanted {
+            let before = Millis(us / 1000);
+            let Some(most) = time.next(before) else {
+                assert!(time.take_cut());
+                break;
+            };
+            let pages = most.min(wanted - all);
+            us += pages * us_a_page;
+            time.moved(pages, us / 1000 - before.0);
+            (all, parts) = (all + pages, parts + 1);
+        }
+        assert!(!time.take_cut());
+        (all, parts, us / 1000 - 7_000)
+    }
+
+    #[test]
+    fn what_is_quick_is_moved_at_once_when_that_is_known() {
+        let time = &mut MovingTime::default();
+        assert_eq!(moved(time, 100, 16_384, 5), (16_384, 2, 81));
+        assert_eq!(moved(time, 100, 16_384, 5), (16_384, 1, 81));
+        assert_eq!(moved(time, 100, 500, 5), (500, 1, 2));
+        assert_eq!(moved(time, u64::MAX, 1 << 20, 5), (1 << 20, 1, 5_242));
+    }
+
+    #[test]
+    fn what_is_slow_ends_in_time_or_after_the_least_that_is_moved() {
+        for us_a_page in [10, 20, 60, 100, 400, 5_000] {
+            let time = &mut MovingTime::default();
+            let least_ms = LEAST_PAGES * us_a_page / 1000;
+            for _ in 0..3 {
+                let (all, _, ms) = moved(time, 100, 16_384, us_a_page);
+                assert!((LEAST_PAGES..16_384).contains(&all), "{all} at {us_a_page}");
+                assert!((99..=102 + least_ms).contains(&ms), "{ms} at {us_a_page}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_machine_that_becomes_faster_or_slower_is_soon_known() {
+        let time = &mut MovingTime::default();
+        moved(time, 100, 16_384, 400);
+        let all = |time: &mut MovingTime, us| (0..40).map(|_| moved(time, 100, 16_384, us).0).max();
+        assert_eq!(all(time, 4), Some(16_384));
+        moved(time, 100, 16_384, 400);
+        assert!(moved(time, 100, 16_384, 400).2 < 2 * 100 + 205);
+    }
+
+    #[test]
+    fn a_clock_that_stands_still_keeps_nothing_back() {
+        let mut time = MovingTime::default();
+        time.begin(100);
+        assert_eq!(time.next(Millis(5)), Some(LEAST_PAGES));
+        time.moved(LEAST_PAGES, 0);
+        assert_eq!(time.next(Millis(5)), Some(u64::MAX));
+    }
+}

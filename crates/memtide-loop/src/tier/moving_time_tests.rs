@@ -1,0 +1,50 @@
+//! Moves on a machine that takes long for them, in virtual time.
+
+use super::shares_tests::{COMMUTER, hot, on, options, process, run_and, tierer};
+
+use crate::testing::{FAST, FakeWorld, SLOW};
+use std::cell::Cell;
+
+/// What a page takes on an emulated machine beside other programs, in ns.
+const DEAR_NS: u64 = 400_000;
+
+/// The longest time in ms in which nobody read reports so far.
+fn longest_ms(world: &FakeWorld, last: &Cell<u64>, longest: &Cell<u64>) {
+    let now = world.now_ns / 1_000_000;
+    longest.set(longest.get().max(now - last.replace(now)));
+}
+
+/// 15,000 pages are above the bound: six seconds' worth of moves, in which a look that nobody ends
+/// would go on.
+#[test]
+fn a_class_comes_down_to_its_bound_in_turns_in_which_reports_are_read() {
+    let mut world = FakeWorld::two_tiers(50_000, 100_000);
+    world.move_ns = DEAR_NS;
+    world.processes.push(process(7, Some(0), 16_000, FAST));
+    world.processes.push(process(8, None, 1000, SLOW));
+    let mut tierer = tierer(&mut world, &options(), &[(0, Some(1000))]);
+    let (last, longest) = (Cell::new(0), Cell::new(0));
+    run_and(&mut tierer, &mut world, 15_000, |world| {
+        longest_ms(world, &last, &longest);
+    });
+    let fast = on(&world, 7, FAST);
+    assert!((990 - COMMUTER..=1000).contains(&fast), "{fast}");
+    assert!(longest.get() <= 1_500, "{} ms", longest.get());
+}
+
+/// The same of pages that go up: what is left waits, and is not forgotten.
+#[test]
+fn hot_pages_come_up_in_turns_in_which_reports_are_read() {
+    let mut world = FakeWorld::two_tiers(50_000, 100_000);
+    world.move_ns = DEAR_NS;
+    let mut one = process(7, None, 20_000, SLOW);
+    hot(&mut one, 15_000);
+    world.processes.push(one);
+    let mut tierer = tierer(&mut world, &options(), &[]);
+    let (last, longest) = (Cell::new(0), Cell::new(0));
+    run_and(&mut tierer, &mut world, 12_000, |world| {
+        longest_ms(world, &last, &longest);
+    });
+    assert_eq!(world.process(7).hot_on(FAST), 15_000);
+    assert!(longest.get() <= 1_500, "{} ms", longest.get());
+}
