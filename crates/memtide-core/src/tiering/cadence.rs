@@ -269,6 +269,11 @@ impl Cadence {
         }
     }
 
+    /// How much it may cost.
+    pub fn config(&self) -> &CadenceConfig {
+        &self.config
+    }
+
     /// Credit in microseconds; negative when overdrawn.
     pub fn credit_us(&self) -> i64 {
         self.credit_us

@@ -648,6 +648,11 @@ impl Search {
         self.costs.known()
     }
 
+    /// What a pass of a look over `pages` costs, as far as it is known, in us.
+    pub fn look_us(&self, pages: u64) -> f64 {
+        self.costs.look(pages)
+    }
+
     /// Whether hot pages lie one by one in most blocks in which any were found of late:
     /// of those that are left, glances find none.
     pub fn finds_scattered(&self) -> bool {

@@ -287,6 +287,7 @@ impl Digest<'_> {
         let (observer, now) = (&mut *self.observer, self.now);
         observer.passes += 1;
         observer.look_passes += 1;
+        observer.look_cost.pass_done();
         let nothing = observer.look_news.touched == 0;
         let enough = self.shared.config.cadence.passes_min;
         if (observer.look_passes == enough || nothing) && !observer.is_partial {

@@ -269,6 +269,7 @@ impl Tierer {
         if self.observer.searching.is_some() {
             self.digest(world, now, reporter);
             self.observer.account_search(world, now);
+            self.observer.weigh_search(world, &self.shared, now);
             self.observer.stop_spent_look(world)?;
             return self.decide(world, reporter);
         }
@@ -277,7 +278,9 @@ impl Tierer {
         self.observer.end_look(world, &self.shared.config, now)?;
         self.decide(world, reporter)?;
         let now = world.now();
-        self.observer.stretch_look(world, &self.shared, now)
+        self.observer.stretch_look(world, &self.shared, now)?;
+        self.observer.weigh_search(world, &self.shared, now);
+        Ok(())
     }
 
     fn bring_up_to_date(

@@ -97,6 +97,8 @@ pub(super) struct Observer {
     /// How long the last pass of a look took, and when it ended.
     pub pass_ms: u64,
     pub pass_ended: Millis,
+    /// What the latest look costs. Not of a search's.
+    pub look_cost: LookCost,
     /// How long the passes of the present look are; see [`Cadence::stretch`].
     stretch: u32,
     pub look_news: PassNews,
@@ -123,6 +125,33 @@ pub(super) struct Observer {
     pub draws: subjects::Draws,
     /// What fast memory gives up where none of it is idle.
     pub exchange: Exchange,
+}
+
+/// What a look costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LookCost {
+    /// So many pages are looked at.
+    pages: u64,
+    /// Until now, in us of processor time; and until the last complete pass.
+    us: u64,
+    until_pass_us: u64,
+    passes: u32,
+}
+
+impl LookCost {
+    /// A pass is complete.
+    pub fn pass_done(&mut self) {
+        (self.passes, self.until_pass_us) = (self.passes + 1, self.us);
+    }
+
+    /// What a pass over `pages` costs, in us; if none is complete, at least.
+    fn of(&self, pages: u64) -> f64 {
+        let us = match self.passes {
+            0 => self.us as f64,
+            passes => self.until_pass_us as f64 / f64::from(passes),
+        };
+        us * pages as f64 / self.pages.max(1) as f64
+    }
 }
 
 /// What a look takes in.
@@ -165,6 +194,7 @@ impl Observer {
             cramped_since: None,
             pass_ms: FIRST_PASS_MS,
             pass_ended: now,
+            look_cost: LookCost::default(),
             stretch: 1,
             look_news: PassNews::default(),
             glance_news: PassNews::default(),
@@ -285,6 +315,14 @@ impl Observer {
             Some(searching) => searching.glance_told_at,
             None => self.told_at,
         }
+    }
+
+    /// Whether `pages` cost too much to look at all of them: more, in the passes that say what is hot, than can be
+    /// saved up.
+    pub fn looks_are_dear(&self, pages: u64) -> bool {
+        let cadence = self.cadence.config();
+        let us = self.look_cost.of(pages) * f64::from(cadence.passes_min);
+        us > cadence.burst_us as f64
     }
 
     /// Whether a look is being carried out.
@@ -498,6 +536,7 @@ impl Observer {
         self.accounted = now;
         let since = self.newly_spent_ns(world);
         self.cadence.spent(since / 1000);
+        self.look_cost.us += since / 1000;
     }
 
     /// What observing has cost that was not asked for yet, in ns, whoever it was
@@ -547,6 +586,12 @@ impl Observer {
         self.stretch = self.cadence.stretch();
         let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
         let taken = world.look(self.source, &subjects, interval_ms)?;
+        if taken > 0 {
+            self.look_cost = LookCost {
+                pages: taken,
+                ..LookCost::default()
+            };
+        }
         // A source without glances looks at fast pages, too.
         let slow_only = self.abilities.glances;
         let is_slow = |owner: &OwnerId| {

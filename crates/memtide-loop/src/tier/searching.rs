@@ -35,6 +35,10 @@ const SEED: u64 = 0x7374_7265_7463_6865;
 /// pages of fast memory and by the processes.
 const ROOM_MS: u64 = 2_000;
 
+/// A search that was begun because looks were dear ends when they cost no more than one part in so many of what
+/// made them so: a machine is busy now and then.
+const CHEAP_PART: f64 = 2.0;
+
 /// What else than free memory says whether hot pages have room.
 #[derive(Clone, Copy, Debug)]
 struct Room {
@@ -106,6 +110,8 @@ pub(super) struct Searching {
     pub passed: bool,
     promised: bool,
     advised: bool,
+    /// Whether it was begun because looks at all of slow memory were dear.
+    is_dear: bool,
 }
 
 impl Searching {
@@ -124,7 +130,10 @@ impl Searching {
         let (config, ledger) = (&shared.config, &shared.ledger);
         let cuts = world.cuts(observer.source);
         // Looks at all of slow memory do not find what of fast memory is colder.
-        if ledger.lower_pages() <= config.look_pages && !observer.exchange.is_starved(now) {
+        let lower = ledger.lower_pages();
+        let is_dear = observer.looks_are_dear(lower);
+        let is_small = lower <= config.look_pages && !is_dear;
+        if is_small && !observer.exchange.is_starved(now) {
             return None;
         }
         let mut search = Search::new(
@@ -170,6 +179,7 @@ impl Searching {
             passed: false,
             promised: false,
             advised: false,
+            is_dear,
         };
         for watched in ledger.processes.iter() {
             searching.tell_memory(ledger, watched);
@@ -639,6 +649,23 @@ impl Observer {
     pub fn take_up_search(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
         if self.searching.is_none() {
             self.searching = Searching::begin(self, world, shared, now);
+        }
+    }
+
+    /// Begins to search where looks turn out to be dear, and ends such a search when they would be cheap.
+    pub fn weigh_search(&mut self, world: &mut dyn World, shared: &Shared, now: Millis) {
+        let lower = shared.ledger.lower_pages();
+        match &self.searching {
+            None if self.looks_are_dear(lower) => self.take_up_search(world, shared, now),
+            Some(searching) if searching.is_dear && !self.exchange.is_starved(now) => {
+                let cadence = shared.config.cadence;
+                let pass_us = searching.search.look_us(lower) * f64::from(cadence.passes_min);
+                let known = searching.search.knows_costs();
+                if known && pass_us * CHEAP_PART < cadence.burst_us as f64 {
+                    self.give_up_search(shared, now);
+                }
+            }
+            _ => {}
         }
     }
 
