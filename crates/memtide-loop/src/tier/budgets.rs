@@ -519,6 +519,13 @@ impl Budgets {
         above.is_some_and(|above| now.since(above) >= PATIENCE_MS)
     }
 
+    /// There was no time for more pages of `class`: patience begins anew.
+    pub fn is_patient(&mut self, class: ClassId, now: Millis) {
+        if let Some(budget) = self.all.get_mut(class.0 as usize) {
+            budget.above = budget.above.map(|_| now);
+        }
+    }
+
     /// Hot pages of `class` and those within that its bound keeps down.
     pub fn waiting(&self, class: ClassId) -> u64 {
         self.get(Some(class)).map_or(0, |budget| budget.kept_down)

@@ -348,8 +348,11 @@ impl Demoter {
             shared.budgets.goes_down(class);
         }
         // What there was no time for may be idle, too.
-        let is_enough = moved >= excess || shared.moving_time.is_cut();
-        if is_enough || !shared.budgets.patience_is_over(class, now) {
+        let is_cut = shared.moving_time.is_cut();
+        if is_cut {
+            shared.budgets.is_patient(class, now);
+        }
+        if moved >= excess || is_cut || !shared.budgets.patience_is_over(class, now) {
             return moved;
         }
         let why = "among the coldest of its class, which is above its fast.high";

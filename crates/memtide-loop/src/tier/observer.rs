@@ -317,12 +317,10 @@ impl Observer {
         }
     }
 
-    /// Whether `pages` cost too much to look at all of them: more, in the passes that say what is hot, than can be
-    /// saved up.
+    /// Whether `pages` cost too much to look at all of them: a pass that costs more than can be saved up never
+    /// ends.
     pub fn looks_are_dear(&self, pages: u64) -> bool {
-        let cadence = self.cadence.config();
-        let us = self.look_cost.of(pages) * f64::from(cadence.passes_min);
-        us > cadence.burst_us as f64
+        self.look_cost.of(pages) > self.cadence.config().burst_us as f64
     }
 
     /// Whether a look is being carried out.

@@ -659,7 +659,7 @@ impl Observer {
             None if self.looks_are_dear(lower) => self.take_up_search(world, shared, now),
             Some(searching) if searching.is_dear && !self.exchange.is_starved(now) => {
                 let cadence = shared.config.cadence;
-                let pass_us = searching.search.look_us(lower) * f64::from(cadence.passes_min);
+                let pass_us = searching.search.look_us(lower);
                 let known = searching.search.knows_costs();
                 if known && pass_us * CHEAP_PART < cadence.burst_us as f64 {
                     self.give_up_search(shared, now);
