@@ -9,7 +9,7 @@
 
 use super::demoter::{self, Demoter};
 use super::exchange::{self, Wanted};
-use super::observer::{FIRST_PASS_MS, Observer, STRETCHES_MS, room_is_scarce};
+use super::observer::{FIRST_PASS_MS, LookCost, Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;
@@ -38,6 +38,8 @@ const ROOM_MS: u64 = 2_000;
 /// A search that was begun because looks were dear ends when they cost no more than one part in so many of what
 /// made them so: a machine is busy now and then.
 const CHEAP_PART: f64 = 2.0;
+/// And not before it has gone on for so long, in ms.
+const DEAR_MS: u64 = 60_000;
 
 /// What else than free memory says whether hot pages have room.
 #[derive(Clone, Copy, Debug)]
@@ -110,8 +112,8 @@ pub(super) struct Searching {
     pub passed: bool,
     promised: bool,
     advised: bool,
-    /// Whether it was begun because looks at all of slow memory were dear.
-    is_dear: bool,
+    /// Since when looks at all of slow memory are dear, if it was begun for that.
+    dear_since: Option<Millis>,
 }
 
 impl Searching {
@@ -179,7 +181,7 @@ impl Searching {
             passed: false,
             promised: false,
             advised: false,
-            is_dear,
+            dear_since: is_dear.then_some(now),
         };
         for watched in ledger.processes.iter() {
             searching.tell_memory(ledger, watched);
@@ -657,11 +659,12 @@ impl Observer {
         let lower = shared.ledger.lower_pages();
         match &self.searching {
             None if self.looks_are_dear(lower) => self.take_up_search(world, shared, now),
-            Some(searching) if searching.is_dear && !self.exchange.is_starved(now) => {
-                let cadence = shared.config.cadence;
+            Some(searching) if !self.exchange.is_starved(now) => {
                 let pass_us = searching.search.look_us(lower);
-                let known = searching.search.knows_costs();
-                if known && pass_us * CHEAP_PART < cadence.burst_us as f64 {
+                let is_cheap = pass_us * CHEAP_PART < shared.config.cadence.burst_us as f64;
+                let knows = is_cheap && searching.search.knows_costs();
+                let long = |since: Millis| now.since(since) >= DEAR_MS;
+                if knows && searching.dear_since.is_some_and(long) {
                     self.give_up_search(shared, now);
                 }
             }
@@ -676,6 +679,7 @@ impl Observer {
         }
         if self.searching.is_some() {
             self.drop_search(now);
+            self.look_cost = LookCost::default();
             // What the search looked at was smaller.
             self.pass_ms = self.pass_ms.max(FIRST_PASS_MS);
             self.cadence.begin_anew();
