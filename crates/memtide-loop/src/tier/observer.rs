@@ -30,6 +30,9 @@ const LOOK_PATIENCE_MS: u64 = 30;
 const PATIENCE_MS: u64 = 100;
 /// The longest wait of a turn while nothing is, in ms.
 const IDLE_PATIENCE_MS: u64 = 1000;
+/// While every page is looked at, reports are read each such part of a pass: passes are not all as long as the
+/// last one.
+const LOOK_PART: u64 = 8;
 /// How long a source without glances rests between looks, in ms.
 const REST_MS: u64 = 1000;
 /// How long a look waits for room at most, in ms.
@@ -283,7 +286,7 @@ impl Observer {
         let looks = self.is_looking() && self.abilities.passes && !self.look_ended;
         match (&self.searching, looks) {
             (Some(_), _) => self.search_due_ms(now).clamp(least, most),
-            (None, true) => (self.pass_ms / 2).clamp(least, most),
+            (None, true) => (self.pass_ms / LOOK_PART).clamp(least, most),
             (None, false) => most,
         }
     }
