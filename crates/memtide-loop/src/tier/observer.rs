@@ -33,6 +33,8 @@ const IDLE_PATIENCE_MS: u64 = 1000;
 /// While every page is looked at, reports are read each such part of a pass: passes are not all as long as the
 /// last one.
 const LOOK_PART: u64 = 8;
+/// What a look at one part in so many of the pages costs says what all of them would.
+const TELLING_PART: u64 = 4;
 /// How long a source without glances rests between looks, in ms.
 const REST_MS: u64 = 1000;
 /// How long a look waits for room at most, in ms.
@@ -147,13 +149,17 @@ impl LookCost {
         (self.passes, self.until_pass_us) = (self.passes + 1, self.us);
     }
 
-    /// What a pass over `pages` costs, in us; if none is complete, at least.
+    /// What a pass over `pages` costs, in us; if none is complete, at least. Nothing where too few were looked at
+    /// to tell.
     fn of(&self, pages: u64) -> f64 {
+        if self.pages.saturating_mul(TELLING_PART) < pages.max(1) {
+            return 0.0;
+        }
         let us = match self.passes {
             0 => self.us as f64,
             passes => self.until_pass_us as f64 / f64::from(passes),
         };
-        us * pages as f64 / self.pages.max(1) as f64
+        us * pages as f64 / self.pages as f64
     }
 }
 
@@ -537,7 +543,9 @@ impl Observer {
         self.accounted = now;
         let since = self.newly_spent_ns(world);
         self.cadence.spent(since / 1000);
-        self.look_cost.us += since / 1000;
+        if self.is_looking() && !self.look_ended {
+            self.look_cost.us += since / 1000;
+        }
     }
 
     /// What observing has cost that was not asked for yet, in ns, whoever it was
