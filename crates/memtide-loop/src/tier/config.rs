@@ -58,8 +58,8 @@ pub struct TierConfig {
     pub classes: Vec<Class>,
     /// What is done for processes of no class.
     pub others: Tiered,
-    /// Pages that one turn may move in one direction: a turn stays well below a second, signals are
-    /// heard, and no source waits for long until somebody reads what it reports.
+    /// Pages that one turn may move in one direction, if there is time for so many: signals are heard, and no
+    /// source waits for long until somebody reads what it reports.
     pub turn_pages: u64,
     /// Heed that programs wait for memory, where the world tells of it.
     pub heed_pressure: bool,

@@ -184,6 +184,7 @@ impl Demoter {
         // Who lies within another one is first: what leaves of it counts for both.
         while let Some(class) = shared.budgets.nth_from_within(n) {
             n += 1;
+            shared.moving_time.begin_again();
             let paused = shared.ledger.processes.is_paused(Some(class));
             let budgets = &shared.budgets;
             let excess = budgets.excess(class, turn.now).min(left);
@@ -207,8 +208,11 @@ impl Demoter {
                 let why = "its class is at its fast.high, and hot pages of it wait";
                 moved = self.send_idle(world, shared, class, short, settle_ms, why, reporter);
             }
-            let starving = short.saturating_sub(moved);
-            moved += self.make_way(world, shared, class, starving, turn, reporter);
+            // What there was no time for may be idle.
+            if !shared.moving_time.is_cut() {
+                let starving = short.saturating_sub(moved);
+                moved += self.make_way(world, shared, class, starving, turn, reporter);
+            }
             left -= moved.min(left);
             shared.budgets.exchanging |= moved > 0;
         }

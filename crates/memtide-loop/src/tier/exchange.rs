@@ -397,6 +397,7 @@ pub(super) fn change_places(
     demoter.make_way_for_winners(world, shared, &mut losers, &wanted, reporter);
     if !losers.is_empty() {
         shared.ledger.read_rooms(world)?;
+        shared.moving_time.begin_again();
         promoter.promote_winners(world, shared, &winners, reporter);
     }
     Ok(Sides { losers, winners })

@@ -74,7 +74,7 @@ impl Tierer {
         // Other classes make room, and other pages leave: who starved may not any more.
         if other_room {
             self.observer.exchange = Exchange::default();
-            self.observer.give_up_search(&self.shared, now);
+            self.observer.nobody_starves(&self.shared, now);
         }
         self.observer.chooses_anew();
     }

@@ -171,6 +171,8 @@ impl Leaver {
         }
         let before = self.left;
         let (chosen, mut paid) = self.choose(shared, rule, now);
+        // They were as many as there is time for, and have had their turn.
+        shared.moving_time.begin(u64::MAX);
         let why = format!("not touched for {}", rule.after);
         for (node, folios) in chosen {
             let random = self.random.draw();
@@ -221,7 +223,7 @@ impl Leaver {
         };
         let extent = shared.ledger.space.extent();
         let mut leaving = Leaving::new(shared, rule, &self.common, now);
-        let most = shared.config.turn_pages;
+        let most = shared.config.turn_pages.min(shared.moving_time.affords());
         let mut credit = (self.credit / 1000).min(most);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {

@@ -520,7 +520,7 @@ impl Tierer {
             self.demoter.keep_bounds(world, shared, turn, reporter);
             self.observer.look_wanted |= std::mem::take(&mut self.demoter.look_wanted);
         }
-        self.promoter.more |= self.shared.moving_time.take_cut();
+        self.promoter.more |= self.shared.moving_time.take_more();
         let demoted = self.shared.counters.get(Counter::PgdemoteProactive);
         if (demoted - self.demoted) * UNSEEN_PART >= self.shared.ledger.lower_pages().max(1) {
             self.demoted = demoted;
@@ -569,8 +569,7 @@ impl Tierer {
         self.leaver.judge_source(world, source, now, reporter);
         if self.leaver.has_work(&rule, now) {
             shared.ledger.read_rooms(world)?;
-            // The rate admits little.
-            shared.moving_time.begin(u64::MAX);
+            shared.moving_time.begin(self.observer.moving_ms(now));
             if self.leaver.leave(world, shared, &rule, reporter) {
                 self.observer.pages_left(world, &self.shared, now);
             }

@@ -22,6 +22,10 @@ pub(super) struct MovingTime {
     /// When the first page was moved.
     began: Option<Millis>,
     is_cut: bool,
+    /// Since it was asked last: whether pages were left, how many were to move and how many did.
+    left: bool,
+    tried: u64,
+    moved: u64,
     /// So many pages took so long.
     pages: u64,
     took_ms: u64,
@@ -30,17 +34,32 @@ pub(super) struct MovingTime {
 impl MovingTime {
     /// Pages are about to be moved for one reason, for so long. Each reason has time of its own.
     pub fn begin(&mut self, limit_ms: u64) {
-        (self.limit_ms, self.began) = (Some(limit_ms), None);
+        self.limit_ms = Some(limit_ms);
+        self.begin_again();
     }
 
-    /// Whether pages are left to the next turn.
+    /// Others are, for as long.
+    pub fn begin_again(&mut self) {
+        (self.began, self.is_cut) = (None, false);
+    }
+
+    /// Whether pages are left for which there was no time.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Whether pages were left to the next turn since this was asked last.
-    pub fn take_cut(&mut self) -> bool {
-        std::mem::take(&mut self.is_cut)
+    /// Whether there is no reason to wait with the next turn: pages were left for which there was no time,
+    /// and of those before them most did move.
+    pub fn take_more(&mut self) -> bool {
+        let more = self.left && self.moved * 2 >= self.tried;
+        (self.left, self.tried, self.moved) = (false, 0, 0);
+        more
+    }
+
+    /// How many pages there is time for, as far as that is known.
+    pub fn affords(&self) -> u64 {
+        let limit_ms = self.limit_ms.unwrap_or(u64::MAX);
+        self.worth(limit_ms).unwrap_or(u64::MAX).max(LEAST_PAGES)
     }
 
     /// How many pages may be moved at once; none if time is over.
@@ -48,24 +67,32 @@ impl MovingTime {
         let spent_ms = now.since(*self.began.get_or_insert(now));
         let limit_ms = self.limit_ms.unwrap_or(u64::MAX);
         if spent_ms > 0 && spent_ms >= limit_ms {
-            self.is_cut = true;
+            (self.is_cut, self.left) = (true, true);
             return None;
         }
-        let left_ms = limit_ms - spent_ms;
-        let by_rate = self.pages.saturating_mul(left_ms).checked_div(self.took_ms);
         Some(match self.pages {
             0 => LEAST_PAGES,
-            _ => by_rate.unwrap_or(u64::MAX).max(LEAST_PAGES),
+            _ => self
+                .worth(limit_ms - spent_ms)
+                .unwrap_or(u64::MAX)
+                .max(LEAST_PAGES),
         })
     }
 
-    /// So many were, and it took so long.
-    pub fn moved(&mut self, pages: u64, took_ms: u64) {
-        self.pages += pages;
+    /// So many pages were to move and so many did, and it took so long.
+    pub fn moved(&mut self, tried: u64, moved: u64, took_ms: u64) {
+        self.tried += tried;
+        self.moved += moved;
+        self.pages += moved;
         self.took_ms += took_ms;
         while self.pages > REMEMBERED_PAGES {
             (self.pages, self.took_ms) = (self.pages / 2, self.took_ms / 2);
         }
+    }
+
+    /// How many pages `ms` are worth; `None` where they take no time that could be measured.
+    fn worth(&self, ms: u64) -> Option<u64> {
+        self.pages.saturating_mul(ms).checked_div(self.took_ms)
     }
 }
 
@@ -80,15 +107,15 @@ mod tests {
         while all < wanted {
             let before = Millis(us / 1000);
             let Some(most) = time.next(before) else {
-                assert!(time.take_cut());
+                assert!(time.is_cut() && time.take_more());
                 break;
             };
             let pages = most.min(wanted - all);
             us += pages * us_a_page;
-            time.moved(pages, us / 1000 - before.0);
+            time.moved(pages, pages, us / 1000 - before.0);
             (all, parts) = (all + pages, parts + 1);
         }
-        assert!(!time.take_cut());
+        assert!(!time.take_more());
         (all, parts, us / 1000 - 7_000)
     }
 
@@ -129,7 +156,23 @@ mod tests {
         let mut time = MovingTime::default();
         time.begin(100);
         assert_eq!(time.next(Millis(5)), Some(LEAST_PAGES));
-        time.moved(LEAST_PAGES, 0);
+        time.moved(LEAST_PAGES, LEAST_PAGES, 0);
         assert_eq!(time.next(Millis(5)), Some(u64::MAX));
+    }
+
+    /// Whoever tries again at once what does not move would never do anything else.
+    #[test]
+    fn what_does_not_move_is_no_reason_for_haste() {
+        let mut time = MovingTime::default();
+        time.begin(100);
+        time.next(Millis(5));
+        time.moved(LEAST_PAGES, LEAST_PAGES / 4, 200);
+        assert_eq!(time.next(Millis(205)), None);
+        assert!(time.is_cut());
+        assert!(!time.take_more());
+        time.begin_again();
+        assert!(!time.is_cut());
+        // Time that went by for nothing counts as well.
+        assert_eq!(time.affords(), LEAST_PAGES);
     }
 }

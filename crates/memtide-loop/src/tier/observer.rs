@@ -326,8 +326,8 @@ impl Observer {
         }
     }
 
-    /// Whether `pages` cost too much to look at all of them: a pass that costs more than can be saved up never
-    /// ends.
+    /// Whether `pages` cost too much to look at all of them: a pass costs more than can be saved up, and may be
+    /// given up before its end.
     pub fn looks_are_dear(&self, pages: u64) -> bool {
         self.look_cost.of(pages) > self.cadence.config().burst_us as f64
     }

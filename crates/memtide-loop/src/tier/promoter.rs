@@ -254,7 +254,8 @@ impl Promoter {
         self.wanting = 0;
         self.refused = 0;
         let room = shared.ledger.top_room() + idle_room;
-        let turn_pages = shared.config.turn_pages;
+        // The gate counts whom it admits.
+        let turn_pages = shared.config.turn_pages.min(shared.moving_time.affords());
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
         let mut left: Vec<(NodeId, u64)> = lower.map(|node| (node.id, turn_pages)).collect();
@@ -318,7 +319,8 @@ impl Promoter {
         winners: &[Folio],
         reporter: &mut dyn Reporter,
     ) {
-        let (now, pages) = (world.now(), shared.config.turn_pages);
+        let pages = shared.config.turn_pages.min(shared.moving_time.affords());
+        let now = world.now();
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
         let lower: Vec<NodeId> = lower.map(|node| node.id).collect();

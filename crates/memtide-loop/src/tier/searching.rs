@@ -1,7 +1,8 @@
 //! The search at work: what it is told of memory, and what it has the source do.
 //!
 //! A source that completes passes and offers glances is driven by a [`Search`]
-//! once there is more slow memory than one look takes in. Up to there the core's
+//! once there is more slow memory than one look takes in, or than can be looked at: on a busy machine
+//! a pass over all of it may cost more than can be saved up. Else the core's
 //! cadence looks at all of it.
 //!
 //! Whether pages of the fast tier are idle is seen by glances, too. Their
@@ -672,18 +673,24 @@ impl Observer {
         }
     }
 
-    /// Ends a search that was begun because hot pages starved, and that looks at all of slow memory can do without.
-    pub fn give_up_search(&mut self, shared: &Shared, now: Millis) {
+    /// Who starved may have room now: ends a search that was begun for them, where looks at all of slow memory are
+    /// not dear.
+    pub fn nobody_starves(&mut self, shared: &Shared, now: Millis) {
+        let searching = self.searching.as_ref();
+        if searching.is_some_and(|searching| searching.dear_since.is_none()) {
+            self.give_up_search(shared, now);
+        }
+    }
+
+    /// Ends a search that looks at all of slow memory can do without.
+    fn give_up_search(&mut self, shared: &Shared, now: Millis) {
         if shared.ledger.lower_pages() > shared.config.look_pages {
             return;
         }
-        if self.searching.is_some() {
-            self.drop_search(now);
-            self.look_cost = LookCost::default();
-            // What the search looked at was smaller.
-            self.pass_ms = self.pass_ms.max(FIRST_PASS_MS);
-            self.cadence.begin_anew();
-        }
+        self.drop_search(now);
+        // What the search looked at was smaller.
+        self.pass_ms = self.pass_ms.max(FIRST_PASS_MS);
+        self.cadence.begin_anew();
     }
 
     /// The source is to be told anew what to observe, and by no search: what that had not spent is all there is.
@@ -693,6 +700,7 @@ impl Observer {
         }
         self.stretches.clear();
         self.told = None;
+        self.look_cost = LookCost::default();
     }
 
     /// Has the source do what the search wants next. Nothing without one.

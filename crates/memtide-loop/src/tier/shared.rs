@@ -146,7 +146,7 @@ impl Shared {
         while at < folios.len() {
             let began = world.now();
             let Some(most) = self.moving_time.next(began) else {
-                // They are hot all the same.
+                // They were found hot and would be there by now: while they wait they grow no older.
                 for (folio, hotness) in folios.iter().zip(hot).skip(at) {
                     self.records.store.put_back(folio.first, hotness, began);
                 }
@@ -154,8 +154,10 @@ impl Shared {
             };
             let (end, pages) = part(folios, at, most);
             let hot = hot.get(at..end).unwrap_or_default();
-            moved += self.move_at_once(world, job, &folios[at..end], hot, why, reporter);
-            self.moving_time.moved(pages, world.now().since(began));
+            let went = self.move_at_once(world, job, &folios[at..end], hot, why, reporter);
+            self.moving_time
+                .moved(pages, went, world.now().since(began));
+            moved += went;
             at = end;
         }
         moved
