@@ -520,7 +520,7 @@ impl Budgets {
     }
 
     /// There was no time for more pages of `class`: patience begins anew.
-    pub fn is_patient(&mut self, class: ClassId, now: Millis) {
+    pub fn be_patient_again(&mut self, class: ClassId, now: Millis) {
         if let Some(budget) = self.all.get_mut(class.0 as usize) {
             budget.above = budget.above.map(|_| now);
         }

@@ -209,10 +209,11 @@ impl Demoter {
                 moved = self.send_idle(world, shared, class, short, settle_ms, why, reporter);
             }
             // What there was no time for may be idle.
-            if !shared.moving_time.is_cut() {
-                let starving = short.saturating_sub(moved);
-                moved += self.make_way(world, shared, class, starving, turn, reporter);
-            }
+            let starving = match shared.moving_time.is_cut() {
+                true => 0,
+                false => short.saturating_sub(moved),
+            };
+            moved += self.make_way(world, shared, class, starving, turn, reporter);
             left -= moved.min(left);
             shared.budgets.exchanging |= moved > 0;
         }
@@ -352,13 +353,14 @@ impl Demoter {
             shared.budgets.goes_down(class);
         }
         // What there was no time for may be idle, too.
-        let is_cut = shared.moving_time.is_cut();
+        let is_cut = shared.moving_time.is_cut() && moved > 0;
         if is_cut {
-            shared.budgets.is_patient(class, now);
+            shared.budgets.be_patient_again(class, now);
         }
         if moved >= excess || is_cut || !shared.budgets.patience_is_over(class, now) {
             return moved;
         }
+        shared.moving_time.begin_again();
         let why = "among the coldest of its class, which is above its fast.high";
         let targets = self.targets(&shared.ledger);
         let coldest = self.coldest(shared, class, true, excess - moved, &targets, now);

@@ -223,7 +223,11 @@ impl Leaver {
         };
         let extent = shared.ledger.space.extent();
         let mut leaving = Leaving::new(shared, rule, &self.common, now);
-        let most = shared.config.turn_pages.min(shared.moving_time.affords());
+        let affords = match shared.moving_time.is_known() {
+            true => shared.moving_time.affords(),
+            false => HUGE_PAGES,
+        };
+        let most = shared.config.turn_pages.min(affords);
         let mut credit = (self.credit / 1000).min(most);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {

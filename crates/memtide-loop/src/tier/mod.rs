@@ -278,9 +278,11 @@ impl Tierer {
         self.observer.end_look(world, &self.shared.config, now)?;
         self.decide(world, reporter)?;
         let now = world.now();
-        self.observer.stretch_look(world, &self.shared, now)?;
         self.observer.weigh_search(world, &self.shared, now);
-        Ok(())
+        match self.observer.searching {
+            Some(_) => Ok(()),
+            None => self.observer.stretch_look(world, &self.shared, now),
+        }
     }
 
     fn bring_up_to_date(

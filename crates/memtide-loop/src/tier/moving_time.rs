@@ -2,7 +2,7 @@
 //!
 //! A source goes on observing meanwhile. The pass that was to be a look's last is followed by another one and
 //! yet another, all of them paid for and read by nobody: on a busy machine 64 MiB take seconds to move, and
-//! what the look cost too much was missing from the next one for minutes. So moves end after a while, and what is
+//! what the look overspent was missing from the next one for minutes. So moves end after a while, and what is
 //! left waits for the next turn.
 
 use memtide_core::units::Millis;
@@ -13,6 +13,8 @@ pub(super) const TIMES_MS: (u64, u64) = (100, 1_000);
 const LEAST_PAGES: u64 = 512;
 /// Of what moving took, that of about so many pages is remembered.
 const REMEMBERED_PAGES: u64 = 1 << 15;
+/// And no more than so much time, in ms: what does not move takes its time, too.
+const REMEMBERED_MS: u64 = 60_000;
 
 /// See the module's essay.
 #[derive(Debug, Default)]
@@ -22,10 +24,11 @@ pub(super) struct MovingTime {
     /// When the first page was moved.
     began: Option<Millis>,
     is_cut: bool,
-    /// Since it was asked last: whether pages were left, how many were to move and how many did.
-    left: bool,
+    /// How many were to move, and how many did.
     tried: u64,
     moved: u64,
+    /// Whether the next turn should begin at once.
+    more: bool,
     /// So many pages took so long.
     pages: u64,
     took_ms: u64,
@@ -34,13 +37,18 @@ pub(super) struct MovingTime {
 impl MovingTime {
     /// Pages are about to be moved for one reason, for so long. Each reason has time of its own.
     pub fn begin(&mut self, limit_ms: u64) {
-        self.limit_ms = Some(limit_ms);
         self.begin_again();
+        self.limit_ms = Some(limit_ms);
     }
 
-    /// Others are, for as long.
+    /// Others are, for as long; where those before were too many already, for the least time.
     pub fn begin_again(&mut self) {
+        if self.is_cut {
+            self.more |= self.moved * 2 >= self.tried;
+            self.limit_ms = self.limit_ms.map(|ms| ms.min(TIMES_MS.0));
+        }
         (self.began, self.is_cut) = (None, false);
+        (self.tried, self.moved) = (0, 0);
     }
 
     /// Whether pages are left for which there was no time.
@@ -51,9 +59,13 @@ impl MovingTime {
     /// Whether there is no reason to wait with the next turn: pages were left for which there was no time,
     /// and of those before them most did move.
     pub fn take_more(&mut self) -> bool {
-        let more = self.left && self.moved * 2 >= self.tried;
-        (self.left, self.tried, self.moved) = (false, 0, 0);
-        more
+        self.begin_again();
+        std::mem::take(&mut self.more)
+    }
+
+    /// Whether it is known how long moves take.
+    pub fn is_known(&self) -> bool {
+        self.pages > 0
     }
 
     /// How many pages there is time for, as far as that is known.
@@ -67,7 +79,7 @@ impl MovingTime {
         let spent_ms = now.since(*self.began.get_or_insert(now));
         let limit_ms = self.limit_ms.unwrap_or(u64::MAX);
         if spent_ms > 0 && spent_ms >= limit_ms {
-            (self.is_cut, self.left) = (true, true);
+            self.is_cut = true;
             return None;
         }
         Some(match self.pages {
@@ -85,7 +97,7 @@ impl MovingTime {
         self.moved += moved;
         self.pages += moved;
         self.took_ms += took_ms;
-        while self.pages > REMEMBERED_PAGES {
+        while self.pages > REMEMBERED_PAGES || self.took_ms > REMEMBERED_MS {
             (self.pages, self.took_ms) = (self.pages / 2, self.took_ms / 2);
         }
     }

@@ -149,7 +149,7 @@ impl LookCost {
         (self.passes, self.until_pass_us) = (self.passes + 1, self.us);
     }
 
-    /// What a pass over `pages` costs, in us; if none is complete, at least. Nothing where too few were looked at
+    /// What a pass over `pages` costs, in us; if none is complete, what it costs at least. Nothing where too few were looked at
     /// to tell.
     fn of(&self, pages: u64) -> f64 {
         if self.pages.saturating_mul(TELLING_PART) < pages.max(1) {

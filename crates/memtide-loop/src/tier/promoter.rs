@@ -262,6 +262,7 @@ impl Promoter {
         if some_below_low(shared) {
             for (node, left) in &mut left {
                 let mut found = Found::default();
+                let before = shared.counters.get(Counter::PgpromoteSuccess);
                 let report = self.pass(
                     shared,
                     (*node, *left),
@@ -269,8 +270,12 @@ impl Promoter {
                     (room, now),
                     &mut found,
                 );
-                *left -= report.pages.min(*left);
                 move_up(world, shared, found.batches, reporter);
+                let moved = shared.counters.get(Counter::PgpromoteSuccess) - before;
+                // Then nobody else has a turn.
+                let is_short = turn_pages < shared.config.turn_pages;
+                self.more |= is_short && report.pages >= *left && moved * 2 >= *left;
+                *left -= report.pages.min(*left);
             }
         }
         let mut waiting: BTreeMap<ClassId, u64> = BTreeMap::new();

@@ -146,7 +146,7 @@ impl Shared {
         while at < folios.len() {
             let began = world.now();
             let Some(most) = self.moving_time.next(began) else {
-                // They were found hot and would be there by now: while they wait they grow no older.
+                // If they go up, they were found hot and would be there by now: while they wait they grow no older.
                 for (folio, hotness) in folios.iter().zip(hot).skip(at) {
                     self.records.store.put_back(folio.first, hotness, began);
                 }
