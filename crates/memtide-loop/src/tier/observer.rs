@@ -149,8 +149,8 @@ impl LookCost {
         (self.passes, self.until_pass_us) = (self.passes + 1, self.us);
     }
 
-    /// What a pass over `pages` costs, in us; if none is complete, what it costs at least. Nothing where too few were looked at
-    /// to tell.
+    /// What a pass over `pages` costs, in us; if none is complete, what it costs at least. Nothing where too few
+    /// were looked at to tell.
     fn of(&self, pages: u64) -> f64 {
         if self.pages.saturating_mul(TELLING_PART) < pages.max(1) {
             return 0.0;
