@@ -223,11 +223,10 @@ impl Leaver {
         };
         let extent = shared.ledger.space.extent();
         let mut leaving = Leaving::new(shared, rule, &self.common, now);
-        let affords = match shared.moving_time.is_known() {
-            true => shared.moving_time.affords(),
-            false => HUGE_PAGES,
+        let most = match shared.moving_time.is_known() {
+            true => shared.turn_pages(),
+            false => HUGE_PAGES.min(shared.turn_pages()),
         };
-        let most = shared.config.turn_pages.min(affords);
         let mut credit = (self.credit / 1000).min(most);
         let mut scan = SCAN_PAGES.min(self.unseen);
         while scan > 0 && extent > 0 {

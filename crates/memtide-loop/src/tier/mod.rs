@@ -8,6 +8,7 @@
 //! - [`observer`] says what the source is to look at, and [`choice`] which pages
 //!   a look takes in that cannot take all;
 //! - [`searching`] lets a [`Search`](crate::search::Search) drive a source that can do what that needs;
+//! - [`look_cost`] says what looks cost, and so when the search takes over;
 //! - [`listeners`] hears sources that tell of single accesses;
 //! - [`broken`] goes on without sources that broke, and remembers what they had cost;
 //! - [`flusher`] makes accesses show that processors hide;
@@ -43,6 +44,7 @@ mod idle;
 mod intake;
 mod latency;
 mod listeners;
+mod look_cost;
 mod losses;
 mod making_way;
 mod moving_time;
@@ -66,13 +68,13 @@ mod idle_tests;
 #[cfg(test)]
 mod listeners_tests;
 #[cfg(test)]
-mod moving_time_tests;
-#[cfg(test)]
 mod nested_tests;
 #[cfg(test)]
 mod pressed_tests;
 #[cfg(test)]
 mod shares_tests;
+#[cfg(test)]
+mod slow_machine_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -70,8 +70,7 @@ impl MovingTime {
 
     /// How many pages there is time for, as far as that is known.
     pub fn affords(&self) -> u64 {
-        let limit_ms = self.limit_ms.unwrap_or(u64::MAX);
-        self.worth(limit_ms).unwrap_or(u64::MAX).max(LEAST_PAGES)
+        self.worth(self.limit_ms.unwrap_or(u64::MAX))
     }
 
     /// How many pages may be moved at once; none if time is over.
@@ -82,12 +81,9 @@ impl MovingTime {
             self.is_cut = true;
             return None;
         }
-        Some(match self.pages {
-            0 => LEAST_PAGES,
-            _ => self
-                .worth(limit_ms - spent_ms)
-                .unwrap_or(u64::MAX)
-                .max(LEAST_PAGES),
+        Some(match self.is_known() {
+            true => self.worth(limit_ms - spent_ms),
+            false => LEAST_PAGES,
         })
     }
 
@@ -102,9 +98,10 @@ impl MovingTime {
         }
     }
 
-    /// How many pages `ms` are worth; `None` where they take no time that could be measured.
-    fn worth(&self, ms: u64) -> Option<u64> {
-        self.pages.saturating_mul(ms).checked_div(self.took_ms)
+    /// How many pages `ms` are worth: any number where they take no time that could be measured.
+    fn worth(&self, ms: u64) -> u64 {
+        let by_rate = self.pages.saturating_mul(ms).checked_div(self.took_ms);
+        by_rate.unwrap_or(u64::MAX).max(LEAST_PAGES)
     }
 }
 

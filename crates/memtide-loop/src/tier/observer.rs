@@ -8,6 +8,7 @@ use super::broken::Broken;
 use super::choice::{AnyRun, Candidate};
 use super::config::TierConfig;
 use super::exchange::Exchange;
+use super::look_cost::LookCost;
 use super::moving_time;
 use super::refresh::News;
 use super::searching::Searching;
@@ -33,8 +34,6 @@ const IDLE_PATIENCE_MS: u64 = 1000;
 /// While every page is looked at, reports are read each such part of a pass: passes are not all as long as the
 /// last one.
 const LOOK_PART: u64 = 8;
-/// What a look at one part in so many of the pages costs says what all of them would.
-const TELLING_PART: u64 = 4;
 /// How long a source without glances rests between looks, in ms.
 const REST_MS: u64 = 1000;
 /// How long a look waits for room at most, in ms.
@@ -130,37 +129,6 @@ pub(super) struct Observer {
     pub draws: subjects::Draws,
     /// What fast memory gives up where none of it is idle.
     pub exchange: Exchange,
-}
-
-/// What a look costs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LookCost {
-    /// So many pages are looked at.
-    pages: u64,
-    /// Until now, in us of processor time; and until the last complete pass.
-    us: u64,
-    until_pass_us: u64,
-    passes: u32,
-}
-
-impl LookCost {
-    /// A pass is complete.
-    pub fn pass_done(&mut self) {
-        (self.passes, self.until_pass_us) = (self.passes + 1, self.us);
-    }
-
-    /// What a pass over `pages` costs, in us; if none is complete, what it costs at least. Nothing where too few
-    /// were looked at to tell.
-    fn of(&self, pages: u64) -> f64 {
-        if self.pages.saturating_mul(TELLING_PART) < pages.max(1) {
-            return 0.0;
-        }
-        let us = match self.passes {
-            0 => self.us as f64,
-            passes => self.until_pass_us as f64 / f64::from(passes),
-        };
-        us * pages as f64 / self.pages as f64
-    }
 }
 
 /// What a look takes in.
@@ -596,10 +564,7 @@ impl Observer {
         let interval_ms = shared.config.look_every_ms * u64::from(self.stretch);
         let taken = world.look(self.source, &subjects, interval_ms)?;
         if taken > 0 {
-            self.look_cost = LookCost {
-                pages: taken,
-                ..LookCost::default()
-            };
+            self.look_cost = LookCost::over(taken);
         }
         // A source without glances looks at fast pages, too.
         let slow_only = self.abilities.glances;

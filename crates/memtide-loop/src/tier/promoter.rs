@@ -255,7 +255,7 @@ impl Promoter {
         self.refused = 0;
         let room = shared.ledger.top_room() + idle_room;
         // The gate counts whom it admits.
-        let turn_pages = shared.config.turn_pages.min(shared.moving_time.affords());
+        let turn_pages = shared.turn_pages();
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
         let mut left: Vec<(NodeId, u64)> = lower.map(|node| (node.id, turn_pages)).collect();
@@ -324,8 +324,7 @@ impl Promoter {
         winners: &[Folio],
         reporter: &mut dyn Reporter,
     ) {
-        let pages = shared.config.turn_pages.min(shared.moving_time.affords());
-        let now = world.now();
+        let (now, pages) = (world.now(), shared.turn_pages());
         let nodes = shared.ledger.topology.nodes().iter();
         let lower = nodes.filter(|node| !node.top_tier && node.has_memory());
         let lower: Vec<NodeId> = lower.map(|node| node.id).collect();

@@ -10,7 +10,8 @@
 
 use super::demoter::{self, Demoter};
 use super::exchange::{self, Wanted};
-use super::observer::{FIRST_PASS_MS, LookCost, Observer, STRETCHES_MS, room_is_scarce};
+use super::look_cost::LookCost;
+use super::observer::{FIRST_PASS_MS, Observer, STRETCHES_MS, room_is_scarce};
 use super::shared::Shared;
 use super::singles::{Pages, Rest, Singles, parts_beside};
 use super::subjects;

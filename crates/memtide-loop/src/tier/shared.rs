@@ -130,6 +130,11 @@ impl Shared {
         self.config = config;
     }
 
+    /// Pages that may be moved in one turn, as far as is known.
+    pub fn turn_pages(&self) -> u64 {
+        self.config.turn_pages.min(self.moving_time.affords())
+    }
+
     /// Moves `folios` of one owner, in order of their dense numbers, with the
     /// hotness of each if they go up; as many as there is [time](MovingTime) for. How many base pages
     /// moved, or would have.

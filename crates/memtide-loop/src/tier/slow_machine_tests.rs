@@ -1,4 +1,4 @@
-//! Moves on a machine that takes long for them, in virtual time.
+//! A slow machine, in virtual time: moves take long, and looks are dear.
 
 use super::shares_tests::{COMMUTER, hot, on, options, process, run_and, tierer};
 
@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// What a page takes on an emulated machine beside other programs, in ns.
 const DEAR_NS: u64 = 400_000;
 
-/// The longest time in ms in which nobody read reports so far.
+/// Notes the longest time in ms in which nobody read reports.
 fn longest_ms(world: &FakeWorld, last: &Cell<u64>, longest: &Cell<u64>) {
     let now = world.now_ns / 1_000_000;
     longest.set(longest.get().max(now - last.replace(now)));
