@@ -42,6 +42,10 @@ pub struct Node {
     pub cpus: u32,
     /// The node whose CPUs reach this memory-only node best (HMAT only).
     pub initiator: Option<usize>,
+    /// Whether its memory is a module that stays offline until somebody sets it online, as that of an expander
+    /// may: only the last node's, which has no CPUs.
+    #[serde(default)]
+    pub late: bool,
 }
 
 /// The SLIT as a square matrix, `matrix[from][to]`.
@@ -61,6 +65,9 @@ pub struct Hmat {
     /// Access bandwidth in GiB/s.
     pub bandwidth_gib: Vec<Vec<u32>>,
 }
+
+/// More than there is: room to put modules where the emulator aligns them.
+const SPARE_MIB: u64 = 1024;
 
 impl Topology {
     /// Reads and validates a topology's text.
@@ -140,6 +147,11 @@ impl Topology {
                     "node {number}: initiator {initiator} has no CPUs"
                 );
             }
+            // The firmware's table gives all memory that may come to the last node.
+            ensure!(
+                !node.late || (number + 1 == count && number > 0 && node.cpus == 0),
+                "node {number}: only the last node's memory can be late, and only without CPUs"
+            );
         }
         Ok(())
     }
@@ -156,6 +168,21 @@ impl Topology {
         self.nodes.iter().map(|node| node.memory_mib).sum()
     }
 
+    /// Of that, what is offline at the boot.
+    fn late_mib(&self) -> u64 {
+        let late = self.nodes.iter().filter(|node| node.late);
+        late.map(|node| node.memory_mib).sum()
+    }
+
+    /// Words for the kernel's command line.
+    #[must_use]
+    pub fn kernel_words(&self) -> &'static str {
+        match self.late_mib() {
+            0 => "",
+            _ => "memhp_default_state=offline",
+        }
+    }
+
     /// QEMU's words for machine, CPUs and memory.
     #[must_use]
     pub fn qemu_arguments(&self) -> Vec<String> {
@@ -166,7 +193,13 @@ impl Topology {
             "-machine".to_owned(),
             format!("q35,hmat={hmat}"),
             "-m".to_owned(),
-            format!("{}M", self.memory_mib()),
+            match self.late_mib() {
+                0 => format!("{}M", self.memory_mib()),
+                late => {
+                    let all = self.memory_mib();
+                    format!("{}M,slots=1,maxmem={}M", all - late, all + SPARE_MIB)
+                }
+            },
             "-smp".to_owned(),
             if cpus.is_multiple_of(sockets) {
                 format!("{cpus},sockets={sockets},cores={}", cpus / sockets)
@@ -181,7 +214,13 @@ impl Topology {
                 "memory-backend-ram,id=m{number},size={}M",
                 node.memory_mib
             ));
-            let mut numa = format!("node,nodeid={number},memdev=m{number}");
+            let mut numa = format!("node,nodeid={number}");
+            if node.late {
+                let module = format!("pc-dimm,id=d{number},memdev=m{number},node={number}");
+                words.extend(["-device".to_owned(), module]);
+            } else {
+                numa += &format!(",memdev=m{number}");
+            }
             if node.cpus > 0 {
                 numa += &format!(",cpus={first_cpu}-{}", first_cpu + node.cpus - 1);
                 first_cpu += node.cpus;
@@ -276,6 +315,25 @@ bandwidth_gib = [[200, 22]]
         assert_eq!(error.to_string(), "distances.matrix must be 2 x 2");
         let error = Topology::parse(&TWO.replace("initiator = 0", "initiator = 1")).unwrap_err();
         assert_eq!(error.to_string(), "node 1: initiator 1 has no CPUs");
+    }
+
+    /// A module is no part of the memory of the boot.
+    #[test]
+    fn late_memory_is_a_module() {
+        let text = TWO.replace("memory_mib = 1024", "memory_mib = 1024\nlate = true");
+        let topology = Topology::parse(&text).unwrap();
+        let words = topology.qemu_arguments().join(" ");
+        for part in [
+            "-m 512M,slots=1,maxmem=2560M ",
+            "-device pc-dimm,id=d1,memdev=m1,node=1 -numa node,nodeid=1,initiator=0 ",
+        ] {
+            assert!(words.contains(part), "{words}");
+        }
+        assert_eq!(topology.kernel_words(), "memhp_default_state=offline");
+        assert_eq!(Topology::parse(TWO).unwrap().kernel_words(), "");
+        let early = TWO.replace("memory_mib = 512", "memory_mib = 512\nlate = true");
+        let error = Topology::parse(&early).unwrap_err();
+        assert!(error.to_string().starts_with("node 0: "), "{error}");
     }
 
     #[test]

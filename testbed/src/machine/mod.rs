@@ -211,7 +211,11 @@ fn command(boot: &Boot<'_>, initrd: &Path, console: &Path) -> Command {
         .arg("-initrd")
         .arg(initrd)
         .arg("-append")
-        .arg(format!("{KERNEL_WORDS} {}", boot.cmdline).trim_end())
+        .arg(
+            [KERNEL_WORDS, boot.cmdline, boot.topology.kernel_words()]
+                .join(" ")
+                .trim_end(),
+        )
         .args([
             "-device",
             &format!("isa-debug-exit,iobase={DEBUG_EXIT_PORT:#x},iosize=1"),

@@ -40,6 +40,8 @@ use std::time::{Duration, Instant};
 pub enum Selection {
     /// These, and it is an error if one does not exist at the start.
     Pids(Vec<u32>),
+    /// These, as far as they live.
+    Processes(Vec<Process>),
     /// All members of a cgroup and of the cgroups below it, but never this
     /// process itself. While there is no such cgroup, nobody.
     Cgroup(PathBuf),
@@ -85,6 +87,17 @@ pub struct Selected {
     left_out: BTreeMap<ProcessId, LeftOut>,
 }
 
+impl Selection {
+    /// Whether anybody can be of it: false where those are named who are, and all of them have ended.
+    pub fn lives(&self, root: &Root) -> bool {
+        let lives = |process: &Process| process.stat(root).is_ok();
+        match self {
+            Selection::Processes(all) => all.iter().any(lives),
+            _ => true,
+        }
+    }
+}
+
 impl Selected {
     /// The processes of `selection` under `root`; no class is known.
     pub fn new(root: Root, page: PageSize, selection: Selection) -> Selected {
@@ -96,6 +109,14 @@ impl Selected {
             named: None,
             left_out: BTreeMap::new(),
             there: true,
+        }
+    }
+
+    /// The selection, for another list: who had the ids at first is known.
+    pub fn selection(&self) -> Selection {
+        match &self.named {
+            Some(named) => Selection::Processes(named.clone()),
+            None => self.selection.clone(),
         }
     }
 
@@ -144,6 +165,11 @@ impl Selected {
                     }
                 };
                 for process in named {
+                    add(seen, *process, process.stat(&self.root))?;
+                }
+            }
+            Selection::Processes(all) => {
+                for process in all {
                     add(seen, *process, process.stat(&self.root))?;
                 }
             }

@@ -19,6 +19,8 @@ pub type Mask = [u64; MASK_WORDS];
 
 /// `mbind`: fail with `EIO` if a page is where the policy forbids it.
 pub const MF_STRICT: u32 = 1 << 0;
+/// Mode: take pages from where the thread runs.
+pub const DEFAULT: u32 = 0;
 /// Mode: take pages from any of these nodes first, and from others when they
 /// are full (Linux 5.15 and later).
 pub const PREFERRED_MANY: u32 = 5;

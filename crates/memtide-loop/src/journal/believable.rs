@@ -36,7 +36,6 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
             Err("a moment before the last one")
         }
         Answer::Number(number) => count(*number),
-        Answer::Topology(Some(input)) => nodes(input),
         Answer::Rooms(rooms) => rooms.iter().try_for_each(|(id, room)| {
             node(*id)?;
             let pages = [room.free, room.high, room.promo, room.present];
@@ -80,7 +79,6 @@ pub(super) fn answer(call: &Call, answer: &Answer, now_ns: u64) -> Result<(), &'
         Answer::Came(all) => came(all),
         Answer::Thread(Some(seen)) => count(seen.runtime_ns),
         Answer::Nothing
-        | Answer::Topology(None)
         | Answer::Latency(_)
         | Answer::AddressSpace(None)
         | Answer::Yes(_)

@@ -112,7 +112,6 @@ pub enum Call {
     Rest {
         ms: u64,
     },
-    RefreshTopology,
     Rooms,
     Canary {
         node: NodeId,
@@ -200,7 +199,6 @@ pub enum Call {
 pub enum Answer {
     Nothing,
     Number(u64),
-    Topology(Option<TopologyInput>),
     Rooms(Vec<(NodeId, NodeSpace)>),
     Latency(Option<u32>),
     Stalls(Stalls),

@@ -87,17 +87,6 @@ impl<J: Journal> World for Recording<'_, J> {
         self.world.topology()
     }
 
-    fn refresh_topology(&mut self) -> Result<bool, WorldError> {
-        let result = self.world.refresh_topology();
-        let topology = match &result {
-            Ok(true) => Some(input(self.world.topology())),
-            _ => None,
-        };
-        self.tried(Call::RefreshTopology, result, |_| {
-            Answer::Topology(topology)
-        })
-    }
-
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
         let result = self.world.rooms(rooms);
         self.tried(Call::Rooms, result, |()| Answer::Rooms(rooms.clone()))

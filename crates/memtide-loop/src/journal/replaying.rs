@@ -117,15 +117,6 @@ impl<I: Iterator<Item = (Call, Answer)>> World for Replaying<I> {
         &self.topology
     }
 
-    fn refresh_topology(&mut self) -> Result<bool, WorldError> {
-        let fresh = expect!(self, Call::RefreshTopology, Answer::Topology(fresh) => fresh)?;
-        let Some(fresh) = fresh else {
-            return Ok(false);
-        };
-        self.topology = fresh.try_into().map_err(|_| self.lost())?;
-        Ok(true)
-    }
-
     fn rooms(&mut self, rooms: &mut Vec<(NodeId, NodeSpace)>) -> Result<(), WorldError> {
         expect!(self, Call::Rooms, Answer::Rooms(found) => *rooms = found)
     }

@@ -16,7 +16,7 @@ pub struct BalanceOptions {
     #[cfg_attr(feature = "clap", arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "set", value_name = "HOW"))]
     pub tasks: Option<BalanceTasks>,
 
-    /// Samples a second of each CPU that are wanted (1000); of writes: faults a second in all (5000)
+    /// Samples a second of each CPU that are wanted (1000); of writes: faults a second of each process (5000)
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "N", allow_negative_numbers = true)

@@ -88,15 +88,9 @@ pub trait World {
     /// The base page.
     fn page(&self) -> PageSize;
 
-    /// The nodes and their tiers, as of the beginning or of the last
-    /// [`World::refresh_topology`] that found a change.
+    /// The nodes and their tiers, as of the beginning. Where nodes come or go, a
+    /// run ends and another one begins.
     fn topology(&self) -> &Topology;
-
-    /// Looks for nodes and memory that came or went. Whether
-    /// [`World::topology`] is another one now.
-    fn refresh_topology(&mut self) -> Result<bool, WorldError> {
-        Ok(false)
-    }
 
     /// The room on every node that holds memory, ascending; replaces what
     /// `rooms` held. Watermarks are the kernel's own. A node that does not say

@@ -19,7 +19,8 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 pub struct Foreground<'a> {
     /// The number of the signal that wants an end, or 0.
     pub signal: &'a AtomicUsize,
-    /// Whether the configuration is to be read again, for whom that ends it; taken when it is heard.
+    /// Whether the configuration or the machine is to be read again, for whom that ends it; taken when it is
+    /// heard.
     pub reload: Option<&'a AtomicBool>,
     /// How long it may run.
     pub limit: Option<Duration>,
@@ -32,7 +33,7 @@ pub struct Foreground<'a> {
 pub enum Ended {
     /// The signal of this number.
     Signal(usize),
-    /// A wish for a new configuration.
+    /// A wish for a new configuration, or for one of the machine as it is now.
     Reload,
     /// Its time.
     Time,

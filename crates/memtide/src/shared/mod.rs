@@ -19,6 +19,7 @@ pub mod markup;
 pub mod metrics;
 pub mod metrics_args;
 pub mod nodes;
+pub mod nodes_watch;
 pub mod outlet;
 pub mod outside;
 pub mod overwriting;

@@ -182,7 +182,15 @@ impl LiveWorld {
         }
         // A wish, not a need: a kernel or a sandbox that refuses is no reason
         // to stop.
-        let _ = mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask);
+        let _ = match mask.iter().all(|word| *word == 0) {
+            true => mempolicy::set_policy(mempolicy::DEFAULT, &[]),
+            false => mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask),
+        };
+    }
+
+    /// Whom it manages, for another world: who was named is known.
+    pub fn selection(&self) -> Selection {
+        self.selected.selection()
     }
 
     fn views(&mut self, id: SourceId) -> Option<&mut Box<dyn Source>> {

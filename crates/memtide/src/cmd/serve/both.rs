@@ -8,6 +8,7 @@
 use crate::shared::balancing::{self, Balancing, Opening, Wanted};
 use crate::shared::configuration::Settings;
 use crate::shared::context::Context;
+use crate::shared::nodes_watch;
 use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::selection::{check_privileges, of_cgroup_or_all};
@@ -50,14 +51,24 @@ pub fn spread(settings: &Settings) -> spreading::Wanted<'_> {
     }
 }
 
-/// Why nobody is tiered on these nodes, if so.
-pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
+/// Whether anybody is to be tiered.
+fn tiers_anybody(settings: &Settings) -> bool {
     let others = settings.select.tiered();
     let mut classes = settings.class.values();
-    match others.tier || classes.any(|class| class.tiered(others).tier) {
+    others.tier || classes.any(|class| class.tiered(others).tier)
+}
+
+/// Why nobody is tiered on these nodes, if so.
+pub fn rests(nodes: &Topology, settings: &Settings) -> Option<String> {
+    match tiers_anybody(settings) {
         true => tiering::has_tiers(nodes).err().map(|why| causes(&why)),
         false => Some("tier = false for all, in [select] or in each class".to_owned()),
     }
+}
+
+/// Whether there is something to wait for where nobody is tiered: nodes that may come.
+fn waits(context: &Context, settings: &Settings) -> bool {
+    tiers_anybody(settings) && nodes_watch::may_come(&context.root)
 }
 
 /// Whether a run by the settings `old` can go on by `new` and forget nothing. Balancing and spreading cannot
@@ -95,12 +106,13 @@ fn has_weights(settings: &Settings) -> bool {
     settings.weights.table.is_some() || spread(settings).anybody()
 }
 
-/// What no second try can change: there must be something to tier, to balance or to weigh, and the right to
-/// move pages.
+/// What no second try can change: there must be something to tier, now or when nodes come, to balance or to
+/// weigh, and the right to move pages.
 pub fn check(context: &Context, nodes: &Topology, settings: &Settings) -> anyhow::Result<()> {
     if let Some(why) = rests(nodes, settings)
         && !wanted(settings, true).anybody()
         && !has_weights(settings)
+        && !waits(context, settings)
     {
         bail!(
             "{why}; to balance between sockets, set balance = true in [select] or in a class; to have interleave weights, set weights in a class or table in [weights]"
@@ -109,13 +121,18 @@ pub fn check(context: &Context, nodes: &Topology, settings: &Settings) -> anyhow
     check_privileges(&context.root, settings.tier.dry_run)
 }
 
-/// Opens the sources of both. Tiering must have one, or else balancing where nobody is tiered and there are
-/// no weights.
+/// Opens the sources of both. Tiering must have one, or else balancing where nobody is tiered, there are no
+/// weights, and no nodes may come.
 pub fn open(context: &Context, nodes: Topology, settings: &Settings) -> anyhow::Result<Opened> {
-    let rests = rests(&nodes, settings);
+    let waits = waits(context, settings);
+    let rests = rests(&nodes, settings).map(|why| match waits {
+        true => format!("{why}; {}", nodes_watch::LATER),
+        false => why,
+    });
     let balancing = balancing::open(context, &nodes, wanted(settings, rests.is_some()));
     if let (Some(tiers), Opening::Rests(why)) = (&rests, &balancing)
         && !has_weights(settings)
+        && !waits
     {
         bail!("nothing is balanced: {why}; nothing is tiered: {tiers}");
     }
@@ -259,6 +276,9 @@ mod tests {
                 false,
             ),
             ("two-sockets-cxl-hmat", "", None, false),
+            // A node with processors may get memory, and another may come.
+            ("node-offline", "", Some(one_tier), false),
+            ("node-offline", "select.tier = false", Some(none), true),
             (
                 "two-sockets-cxl-hmat",
                 "select.tier = false",

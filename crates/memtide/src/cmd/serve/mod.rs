@@ -24,6 +24,7 @@ use crate::shared::control::standing::Setup;
 use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::lent_weights;
 use crate::shared::metrics::{Loaded, Metrics, MetricsArgs};
+use crate::shared::nodes_watch::{self, NodesWatch};
 use crate::shared::outside::causes;
 use crate::shared::pagers::Pagers;
 use crate::shared::pagers_options::Show;
@@ -41,9 +42,12 @@ use memtide_linux::priority::{self, Usual};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use table::Table;
-use watchers::{NodesWatch, Watchers};
+use watchers::Watchers;
+
+/// How long after nodes came or went, and could not be followed, that is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
@@ -93,11 +97,17 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     let (signal, reload) = signals::hear_and_reload()?;
     let configuration = lasting(source.read())?;
     lasting(group_is_there(context, &configuration))?;
-    // Nodes may be late, so that tiers by hand fit at the next start.
+    // Before the nodes: what comes from now on is seen.
+    let nodes_watch = NodesWatch::new(&context.root);
+    // Nodes may be late, so that what is said of them fits at the next start.
     let nodes = nodes(context, &configuration)?;
     lasting(both::check(context, &nodes, &configuration.settings))?;
-    lasting(fits(context, &configuration, &nodes))?;
-    lasting(table::wanted(context, &configuration))?;
+    let fit = fits(context, &configuration, &nodes)
+        .and_then(|()| table::wanted(context, &configuration).map(drop));
+    match nodes_watch::may_come(&context.root) {
+        true => fit?,
+        false => lasting(fit)?,
+    }
     let page = page_size()?;
     // Before what only one service can have: a second one is told that it is the second.
     LiveWorld::stay_off_fast_memory(&nodes);
@@ -130,7 +140,7 @@ fn serve(source: Source, context: &Context, manager: &Manager) -> anyhow::Result
     service.look_at_pagers();
     let settings = &service.in_force.settings;
     let both = opened.begin(context, settings, &mut service.printer)?;
-    service.run(both)?;
+    service.run(both, nodes_watch)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -188,11 +198,10 @@ fn loaded(at: SystemTime) -> Loaded {
     }
 }
 
-impl Service<'_> {
+impl<'a> Service<'a> {
     /// Turns until a signal wants the end, over all reloads.
-    fn run(&mut self, mut both: Both) -> anyhow::Result<()> {
+    fn run(&mut self, mut both: Both, mut nodes_watch: NodesWatch<'a>) -> anyhow::Result<()> {
         let root = &self.context.root;
-        let mut nodes_watch = NodesWatch::new(root);
         open_files::ask();
         loop {
             let Both {
@@ -234,9 +243,13 @@ impl Service<'_> {
             if !matches!(end, Ok(Ended::Reload)) {
                 return self.end(both, end);
             }
+            let others = nodes_watch.are_others();
             // What comes from now on is seen.
             nodes_watch = NodesWatch::new(root);
             both = self.reload(both)?;
+            if others && !self.loaded.successful {
+                nodes_watch = nodes_watch.again_at(Instant::now() + AGAIN);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::shared::control::{Asked, Outcome};
 use crate::shared::control_args::ControlArgs;
 use crate::shared::foreground::Ended;
 use crate::shared::metrics::{MetricsArgs, Names};
+use crate::shared::nodes_watch;
 use crate::shared::outside::causes;
 use crate::shared::tiering;
 use anyhow::Context as _;
@@ -118,9 +119,7 @@ impl Service<'_> {
         let (was, is) = (&running.tiers, tiering::tiers(&nodes));
         let same_nodes = *was == is;
         if !same_nodes && old.tier.tiers == new.tier.tiers {
-            changes.push(format!(
-                "the nodes were {was}, are {is}, fastest tier first"
-            ));
+            changes.push(nodes_watch::changed(was, &is));
         }
         let same_run = same_nodes
             && (&old.select, &old.tier, &old.class) == (&new.select, &new.tier, &new.class)

@@ -7,17 +7,17 @@ use crate::shared::control::interface::{self, Granted, Wish};
 use crate::shared::control::standing::{Process, Setup, Standing};
 use crate::shared::control::varlink::{Parameters, Reply};
 use crate::shared::metrics::Metrics;
+use crate::shared::nodes_watch::NodesWatch;
 use crate::shared::pagers::Pagers;
 use crate::shared::report::Printer;
 use crate::shared::spreading::Spreading;
 use crate::shared::tiering::{Watch, print};
 use memtide_core::topology::Topology;
 use memtide_core::units::PageSize;
-use memtide_linux::fs::Root;
 use memtide_loop::World;
 use memtide_loop::report::Status;
 use memtide_loop::tier::Tierer;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Does what a client wishes.
 fn grant(
@@ -71,33 +71,6 @@ pub struct Watchers<'a> {
     pub page: PageSize,
 }
 
-/// Which nodes have memory.
-#[derive(Clone, Debug)]
-pub struct NodesWatch<'a> {
-    root: &'a Root,
-    /// As the kernel lists them; none where it does not tell.
-    list: Option<String>,
-}
-
-impl<'a> NodesWatch<'a> {
-    /// Begins with those of now.
-    pub fn new(root: &'a Root) -> NodesWatch<'a> {
-        NodesWatch {
-            root,
-            list: list(root),
-        }
-    }
-
-    /// Whether others have memory now, than when it began.
-    fn are_others(&self) -> bool {
-        list(self.root) != self.list
-    }
-}
-
-fn list(root: &Root) -> Option<String> {
-    std::fs::read_to_string(root.path("sys/devices/system/node/has_memory")).ok()
-}
-
 impl Watchers<'_> {
     /// Leaves the status for who asks at the socket.
     pub fn tell_control(&self, status: &Status) {
@@ -131,10 +104,8 @@ impl Watch for Watchers<'_> {
     }
 
     fn stands(&self, status: &Status, printer: &Printer) {
-        if self.nodes_watch.are_others() {
-            // A reload says what is to be done with them.
-            self.reload.store(true, Ordering::Relaxed);
-        }
+        // A reload says what is to be done with others.
+        self.nodes_watch.tell(self.reload);
         self.tell_control(status);
         let told = || {
             let tiering = match self.rests {
@@ -150,30 +121,5 @@ impl Watch for Watchers<'_> {
             all.join("; ")
         };
         self.manager.stands(told);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_came_or_went_is_seen() {
-        let folder = tempfile::tempdir().unwrap();
-        let nodes = folder.path().join("sys/devices/system/node");
-        std::fs::create_dir_all(&nodes).unwrap();
-        let root = Root::new(folder.path());
-        let write = |text| std::fs::write(nodes.join("has_memory"), text).unwrap();
-        let without = NodesWatch::new(&root);
-        write("0-1\n");
-        assert!(without.are_others());
-        let watch = NodesWatch::new(&root);
-        assert!(!watch.are_others());
-        for others in ["0-2\n", "0\n"] {
-            write(others);
-            assert!(watch.are_others(), "{others}");
-        }
-        write("0-1\n");
-        assert!(!watch.are_others());
     }
 }

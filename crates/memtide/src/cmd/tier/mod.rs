@@ -3,22 +3,26 @@
 //! In the foreground until SIGINT, SIGTERM, the given duration, or the end of
 //! the last managed process. Whatever way it ends, it says what it did, and the
 //! kernel's settings are as they were before.
+//!
+//! Where nodes of memory come or go, a run ends in order, and another one begins with the nodes of then, once there
+//! are two tiers of them ([`runs`]).
 
 mod args;
+mod runs;
 
 pub use args::TierArgs as Args;
 
 use crate::shared::context::Context;
-use crate::shared::foreground::{Ended, Foreground};
 use crate::shared::journal;
 use crate::shared::metrics::{Metrics, Names};
+use crate::shared::nodes_watch::NodesWatch;
 use crate::shared::report::Printer;
 use crate::shared::selection::selection;
 use crate::shared::signals;
 use crate::shared::spread::page_size;
-use crate::shared::tiering::{self, print};
+use crate::shared::tiering;
 use memtide_linux::{open_files, priority};
-use memtide_loop::options::{Classes, Tiered};
+use runs::Runs;
 use std::process::ExitCode;
 
 /// Runs the command.
@@ -27,12 +31,13 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
         context.print(&journal::run_again(path, "tier")?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    // Before the nodes: what comes from now on is seen.
+    let watch = NodesWatch::new(&context.root);
     let nodes = tiering::nodes(context, &args.options, "")?;
     tiering::check(context, &nodes, &args.options)?;
     let selection = selection(&args.selection, &context.root)?;
     let signal = signals::hear()?;
-    let whom = (&Classes::new(), Tiered::default());
-    let opened = tiering::open(context, nodes, &args.options, whom, None, None)?;
+    let opened = runs::open(context, nodes, &args.options)?;
     let page = page_size()?;
     // Before the priority: who asks for metrics has none.
     let metrics = Metrics::begin(&args.metrics, &Names::of_options(), "tier", page)?;
@@ -40,22 +45,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
     priority::ask();
     open_files::ask();
     metrics.announce(&mut printer);
-    let journal = args.journal.as_deref();
-    let mut tiering = opened.begin(context, selection, journal, &mut printer)?;
-    metrics.tell(&mut printer, &tiering.status());
-    let foreground = Foreground {
-        signal: &signal,
-        reload: None,
-        limit: args.duration,
-        ends_with_processes: !args.selection.pid.is_empty(),
-    };
-    let end = tiering.work(&foreground, &mut printer, &metrics, &());
-    // What was done until now must not be lost over an error.
-    let (status, put_back) = tiering.finish(&mut printer);
-    let why = end.as_ref().map_or("failed".to_owned(), Ended::to_string);
-    metrics.end(&mut printer, &status);
-    print::summary(&mut printer, &status, &why);
-    put_back?;
-    end?;
+    let mut runs = Runs::new(context, &args, &signal, selection, printer);
+    let ended = runs.all(opened, watch, &metrics);
+    runs.finish(metrics);
+    ended?;
     Ok(ExitCode::SUCCESS)
 }

@@ -177,6 +177,11 @@ pub fn rules(context: &Context, classes: &Classes) -> anyhow::Result<Rules> {
 }
 
 impl Opened {
+    /// The machine's nodes, in the tiers of the run.
+    pub fn nodes(&self) -> &Topology {
+        &self.nodes
+    }
+
     /// The same beside another loop, which runs on a thread of its own: only this thread's processor
     /// time is this one's.
     #[must_use]
@@ -261,6 +266,11 @@ impl Tiering {
     /// The time since its start.
     pub fn now(&mut self) -> Millis {
         self.world.now()
+    }
+
+    /// Whom it manages, for another run: who was named is known, and nobody else is taken for him.
+    pub fn selection(&self) -> Selection {
+        self.world.selection()
     }
 
     /// Calls `alive` now and then while one turn takes long.

@@ -7,6 +7,7 @@ mod balance;
 mod container;
 mod kills;
 mod kills_at_writes;
+mod late_node;
 mod pods;
 mod reloads;
 pub(super) mod shares;
@@ -79,6 +80,8 @@ pub(super) fn tests() -> Vec<Test> {
         test("serve/kills", "cxl", kills::some),
         test("serve/kills-at-writes", "cxl", kills_at_writes::some),
         test("serve/container", "cxl", container::comes_home),
+        test("serve/late-node", "late-node", late_node::serve),
+        test("serve/late-node-tier", "late-node", late_node::tier),
         test("serve/balance", "cxl", balance::beside_tiering),
         test("serve/balance-alone", "two-socket", balance::alone),
         test("serve/weights", "cxl", weights::spread),
