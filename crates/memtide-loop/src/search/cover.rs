@@ -118,8 +118,8 @@ impl Cover {
 }
 
 impl Search {
-    /// Chooses blocks of about `pages` pages for a look, ascending.
-    pub(super) fn choose(&mut self, now: Millis, pages: u64, chosen: &mut Vec<u32>) {
+    /// Chooses blocks of about `pages` pages for a look, ascending; of the cover no more than `cover`.
+    pub(super) fn choose(&mut self, now: Millis, pages: u64, cover: u64, chosen: &mut Vec<u32>) {
         let mut left = pages as i64;
         let resting = self.cover.until.is_some_and(|until| now < until);
         // The cover goes on whatever there is to be eager about.
@@ -146,7 +146,8 @@ impl Search {
             if self.cover.until.take().is_some() {
                 self.cover.began = now;
             }
-            self.cover_on(now, left, chosen);
+            let cover = i64::try_from(cover).unwrap_or(i64::MAX);
+            self.cover_on(now, left.min(cover), chosen);
         }
         chosen.sort_unstable();
         chosen.dedup();

@@ -88,12 +88,19 @@ pub struct Glancing {
     took: usize,
     /// When a block was found hot last.
     found_at: Millis,
+    /// Passes that have ended, and until when the first is waited for.
+    passes: u32,
+    first_until: Millis,
 }
 
 /// The largest piece in blocks: 32 MiB, half of what is called a large range.
 const LARGEST: u32 = 16;
 /// The coarse sweep's pieces are so large that it takes about this long, in s.
 const COARSE_S: f64 = 6.0;
+/// How long the cover waits for the first glance, in ms, and how many passes may have drawn attention to where
+/// looks come next.
+const FIRST_MS: u64 = 5_000;
+const FIRST_PASSES: u32 = 10;
 /// How often all blocks are glanced at before the source is told anew.
 const ALL_PASSES: u32 = 8;
 /// And those that have the attention.
@@ -146,6 +153,14 @@ const BESIDE_LEAST: u64 = 8;
 const STEPS: usize = 1 << 21;
 
 impl Glancing {
+    /// Nothing was glanced at until `now`.
+    pub fn new(now: Millis) -> Glancing {
+        Glancing {
+            first_until: Millis(now.0 + FIRST_MS),
+            ..Glancing::default()
+        }
+    }
+
     /// A page of block `n` was touched.
     pub fn touched(&mut self, n: u32) {
         self.hits.push(n);
@@ -258,6 +273,15 @@ impl Search {
         let pass_us = self.purse.rate(View::Glance) as f64 * self.interval_ms as f64 / 1000.0;
         let fits = self.config.cuts || self.blocks.in_use() <= self.config.spans as u64;
         fits && self.costs.pass(self.blocks.in_use()) <= pass_us
+    }
+
+    /// Whether the first glances may soon say where to look: none has ended yet, or something has the attention.
+    pub(super) fn first_glances_may_tell(&self, now: Millis) -> bool {
+        let glancing = &self.glancing;
+        match glancing.passes {
+            0 => now < glancing.first_until,
+            passes => passes < FIRST_PASSES && !glancing.attended.is_empty(),
+        }
     }
 
     /// What the glance should do now.
@@ -392,10 +416,9 @@ impl Search {
         // What is told beside it comes with each glance, and few large ones cost less than many small ones.
         let most = self.purse.cap(View::Glance) as f64 - told;
         let worth = (WORTH * told).min(most / 2.0);
-        if left < worth.max(WORTH * self.costs.tell(0))
-            || self.blocks.in_use() == 0
-            || !self.costs.known()
-        {
+        // Where telling is dear, the account never holds that much: half of what it can is enough.
+        let worth = worth.max(WORTH * self.costs.tell(0)).min(most / 2.0);
+        if left < worth || self.blocks.in_use() == 0 || !self.costs.known() {
             return Order::Keep;
         }
         if self.sees_all() {
@@ -599,6 +622,7 @@ impl Search {
         let pieces = self.glancing.all();
         self.charge(View::Glance, self.costs.pass(pieces));
         let glancing = &mut self.glancing;
+        glancing.passes = glancing.passes.saturating_add(1);
         let took = now.since(glancing.began);
         self.costs
             .took(View::Glance, pieces, glancing.interval_ms, took);

@@ -251,7 +251,8 @@ impl Search {
             .max(block);
         let mut chosen = std::mem::take(&mut self.look.blocks);
         chosen.clear();
-        self.choose(now, pages, &mut chosen);
+        let cover = self.cover_pages(now, credit);
+        self.choose(now, pages, cover, &mut chosen);
         self.look.blocks = chosen;
         if self.look.blocks.is_empty() {
             return Order::Keep;
@@ -272,6 +273,18 @@ impl Search {
         look.now.resize(look.blocks.len(), [0; WORDS]);
         look.stage = Stage::First;
         self.tell_look(now, spans)
+    }
+
+    /// Pages that the cover may take of a look. While samples may soon say where to look, half of what the account
+    /// can hold waits for that: a first look in the dark would leave nothing for the second.
+    fn cover_pages(&self, now: Millis, credit: f64) -> u64 {
+        if !self.first_glances_may_tell(now) {
+            return u64::MAX;
+        }
+        let cap = self.purse.cap(View::Look) as f64;
+        // The account may be too small for two looks.
+        let kept = (cap / 2.0).min(cap - self.least_us()).max(0.0);
+        ((credit - kept - self.costs.tell(1)).max(0.0) / (2.0 * self.costs.look(1))) as u64
     }
 
     /// The slow pages of the blocks of the look.

@@ -339,7 +339,7 @@ impl Search {
             interval_ms: config.interval_ms.0,
             look: Look::default(),
             cover: Cover::new(now),
-            glancing: Glancing::default(),
+            glancing: Glancing::new(now),
             found: VecDeque::new(),
             some_left: false,
             left_at: None,
