@@ -17,10 +17,13 @@ impl Search {
         let under_way = self.under_way(now);
         self.held = (under_way[0] + under_way[1]).min(fresh);
         let fresh = fresh - self.held;
-        self.costs.used(fresh, tell_us as f64);
+        let [passes, tells] = std::mem::take(&mut self.charged);
+        // Planning between two tells is paid for, and says nothing of what telling costs.
+        let is_told = tells[0] + tells[1] > 0.0;
+        self.costs
+            .used(fresh, if is_told { tell_us as f64 } else { 0.0 });
         // Each view has paid what its work should have cost, and pays what that was wrong by; of passes
         // those that go on may be the dear ones.
-        let [passes, tells] = std::mem::take(&mut self.charged);
         let works = [passes[0] + under_way[0], passes[1] + under_way[1]];
         for (us, charged, works) in [(fresh, passes, works), (tell_us as f64, tells, tells)] {
             let all = works[0] + works[1];

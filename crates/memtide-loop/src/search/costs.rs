@@ -39,15 +39,21 @@ struct Factor {
     actual: f64,
     factor: f64,
     known: bool,
+    /// Expected microseconds after which the past counts half.
+    half: f64,
 }
 
 impl Factor {
-    const UNKNOWN: Factor = Factor {
-        expected: 0.0,
-        actual: 0.0,
-        factor: 1.0,
-        known: false,
-    };
+    /// Nothing is known yet.
+    const fn unknown(half: f64) -> Factor {
+        Factor {
+            expected: 0.0,
+            actual: 0.0,
+            factor: 1.0,
+            known: false,
+            half,
+        }
+    }
 
     fn expect(&mut self, us: f64) {
         self.expected += us / self.factor;
@@ -59,7 +65,7 @@ impl Factor {
             self.known = true;
             self.factor = (self.actual / self.expected).clamp(0.05, 10_000.0);
         }
-        if self.expected >= HALF {
+        if self.expected >= self.half {
             self.expected /= 2.0;
             self.actual /= 2.0;
         }
@@ -84,8 +90,10 @@ pub struct Costs {
 
 /// Expected microseconds until what was measured counts.
 const ENOUGH: f64 = 500.0;
-/// Expected microseconds after which the past counts half.
-const HALF: f64 = 200_000.0;
+/// Expected microseconds after which the past counts half. The source is told seldom, and the first times are the
+/// dearest: nothing of what they need is in any cache.
+const HALF_PASSING: f64 = 200_000.0;
+const HALF_TELLING: f64 = 4_000.0;
 /// Passes over fewer pieces say less of how late large ones are.
 const LARGE: f64 = 4096.0;
 
@@ -94,8 +102,8 @@ impl Costs {
     pub fn new(units: UnitCosts) -> Costs {
         Costs {
             units,
-            passing: Factor::UNKNOWN,
-            telling: Factor::UNKNOWN,
+            passing: Factor::unknown(HALF_PASSING),
+            telling: Factor::unknown(HALF_TELLING),
             late_ms: [0.0; 2],
             much_too_late_ms: [0.0; 2],
             pass_ms: [0.0; 2],

@@ -122,8 +122,12 @@ impl Search {
     pub(super) fn choose(&mut self, now: Millis, pages: u64, cover: u64, chosen: &mut Vec<u32>) {
         let mut left = pages as i64;
         let resting = self.cover.until.is_some_and(|until| now < until);
-        // The cover goes on whatever there is to be eager about.
-        let mut eager = if resting { left } else { left * 3 / 4 };
+        // The cover goes on whatever there is to be eager about, but for what it may not take.
+        let cover = i64::try_from(cover).unwrap_or(i64::MAX);
+        let mut eager = match resting {
+            true => left,
+            false => left - (left / 4).min(cover),
+        };
         if self.cover.barren_look {
             self.take_ragged();
         }
@@ -146,7 +150,6 @@ impl Search {
             if self.cover.until.take().is_some() {
                 self.cover.began = now;
             }
-            let cover = i64::try_from(cover).unwrap_or(i64::MAX);
             self.cover_on(now, left.min(cover), chosen);
         }
         chosen.sort_unstable();

@@ -88,17 +88,19 @@ pub struct Glancing {
     took: usize,
     /// When a block was found hot last.
     found_at: Millis,
-    /// Passes that have ended, and until when the first is waited for.
+    /// Passes that have ended, and until when half of the look's account waits for what they show; nothing before
+    /// the first look.
     passes: u32,
-    first_until: Millis,
+    first_until: Option<Millis>,
+    /// What the present glance may use beyond the account, which owes it then.
+    granted: f64,
 }
 
 /// The largest piece in blocks: 32 MiB, half of what is called a large range.
 const LARGEST: u32 = 16;
 /// The coarse sweep's pieces are so large that it takes about this long, in s.
 const COARSE_S: f64 = 6.0;
-/// How long the cover waits for the first glance, in ms, and how many passes may have drawn attention to where
-/// looks come next.
+/// How long the first glances may say where to look before the cover takes all, in ms, and how many passes.
 const FIRST_MS: u64 = 5_000;
 const FIRST_PASSES: u32 = 10;
 /// How often all blocks are glanced at before the source is told anew.
@@ -141,7 +143,7 @@ pub struct Part {
 /// How far attention reaches at most, in blocks.
 const REACH: u8 = 16;
 /// A glance smaller than this many times the cost of beginning it is not worth
-/// that.
+/// that, unless all that waits costs less, or the account never holds that much.
 const WORTH: f64 = 4.0;
 /// So many blocks in use of which none was seen stood still together, and not by chance.
 const STANDING: u32 = 3;
@@ -153,14 +155,6 @@ const BESIDE_LEAST: u64 = 8;
 const STEPS: usize = 1 << 21;
 
 impl Glancing {
-    /// Nothing was glanced at until `now`.
-    pub fn new(now: Millis) -> Glancing {
-        Glancing {
-            first_until: Millis(now.0 + FIRST_MS),
-            ..Glancing::default()
-        }
-    }
-
     /// A page of block `n` was touched.
     pub fn touched(&mut self, n: u32) {
         self.hits.push(n);
@@ -276,12 +270,14 @@ impl Search {
     }
 
     /// Whether the first glances may soon say where to look: none has ended yet, or something has the attention.
-    pub(super) fn first_glances_may_tell(&self, now: Millis) -> bool {
-        let glancing = &self.glancing;
-        match glancing.passes {
-            0 => now < glancing.first_until,
+    pub(super) fn first_glances_may_tell(&mut self, now: Millis) -> bool {
+        let glancing = &mut self.glancing;
+        let until = *(glancing.first_until).get_or_insert(Millis(now.0 + FIRST_MS));
+        let may = match glancing.passes {
+            0 => true,
             passes => passes < FIRST_PASSES && !glancing.attended.is_empty(),
-        }
+        };
+        may && now < until
     }
 
     /// What the glance should do now.
@@ -335,7 +331,7 @@ impl Search {
     /// Whether the present glance has passes beyond the next `passes`, and can pay for one.
     fn pays_for_another(&self, passes: u32) -> bool {
         let glancing = &self.glancing;
-        let credit = self.purse.credit(View::Glance) as f64;
+        let credit = self.purse.credit(View::Glance) as f64 + glancing.granted;
         let pass = self.costs.pass(glancing.all());
         glancing.passes_left > passes && credit >= f64::from(passes + 1) * pass
     }
@@ -412,25 +408,43 @@ impl Search {
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
         let beside = self.glancing.beside;
         let told = self.costs.tell(beside);
-        let left = credit - told;
-        // What is told beside it comes with each glance, and few large ones cost less than many small ones.
-        let most = self.purse.cap(View::Glance) as f64 - told;
-        let worth = (WORTH * told).min(most / 2.0);
-        // Where telling is dear, the account never holds that much: half of what it can is enough.
-        let worth = worth.max(WORTH * self.costs.tell(0)).min(most / 2.0);
-        if left < worth || self.blocks.in_use() == 0 || !self.costs.known() {
+        let cap = self.purse.cap(View::Glance) as f64;
+        let sees_all = self.sees_all();
+        let waiting = !self.glancing.attended.is_empty();
+        let attends = waiting && !sees_all && self.attends_again();
+        let passes = f64::from(ATTEND_PASSES);
+        // The least of an attention.
+        let least = passes * self.costs.pass(1) + self.costs.span();
+        let worth = match attends {
+            // No more than what waits.
+            true => {
+                let all = self.glancing.attended.len() as f64 * least;
+                (passes * self.costs.pass(beside) + all).min(WORTH * told)
+            }
+            // What is told beside it comes with each glance, and few large ones cost less than many small ones.
+            false => {
+                let worth = (WORTH * told).min((cap - told) / 2.0);
+                worth.max(WORTH * self.costs.tell(0))
+            }
+        };
+        // Where telling is dear, the account never holds that much: half of what it can is enough, and as much may
+        // be owed.
+        let may_owe = cap / 2.0;
+        let enough = (told + worth).min(may_owe.max(told - may_owe));
+        let can = cap > 0.0 && self.blocks.in_use() > 0 && self.costs.known();
+        if credit < enough || !can {
             return Order::Keep;
         }
-        if self.sees_all() {
+        let left = (credit - told).max((told / 2.0).min(credit - told + may_owe));
+        self.glancing.granted = (told + left - credit).max(0.0);
+        if sees_all {
             let runs = self.sweep_runs(0, u64::MAX, 1, true);
             (self.glancing.swept, self.glancing.ends) = (0..self.blocks.len(), true);
             return self.tell_glance(now, Purpose::All, runs, 1);
         }
-        let waiting = !self.glancing.attended.is_empty();
-        if waiting && self.attends_again() {
+        if attends {
             self.glancing.attends += 1;
-            let passes = f64::from(Purpose::Attend.passes());
-            let runs = self.attended_runs(left - passes * self.costs.pass(beside));
+            let runs = self.attended_runs((left - passes * self.costs.pass(beside)).max(least));
             return self.tell_glance(now, Purpose::Attend, runs, 1);
         }
         self.glancing.attends = 0;
@@ -447,7 +461,7 @@ impl Search {
         // What has the attention has as much: a sweep that used up all would draw attention to ever
         // more, and leave next to nothing to sample it. What it does not need comes next time.
         let left = if waiting { left / 2.0 } else { left };
-        let runs = self.sweep_runs(which, (left / each) as u64, piece, false);
+        let runs = self.sweep_runs(which, ((left / each) as u64).max(1), piece, false);
         let cursor = self.glancing.sweeps[which].cursor;
         self.glancing.ends = cursor == 0;
         self.glancing.swept = match self.glancing.ends {

@@ -277,14 +277,16 @@ impl Search {
 
     /// Pages that the cover may take of a look. While samples may soon say where to look, half of what the account
     /// can hold waits for that: a first look in the dark would leave nothing for the second.
-    fn cover_pages(&self, now: Millis, credit: f64) -> u64 {
-        if !self.first_glances_may_tell(now) {
+    fn cover_pages(&mut self, now: Millis, credit: f64) -> u64 {
+        // What a look costs is known only after a look.
+        if !self.costs.known() || !self.first_glances_may_tell(now) {
             return u64::MAX;
         }
-        let cap = self.purse.cap(View::Look) as f64;
-        // The account may be too small for two looks.
-        let kept = (cap / 2.0).min(cap - self.least_us()).max(0.0);
-        ((credit - kept - self.costs.tell(1)).max(0.0) / (2.0 * self.costs.look(1))) as u64
+        let kept = self.purse.cap(View::Look) as f64 / 2.0;
+        match credit - kept + 1.0 >= self.least_us() {
+            true => ((credit - kept - self.costs.tell(1)) / (2.0 * self.costs.look(1))) as u64,
+            false => 0,
+        }
     }
 
     /// The slow pages of the blocks of the look.

@@ -24,6 +24,8 @@
 //!   comes first, and as long as that waits samples may show something else. A
 //!   barren one is forgotten. Samples say nothing of a block of which many pages
 //!   have left: beside one that was found, it is looked at.
+//! - At first half of what looks may use waits for what glances show: one look in the dark would leave nothing for
+//!   the edges of a hot range.
 //! - The *cover* looks at all other pages in turn, which is the only way to
 //!   find hot pages that are scattered over everything. A block of which no page
 //!   was touched rests for one round, then for three.
@@ -339,7 +341,7 @@ impl Search {
             interval_ms: config.interval_ms.0,
             look: Look::default(),
             cover: Cover::new(now),
-            glancing: Glancing::new(now),
+            glancing: Glancing::default(),
             found: VecDeque::new(),
             some_left: false,
             left_at: None,

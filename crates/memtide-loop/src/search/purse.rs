@@ -5,7 +5,8 @@
 //! hold more than [`BURST_MS`] of earnings, so what is used in any minute is
 //! at most the minute's earnings and a tenth more, however long it was quiet
 //! before: 60 s of earnings, 5 s of burst, and 1 s for what a pass costs beyond
-//! what was expected of it.
+//! what was expected of it, or for what a glance may owe where telling the source is
+//! dear: half of what its account can hold.
 
 use super::View;
 use memtide_core::units::Millis;
