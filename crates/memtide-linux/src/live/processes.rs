@@ -90,7 +90,12 @@ pub struct Selected {
 impl Selection {
     /// Whether anybody can be of it: false where those are named who are, and all of them have ended.
     pub fn lives(&self, root: &Root) -> bool {
-        let lives = |process: &Process| process.stat(root).is_ok();
+        let lives = |process: &Process| match process.stat(root) {
+            Ok(stat) => stat.has_address_space(),
+            Err(FsError::Gone { .. }) => false,
+            // Nobody knows; the next run says what is wrong.
+            Err(_) => true,
+        };
         match self {
             Selection::Processes(all) => all.iter().any(lives),
             _ => true,
@@ -242,7 +247,8 @@ impl Selected {
     ) -> Result<Option<FsError>, FsError> {
         let forbidden = [Errno::ACCESS, Errno::PERM];
         let forbidden = forbidden.iter().any(|errno| error.is_errno(*errno));
-        if forbidden || matches!(self.selection, Selection::Pids(_)) {
+        let named = matches!(self.selection, Selection::Pids(_) | Selection::Processes(_));
+        if forbidden || named {
             return Err(error);
         }
         // No descriptor was free: that says nothing of this process.

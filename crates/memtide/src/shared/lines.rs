@@ -74,6 +74,10 @@ impl Lines {
                 journal.is_some_and(|journal| journal.takes(&entry)) || shows(&bar, entry.line)
             }
             Piece::Status(text) => {
+                // Another run after a summary.
+                if bar.is_finished() {
+                    bar.reset();
+                }
                 bar.set_message(text);
                 bar.tick();
                 true

@@ -3,8 +3,10 @@
 use memtide_linux::fs::{Root, node};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+/// How long after nodes came or went, and could not be followed, that is tried again.
+pub const AGAIN: Duration = Duration::from_secs(60);
 /// Said where nothing is tiered until nodes come.
 pub const LATER: &str = "tiering begins when other nodes have memory";
 
@@ -50,6 +52,11 @@ impl<'a> NodesWatch<'a> {
         others || self.again.is_some_and(|again| again <= Instant::now())
     }
 
+    /// Whether it is to say so once more.
+    pub fn waits(&self) -> bool {
+        self.again.is_some()
+    }
+
     /// Raises `flag` if others have.
     pub fn tell(&self, flag: &AtomicBool) {
         if self.are_others() {
@@ -82,7 +89,6 @@ pub fn changed(was: &str, is: &str) -> String {
 mod tests {
     use super::*;
     use std::path::Path;
-    use std::time::Duration;
 
     #[test]
     fn a_node_that_came_or_went_is_seen() {
@@ -97,7 +103,8 @@ mod tests {
             watch.tell(&flag);
             assert!(!flag.load(Ordering::Relaxed));
             watch.tell(&flag);
-            flag.swap(false, Ordering::Relaxed)
+            // Who asks after that hears the same.
+            flag.swap(false, Ordering::Relaxed) && watch.are_others()
         };
         let without = NodesWatch::new(&root);
         write("0-1\n");
@@ -112,8 +119,10 @@ mod tests {
         assert!(!told(&watch));
         // Who could not follow tries again in time.
         let now = Instant::now();
+        assert!(!watch.waits());
         assert!(watch.clone().again_at(now).are_others());
-        assert!(!watch.again_at(now + Duration::from_secs(60)).are_others());
+        let later = watch.again_at(now + AGAIN);
+        assert!(later.waits() && !later.are_others());
     }
 
     #[test]

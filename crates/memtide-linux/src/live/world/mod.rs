@@ -27,6 +27,7 @@ use memtide_loop::world::{
 use memtide_loop::write_rounds::too_large;
 use rustix::time::ClockId;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A source of accesses that has been opened.
@@ -172,6 +173,7 @@ impl LiveWorld {
     /// the keeper of fast memory should be the last to use it. Best done first,
     /// as it holds for memory that is taken later.
     pub fn stay_off_fast_memory(topology: &Topology) {
+        static IS_OFF: AtomicBool = AtomicBool::new(false);
         let lower = topology
             .nodes()
             .iter()
@@ -182,10 +184,17 @@ impl LiveWorld {
         }
         // A wish, not a need: a kernel or a sandbox that refuses is no reason
         // to stop.
-        let _ = match mask.iter().all(|word| *word == 0) {
-            true => mempolicy::set_policy(mempolicy::DEFAULT, &[]),
-            false => mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask),
-        };
+        match mask.iter().any(|word| *word > 0) {
+            true => {
+                let set = mempolicy::set_policy(mempolicy::PREFERRED_MANY, &mask);
+                IS_OFF.store(set.is_ok(), Ordering::Relaxed);
+            }
+            // The nodes of before are gone. A policy of somebody else's stays.
+            false if IS_OFF.swap(false, Ordering::Relaxed) => {
+                let _ = mempolicy::set_policy(mempolicy::DEFAULT, &[]);
+            }
+            false => {}
+        }
     }
 
     /// Whom it manages, for another world: who was named is known.

@@ -90,7 +90,7 @@ pub fn goes_on(nodes: &Topology, old: &Settings, new: &Settings) -> bool {
         && old.balance == new.balance
         && headroom(old) == headroom(new)
         && who(old) == who(new)
-        && rests(nodes, old).is_some() == rests(nodes, new).is_some()
+        && rests(nodes, old) == rests(nodes, new)
         && ((!beside(old) && !beside(new))
             || (classes(old) == classes(new) && same_spreading(old, new)))
 }

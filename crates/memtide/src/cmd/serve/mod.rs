@@ -42,12 +42,9 @@ use memtide_linux::priority::{self, Usual};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use table::Table;
 use watchers::Watchers;
-
-/// How long after nodes came or went, and could not be followed, that is tried again.
-const AGAIN: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> anyhow::Result<ExitCode> {
@@ -227,7 +224,7 @@ impl<'a> Service<'a> {
                 setup: Setup::of(&tiering.source(), tier, select.cgroup.as_deref()),
                 rests: rests.as_deref(),
                 nodes: tiering.nodes().clone(),
-                nodes_watch: nodes_watch.clone(),
+                nodes_watch: &nodes_watch,
                 reload: &self.reload,
                 page: self.page,
             };
@@ -243,12 +240,12 @@ impl<'a> Service<'a> {
             if !matches!(end, Ok(Ended::Reload)) {
                 return self.end(both, end);
             }
-            let others = nodes_watch.are_others();
+            let others = nodes_watch.are_others() || nodes_watch.waits();
             // What comes from now on is seen.
             nodes_watch = NodesWatch::new(root);
             both = self.reload(both)?;
             if others && !self.loaded.successful {
-                nodes_watch = nodes_watch.again_at(Instant::now() + AGAIN);
+                nodes_watch = nodes_watch.again_at(Instant::now() + nodes_watch::AGAIN);
             }
         }
     }

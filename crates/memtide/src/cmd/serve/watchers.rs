@@ -65,7 +65,7 @@ pub struct Watchers<'a> {
     pub rests: Option<&'a str>,
     pub nodes: Topology,
     /// Since the configuration was looked at last.
-    pub nodes_watch: NodesWatch<'a>,
+    pub nodes_watch: &'a NodesWatch<'a>,
     /// Where a reload is wished for.
     pub reload: &'a AtomicBool,
     pub page: PageSize,

@@ -1,9 +1,9 @@
 //! One run after the other, as nodes of memory come and go.
 //!
 //! A run knows the machine as it was when it began. When other nodes have memory it ends as any other does, and the
-//! next one learns anew what is hot. While fewer than two tiers are left, there is nothing to run: it is waited for
-//! nodes, a signal, the end of the time or of the processes. A journal is of one machine, so who writes one has one
-//! run.
+//! next one learns anew what is hot. While fewer than two tiers are left, or no other run can begin, it is waited for
+//! nodes, a signal, the end of the time or of the processes. A node that came and is in none of the tiers given by
+//! hand changes nothing. A journal is of one machine, so who writes one has one run.
 
 use super::Args;
 use crate::shared::context::Context;
@@ -14,6 +14,8 @@ use crate::shared::outside::causes;
 use crate::shared::report::Printer;
 use crate::shared::tiering::{self, Opened, Watch, print};
 use memtide_core::topology::Topology;
+use memtide_core::units::NodeId;
+use memtide_linux::fs::node;
 use memtide_linux::live::processes::Selection;
 use memtide_loop::options::{Classes, TierOptions, Tiered};
 use memtide_loop::report::Status;
@@ -31,16 +33,36 @@ pub fn open(context: &Context, nodes: Topology, options: &TierOptions) -> anyhow
     tiering::open(context, nodes, options, whom, None, None)
 }
 
-/// Raises a flag when nodes of memory came or went.
+/// Raises a flag when nodes of memory came or went, and this run cannot go on or another one could begin.
 struct Nodes<'a> {
     watch: &'a NodesWatch<'a>,
     others: &'a AtomicBool,
+    context: &'a Context,
+    options: &'a TierOptions,
+    of_run: Vec<NodeId>,
+}
+
+impl Nodes<'_> {
+    /// Whether all nodes of the run have memory still.
+    fn are_there(&self) -> bool {
+        let now = node::sets(&self.context.root).map(|sets| sets.has_memory.unwrap_or(sets.online));
+        now.is_ok_and(|now| self.of_run.iter().all(|node| now.contains(node)))
+    }
 }
 
 impl Watch for Nodes<'_> {
     fn stands(&self, _: &Status, _: &Printer) {
-        self.watch.tell(self.others);
+        let fit = || tiering::nodes(self.context, self.options, "").is_ok();
+        if self.watch.are_others() && (fit() || !self.are_there()) {
+            self.others.store(true, Ordering::Relaxed);
+        }
     }
+}
+
+/// The nodes that hold memory.
+fn with_memory(nodes: &Topology) -> Vec<NodeId> {
+    let nodes = nodes.nodes().iter().filter(|node| node.has_memory());
+    nodes.map(|node| node.id).collect()
 }
 
 /// What all runs have in common.
@@ -88,15 +110,15 @@ impl<'a> Runs<'a> {
             if ended != Ended::Reload || self.args.journal.is_some() {
                 return Ok(());
             }
-            let Some(nodes) = self.next(&mut watch) else {
+            let Some(next) = self.next(&mut watch) else {
                 return Ok(());
             };
-            let is = tiering::tiers(&nodes);
+            opened = next;
+            let is = tiering::tiers(opened.nodes());
             self.printer.notice(&match was == is {
                 true => format!("the nodes are {is} again"),
                 false => nodes_watch::changed(&was, &is),
             });
-            opened = open(self.context, nodes, &self.args.options)?;
         }
     }
 
@@ -135,6 +157,9 @@ impl<'a> Runs<'a> {
         let nodes = Nodes {
             watch,
             others: &others,
+            context: self.context,
+            options: &self.args.options,
+            of_run: with_memory(tiering.nodes()),
         };
         let end = tiering.work(&foreground, printer, metrics, &nodes);
         self.selection = tiering.selection();
@@ -151,15 +176,18 @@ impl<'a> Runs<'a> {
         end
     }
 
-    /// The nodes of the next run, of which `watch` is the watch then; none where something else came first.
-    fn next(&mut self, watch: &mut NodesWatch<'a>) -> Option<Topology> {
+    /// What the next run needs, of whose nodes `watch` is the watch then; none where something else came first.
+    fn next(&mut self, watch: &mut NodesWatch<'a>) -> Option<Opened> {
         let mut said = None;
         loop {
-            *watch = NodesWatch::new(&self.context.root);
-            let nodes = tiering::nodes(self.context, &self.args.options, "");
+            // A minute later something other than nodes may be different.
+            let again = Instant::now() + nodes_watch::AGAIN;
+            let (context, options) = (self.context, &self.args.options);
+            *watch = NodesWatch::new(&context.root);
+            let nodes = tiering::nodes(context, options, "");
             let fit = nodes.and_then(|nodes| tiering::has_tiers(&nodes).map(|()| nodes));
-            let why = match fit {
-                Ok(nodes) => return Some(nodes),
+            let why = match fit.and_then(|nodes| open(context, nodes, options)) {
+                Ok(opened) => return Some(opened),
                 Err(why) => causes(&why),
             };
             if said.as_ref() != Some(&why) {
@@ -167,7 +195,7 @@ impl<'a> Runs<'a> {
                 self.printer.notice(&text);
                 said = Some(why);
             }
-            if let Some(ended) = self.wait(watch) {
+            if let Some(ended) = self.wait(&watch.clone().again_at(again)) {
                 self.printer.notice(&ended.to_string());
                 return None;
             }

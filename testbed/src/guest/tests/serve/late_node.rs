@@ -1,6 +1,7 @@
 //! Slow memory that is set online while memtide runs, taken away, and set online again: nobody has to start
 //! memtide again.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub(super) fn serve(context: &mut Context) -> Result<()> {
     changed(&mut service, WITH, WITHOUT)?;
     manager.wait_for("READY=1", 3)?;
     set(true)?;
-    changed(&mut service, WITHOUT, WITH)?;
+    said(&mut service, WITHOUT, WITH, 2)?;
     manager.wait_for("READY=1", 4)?;
     let second = comes_home(&mut service, &group, context)?;
 
@@ -69,11 +70,12 @@ pub(super) fn tier(context: &mut Context) -> Result<()> {
     let known = Victim::start("--node 0 --size 16 --hot 1", 1)?;
     let mut memtide = Memtide::start(&[], &known.pids())?;
     let managed = |line: &Line| matches!(line, Line::Process { .. });
-    memtide.wait_for("the process", PATIENCE, managed)?;
+    times(&mut memtide, "the process", 1, managed)?;
     set(false)?;
     says(&mut memtide, "nothing is tiered: ", "one tier")?;
     set(true)?;
     says(&mut memtide, "the nodes are 0-1/2 again", "")?;
+    times(&mut memtide, "the process again", 2, managed)?;
     let lines = memtide.end(Signal::INT)?.clean()?;
     before.check_unchanged()?;
     let count = |is: fn(&&Line) -> bool| lines.iter().filter(is).count();
@@ -93,8 +95,32 @@ fn settings() -> Result<Settings> {
 }
 
 fn changed(memtide: &mut Memtide, was: &str, is: &str) -> Result<()> {
-    let words = format!("the nodes were {was}, are {is}, ");
-    says(memtide, &words, "fastest tier first")
+    said(memtide, was, is, 1)
+}
+
+/// Waits until it was said so often what the nodes were, and what they are.
+fn said(memtide: &mut Memtide, was: &str, is: &str, often: u32) -> Result<()> {
+    let words = format!("the nodes were {was}, are {is}, fastest tier first");
+    times(
+        memtide,
+        &words,
+        often,
+        |line| matches!(line, Line::Notice { text } if text.contains(&words)),
+    )
+}
+
+/// Waits for so many lines that `wanted` likes, from the first line on.
+fn times(
+    memtide: &mut Memtide,
+    what: &str,
+    often: u32,
+    wanted: impl Fn(&Line) -> bool,
+) -> Result<()> {
+    let count = Cell::new(0);
+    memtide.wait_for(what, PATIENCE, |line| {
+        count.set(count.get() + u32::from(wanted(line)));
+        count.get() >= often
+    })
 }
 
 /// Seconds until the hot pages of a program are on DRAM; then it ends.
