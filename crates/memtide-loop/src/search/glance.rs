@@ -3,6 +3,7 @@
 use super::blocks::{Blocks, Flag};
 use super::evidence::{Tally, Verdict, judge};
 use super::look::{each_run, push};
+use super::worth::{FirstGlances, Offer};
 use super::{EAGER_SHARE, LOST_MS, Order, Search, Span, View, Watch, finish_ms, spans_of};
 use memtide_core::units::Millis;
 use std::ops::Range;
@@ -88,10 +89,7 @@ pub struct Glancing {
     took: usize,
     /// When a block was found hot last.
     found_at: Millis,
-    /// Passes that have ended, and until when half of the look's account waits for what they show; nothing before
-    /// the first look.
-    passes: u32,
-    first_until: Option<Millis>,
+    first: FirstGlances,
     /// What the present glance may use beyond the account, which owes it then.
     granted: f64,
 }
@@ -100,9 +98,6 @@ pub struct Glancing {
 const LARGEST: u32 = 16;
 /// The coarse sweep's pieces are so large that it takes about this long, in s.
 const COARSE_S: f64 = 6.0;
-/// How long the first glances may say where to look before the cover takes all, in ms, and how many passes.
-const FIRST_MS: u64 = 5_000;
-const FIRST_PASSES: u32 = 10;
 /// How often all blocks are glanced at before the source is told anew.
 const ALL_PASSES: u32 = 8;
 /// And those that have the attention.
@@ -142,9 +137,6 @@ pub struct Part {
 
 /// How far attention reaches at most, in blocks.
 const REACH: u8 = 16;
-/// A glance smaller than this many times the cost of beginning it is not worth
-/// that, unless all that waits costs less, or the account never holds that much.
-const WORTH: f64 = 4.0;
 /// So many blocks in use of which none was seen stood still together, and not by chance.
 const STANDING: u32 = 3;
 /// What is glanced at beside the search costs one part in so many of the budget.
@@ -271,13 +263,8 @@ impl Search {
 
     /// Whether the first glances may soon say where to look: none has ended yet, or something has the attention.
     pub(super) fn first_glances_may_tell(&mut self, now: Millis) -> bool {
-        let glancing = &mut self.glancing;
-        let until = *(glancing.first_until).get_or_insert(Millis(now.0 + FIRST_MS));
-        let may = match glancing.passes {
-            0 => true,
-            passes => passes < FIRST_PASSES && !glancing.attended.is_empty(),
-        };
-        may && now < until
+        let waiting = !self.glancing.attended.is_empty();
+        self.glancing.first.may_tell(now, waiting)
     }
 
     /// What the glance should do now.
@@ -407,36 +394,25 @@ impl Search {
 
     fn begin_glance(&mut self, now: Millis, credit: f64) -> Order {
         let beside = self.glancing.beside;
-        let told = self.costs.tell(beside);
-        let cap = self.purse.cap(View::Glance) as f64;
         let sees_all = self.sees_all();
         let waiting = !self.glancing.attended.is_empty();
         let attends = waiting && !sees_all && self.attends_again();
         let passes = f64::from(ATTEND_PASSES);
-        // The least of an attention.
         let least = passes * self.costs.pass(1) + self.costs.span();
-        let worth = match attends {
-            // No more than what waits.
-            true => {
-                let all = self.glancing.attended.len() as f64 * least;
-                (passes * self.costs.pass(beside) + all).min(WORTH * told)
-            }
-            // What is told beside it comes with each glance, and few large ones cost less than many small ones.
-            false => {
-                let worth = (WORTH * told).min((cap - told) / 2.0);
-                worth.max(WORTH * self.costs.tell(0))
-            }
+        let all = passes * self.costs.pass(beside) + self.glancing.attended.len() as f64 * least;
+        let offer = Offer {
+            credit,
+            cap: self.purse.cap(View::Glance) as f64,
+            told: self.costs.tell(beside),
+            told_alone: self.costs.tell(0),
+            waits: attends.then_some(all),
         };
-        // Where telling is dear, the account never holds that much: half of what it can is enough, and as much may
-        // be owed.
-        let may_owe = cap / 2.0;
-        let enough = (told + worth).min(may_owe.max(told - may_owe));
-        let can = cap > 0.0 && self.blocks.in_use() > 0 && self.costs.known();
-        if credit < enough || !can {
+        let can = self.blocks.in_use() > 0 && self.costs.known();
+        let Some(grant) = offer.grant().filter(|_| can) else {
             return Order::Keep;
-        }
-        let left = (credit - told).max((told / 2.0).min(credit - told + may_owe));
-        self.glancing.granted = (told + left - credit).max(0.0);
+        };
+        self.glancing.granted = grant.owed;
+        let left = grant.passes;
         if sees_all {
             let runs = self.sweep_runs(0, u64::MAX, 1, true);
             (self.glancing.swept, self.glancing.ends) = (0..self.blocks.len(), true);
@@ -636,7 +612,7 @@ impl Search {
         let pieces = self.glancing.all();
         self.charge(View::Glance, self.costs.pass(pieces));
         let glancing = &mut self.glancing;
-        glancing.passes = glancing.passes.saturating_add(1);
+        glancing.first.pass_ended();
         let took = now.since(glancing.began);
         self.costs
             .took(View::Glance, pieces, glancing.interval_ms, took);

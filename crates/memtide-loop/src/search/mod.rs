@@ -81,6 +81,7 @@ mod look;
 mod promise;
 mod purse;
 mod shared;
+mod worth;
 
 pub use blocks::BLOCK_PAGES;
 pub use costs::UnitCosts;
