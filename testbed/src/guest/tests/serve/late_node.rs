@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
-use super::{FOLDER, MAIN, Manager, PATIENCE, SOCKET, put, says, start, until_home};
+use super::{FOLDER, Manager, PATIENCE, SOCKET, says, select, start, until_home};
 use crate::guest::late::within;
 use crate::guest::memtide::{Line, Memtide};
 use crate::guest::pace::Stretch;
@@ -30,10 +30,7 @@ pub(super) fn serve(context: &mut Context) -> Result<()> {
     let before = settings()?;
     set(false)?;
     let group = Group::create()?;
-    put(
-        MAIN,
-        &format!("[select]\ncgroup = {:?}\n", group.path().display()),
-    )?;
+    select(&group)?;
     let manager = Manager::listen()?;
     let mut service = start()?;
     manager.wait_for("READY=1", 1)?;

@@ -112,10 +112,7 @@ fn reload(context: &mut Context) -> Result<()> {
         .pids()
         .iter()
         .try_for_each(|&pid| group.take_in(pid))?;
-    put(
-        MAIN,
-        &format!("[select]\ncgroup = {:?}\n", group.path().display()),
-    )?;
+    select(&group)?;
     let manager = Manager::listen()?;
     let mut service = start()?;
     manager.wait_for("READY=1", 1)?;
@@ -173,6 +170,12 @@ fn reload(context: &mut Context) -> Result<()> {
     drop(victim);
     drop(group);
     context.note(format!("{reloads} reloads, {pings} pings"))
+}
+
+/// Has the service manage the processes of a group, and nobody else.
+fn select(group: &Group) -> Result<()> {
+    let group = group.path().display();
+    put(MAIN, &format!("[select]\ncgroup = {group:?}\n"))
 }
 
 /// Writes a file that root alone may change.
